@@ -1,0 +1,493 @@
+"""The nouns of hangtop: frozen structs that every room speaks.
+
+Everything a node tells is decoded into these types with their limits, and everything the
+analysis concludes is built from them. They hold facts; they do no I/O and no judging.
+
+Times are seconds since the epoch on the head node's clock unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+Text = Annotated[str, Meta(max_length=4096)]
+"""Text from a node: bounded, and untrusted until `hangtop_core.text.clean` has seen it."""
+
+NodeState = Literal[
+    "connecting",
+    "ready",
+    "slow",
+    "unreachable",
+    "denied",
+    "no-python",
+    "incompatible",
+    "lost",
+]
+
+RankState = Literal[
+    "running",
+    "sleeping",
+    "disk-wait",
+    "stopped",
+    "traced",
+    "zombie",
+    "exited",
+    "unknown",
+]
+
+Role = Literal[
+    "rank",
+    "launcher",
+    "dataloader-worker",
+    "resource-tracker",
+    "forkserver",
+    "compile-worker",
+    "debug-server",
+    "subprocess",
+]
+
+JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
+
+Source = Literal["stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment"]
+
+
+class Fact(Struct, frozen=True, gc=False):
+    """Whether something can be used on a node, and if not, why and how to change that."""
+
+    ok: bool
+    version: Text | None = None
+    path: Text | None = None
+    why: Text | None = None
+    fix: Text | None = None
+
+
+class Mount(Struct, frozen=True, gc=False):
+    """One line of /proc/PID/mounts. `device` names the server for network file systems."""
+
+    point: Text
+    fstype: Text
+    device: Text
+
+
+class Node(Struct, frozen=True):
+    """One machine, as its probe describes it. Nothing here is present before `ready`."""
+
+    name: Text
+    state: NodeState = "connecting"
+    reason: Text | None = None
+    since: float = 0.0
+    last_seen: float | None = None
+    latency_s: float | None = None
+    generation: int = 0
+    """How many times the connection was started again."""
+    noise_lines: int = 0
+    """Lines that were not ours: banners, rc-file output, garbage."""
+    noise: tuple[Text, ...] = ()
+    """The last few of them, cleaned."""
+    hostname: Text | None = None
+    system: Text | None = None
+    arch: Text | None = None
+    python: Text | None = None
+    user: Text | None = None
+    uid: int | None = None
+    boot_id: Text | None = None
+    clock_skew_s: float | None = None
+    cpus: int | None = None
+    memory_total: int | None = None
+    memory_available: int | None = None
+    load1: float | None = None
+    shm_total: int | None = None
+    shm_free: int | None = None
+    mounts: tuple[Mount, ...] = ()
+    capabilities: Mapping[str, Fact] = field(default_factory=dict)
+    """By name: py-spy, strace, gdb, ptrace, nvml."""
+    probe_cpu: float | None = None
+    """Fraction of one core the probe has used since it started."""
+    processes: int | None = None
+    """How many processes the probe saw on the node."""
+    python_processes: tuple[Text, ...] = ()
+    """Command lines of Python processes that are no rank: what was found instead."""
+    other_users: Mapping[str, int] = field(default_factory=dict)
+    """Rank-like processes of other users that were left out: user name to count."""
+
+
+class Thread(Struct, frozen=True, gc=False):
+    """One thread as /proc/PID/task/TID shows it, with no attach."""
+
+    tid: int
+    name: Text
+    state: str
+    """One letter, as in /proc/PID/stat."""
+    wchan: Text | None = None
+    """Kernel function it sleeps in; None when running or not readable."""
+    syscall: Text | None = None
+    """System call name it is in; None when running or not readable."""
+    fd: int | None = None
+    """First argument of the system call, where that is a descriptor."""
+    futex: Text | None = None
+    """Address waited on, for futex: equal addresses in one process are one lock."""
+
+
+class Meters(Struct, frozen=True, gc=False):
+    """Counters of one process; only their movement means something.
+
+    Sources: /proc/PID/stat (cpu), /proc/PID/task/PID/schedstat and sched (main thread),
+    /proc/PID/io, all Linux.
+    """
+
+    cpu_s: float = 0.0
+    """User and system time of all threads."""
+    main_cpu_ns: int | None = None
+    """Time on a CPU of the main thread."""
+    main_switches: int | None = None
+    """Voluntary context switches of the main thread."""
+    main_last_ran_s: float | None = None
+    """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
+    read_bytes: int | None = None
+    """rchar: bytes returned by read-like calls, cached or not."""
+    write_bytes: int | None = None
+    """wchar."""
+    major_faults: int | None = None
+    rss: int | None = None
+
+
+class Limits(Struct, frozen=True, gc=False):
+    """The limits that matter for hangs, soft values; None is unlimited or unknown."""
+
+    open_files: int | None = None
+    locked_memory: int | None = None
+    core_size: int | None = None
+
+
+class Process(Struct, frozen=True):
+    """One process the probe reports: a rank, its launcher or one of its children."""
+
+    pid: int
+    ppid: int
+    start: int
+    """Start time in clock ticks after boot: with the pid, the identity of a process."""
+    started_at: float
+    role: Role
+    label: Text
+    """What it is, for people: `rank 2`, `DataLoader worker 1`, `torchrun`."""
+    state: str
+    uid: int = -1
+    user: Text = "?"
+    comm: Text = ""
+    cmdline: tuple[Text, ...] = ()
+    """Secrets masked on the node."""
+    cwd: Text | None = None
+    exe: Text | None = None
+    rank: int | None = None
+    """The global rank it is, or the rank it belongs to."""
+    rank_source: Text | None = None
+    """Where the rank number is from: RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, mp.spawn."""
+    rank_pid: int | None = None
+    """The rank process a child belongs to; for a rank its own pid."""
+    launcher_pid: int | None = None
+    launcher: Text | None = None
+    """torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, or None."""
+    worker_id: int | None = None
+    """DataLoader worker id, when known."""
+    env: Mapping[str, Text] = field(default_factory=dict)
+    """Allow-listed variables only."""
+    threads: tuple[Thread, ...] = ()
+    thread_count: int | None = None
+    meters: Meters = Meters()
+    tracer_pid: int = 0
+    tracer: Text | None = None
+    """Name of the tracer's program."""
+    cgroup: Text | None = None
+    frozen: bool = False
+    limits: Limits = Limits()
+    fd_count: int | None = None
+    outputs: tuple[Text, ...] = ()
+    """What descriptors 1 and 2 lead to."""
+    denied: Text | None = None
+    """Why some of this could not be read, with the fix."""
+    exit_code: int | None = None
+    """Exit status of a zombie or of a process we saw leave, negative for a signal."""
+    gone_at: float | None = None
+
+
+class Frame(Struct, frozen=True, gc=False):
+    """One Python or native frame, as py-spy names it."""
+
+    name: Text
+    file: Text
+    """Full path, or the shared object of a native frame."""
+    short: Text
+    """Path as py-spy shortens it, relative to its package."""
+    line: int
+    native: bool = False
+    source: Text | None = None
+    """The line of code, when the node could read it safely."""
+
+
+class Local(Struct, frozen=True, gc=False):
+    """One local variable of a frame."""
+
+    name: Text
+    value: Text
+    argument: bool = False
+
+
+class ThreadStack(Struct, frozen=True, gc=False):
+    """One thread's stack in a sample."""
+
+    tid: int | None
+    name: Text | None
+    active: bool
+    gil: bool
+    stack: str
+    """Key into `Snapshot.stacks`."""
+    locals: tuple[tuple[Local, ...], ...] = ()
+    """Per frame, innermost first; empty unless asked for."""
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """Why something that was asked for did not come."""
+
+    kind: str
+    """denied, gone, timeout, unsupported, missing, not-python, stopped, error"""
+    text: Text
+    fix: Text | None = None
+
+
+class StackSample(Struct, frozen=True):
+    """What py-spy saw of one process once, or why it saw nothing."""
+
+    at: float
+    took_s: float
+    mode: Literal["nonblocking", "blocking", "native"]
+    threads: tuple[ThreadStack, ...] = ()
+    """Main thread first."""
+    failure: Failure | None = None
+    count: int = 1
+    """Consecutive samples, this one included, whose main thread had the same stack."""
+    same_since: float | None = None
+    """When the main thread's present stack (functions and lines) was first seen."""
+    same_functions_since: float | None = None
+    """The same, looking at functions only: a loop moves its lines, not its functions."""
+
+
+class Socket(Struct, frozen=True, gc=False):
+    """One socket, from /proc/PID/net/{tcp,tcp6,udp,unix}."""
+
+    family: Literal["tcp", "udp", "unix"]
+    state: Text
+    local: Text
+    remote: Text
+    recv_queue: int = 0
+    send_queue: int = 0
+    peer_pid: int | None = None
+    """Process at the other end, when it is on the same node."""
+    peer_name: Text | None = None
+
+
+class Holder(Struct, frozen=True, gc=False):
+    """Another process that has to do with a descriptor: a pipe's other end, a lock's holder."""
+
+    pid: int
+    comm: Text
+    state: str
+    how: Text
+    """reads, writes, holds the lock"""
+
+
+class Descriptor(Struct, frozen=True):
+    """One open descriptor of a process."""
+
+    fd: int
+    kind: Literal["file", "directory", "pipe", "fifo", "socket", "tty", "device", "anon", "other"]
+    target: Text
+    mode: Literal["r", "w", "rw", "?"] = "?"
+    position: int | None = None
+    size: int | None = None
+    mount: Text | None = None
+    fstype: Text | None = None
+    server: Text | None = None
+    socket: Socket | None = None
+    holders: tuple[Holder, ...] = ()
+    locked: Text | None = None
+    """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""
+
+
+class DescriptorTable(Struct, frozen=True):
+    """All descriptors of a process at one moment, or why they could not be read."""
+
+    at: float
+    descriptors: tuple[Descriptor, ...] = ()
+    failure: Failure | None = None
+    waiting_locks: tuple[Descriptor, ...] = ()
+    """Files this process waits to lock, from /proc/locks, with their holders."""
+
+
+class Collective(Struct, frozen=True, gc=False):
+    """One flight-recorder entry of one rank, reduced to what alignment needs."""
+
+    group: Text
+    """Process group name (`0`) as the recorder knows it."""
+    group_desc: Text
+    seq: int
+    op: Text
+    sizes: Text
+    completed: bool
+    created_at: float | None = None
+
+
+class Recorder(Struct, frozen=True):
+    """What one rank's flight recorder said, or why it said nothing."""
+
+    at: float
+    source: Text | None = None
+    entries: tuple[Collective, ...] = ()
+    """In the order they were enqueued."""
+    failure: Failure | None = None
+
+
+class Rank(Struct, frozen=True):
+    """One rank: its process, what it is made of, and what was sampled of it."""
+
+    rank: int
+    node: Text
+    state: RankState
+    process: Process
+    children: tuple[Process, ...] = ()
+    sample: StackSample | None = None
+    child_samples: Mapping[int, StackSample] = field(default_factory=dict)
+    """By pid of the child."""
+    descriptors: DescriptorTable | None = None
+    recorder: Recorder | None = None
+    moved_at: float | None = None
+    """When the main thread was last known to run: from the scheduler, else from counters."""
+    io_moved_at: float | None = None
+    """When its read or write byte counters last moved by more than noise."""
+    cpu_share: float | None = None
+    """Cores used by the whole process over the last ticks."""
+    main_cpu_share: float | None = None
+    """Of that, the main thread."""
+
+    @property
+    def local_rank(self) -> int | None:
+        """Rank on its node, from the environment; None when not told."""
+        for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+            value = self.process.env.get(name, "")
+            if value.isdecimal():
+                return int(value)
+        return None
+
+
+class Job(Struct, frozen=True):
+    """Ranks that belong together, their launchers, and who is missing."""
+
+    key: str
+    """Stable while the job runs; made of run id, master address and port."""
+    name: Text
+    launcher: Text | None
+    id: Text | None
+    """Run id of torchrun, or Slurm job id."""
+    world_size: int | None
+    master: Text | None
+    ranks: tuple[Rank, ...] = ()
+    """Ascending by rank; a rank seen twice stands twice."""
+    launchers: tuple[Process, ...] = ()
+    launcher_samples: Mapping[int, StackSample] = field(default_factory=dict)
+    unnumbered: tuple[Process, ...] = ()
+    """Processes that are ranks but whose number could not be read, with `denied`."""
+    nodes: tuple[Text, ...] = ()
+
+
+class Snapshot(Struct, frozen=True):
+    """Everything known at one moment: the only input of analysis, capture and screens."""
+
+    at: float
+    observed_since: float
+    tick: int
+    nodes: tuple[Node, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    """Own jobs, the largest and newest first."""
+    stacks: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
+    """Frames innermost first, by key; every stack once, however many ranks share it."""
+
+    def job(self, key: str | None) -> Job | None:
+        """The job with this key; with None the first one."""
+        if key is None:
+            return self.jobs[0] if self.jobs else None
+        return next((job for job in self.jobs if job.key == key), None)
+
+
+class Culprit(Struct, frozen=True, gc=False):
+    """A rank the verdict blames."""
+
+    rank: int | None
+    node: str
+    pid: int | None
+    local_rank: int | None = None
+    gpu: int | None = None
+
+
+class Evidence(Struct, frozen=True, gc=False):
+    """One observed fact with its source."""
+
+    source: Source
+    rank: int | None
+    text: str
+
+
+class Verdict(Struct, frozen=True):
+    """Cause, culprits, evidence and next step."""
+
+    cause: str
+    confidence: float
+    culprits: tuple[Culprit, ...]
+    victims: tuple[int, ...]
+    summary: str
+    evidence: tuple[Evidence, ...]
+    next_steps: tuple[str, ...]
+
+
+class BlindSpot(Struct, frozen=True):
+    """Something that could not be observed, with why and how to fix it."""
+
+    what: str
+    nodes: tuple[str, ...]
+    ranks: tuple[int, ...]
+    why: str
+    fix: str
+
+
+class JobSummary(Struct, frozen=True):
+    """The `job` of a diagnosis."""
+
+    world_size: int | None
+    ranks_seen: tuple[int, ...]
+    nodes: tuple[str, ...]
+    launcher: str | None
+    id: str | None
+
+
+class Diagnosis(Struct, frozen=True):
+    """What `hangtop diagnose` prints; as JSON the schema `hangtop.diagnosis/1`."""
+
+    schema: str
+    hangtop: str
+    observed_at: str
+    observed_for_s: float
+    state: JobState
+    hung_for_s: float | None
+    watchdog_in_s: float | None
+    job: JobSummary | None
+    verdicts: tuple[Verdict, ...] = ()
+    blind_spots: tuple[BlindSpot, ...] = ()
+    stalled_for_s: float | None = None
+    """How long nothing that means progress has moved, also when that is not yet called hung."""
+
+
+def to_json(value: Any) -> bytes:
+    """Encode any struct of this module as JSON, two spaces of indentation."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2)

@@ -1,0 +1,156 @@
+"""Framing between head and probe: JSON messages, one a line, each line with a magic prefix.
+
+Every engine hangtop stands on is line-based (ClusterShell, srun, pdsh), so the frame is a
+line. What has no prefix is a login banner or noise: the reader hands it out apart and never
+mistakes it for a message.
+
+A message whose JSON is long travels as ``{"z": base64(zlib(json))}``; one that is still
+longer than a line may be is cut into parts ``{"m": number, "part": i, "of": n, "crc": crc32,
+"z": piece}`` that the reader joins again.
+
+Standard library only, Python 3.8 or later: this module runs on both ends.
+"""
+
+import base64
+import binascii
+import json
+import zlib
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+PROTOCOL = 1
+MAGIC = b"\x1eHT1 "
+MAX_LINE = 256 * 1024
+"""Bytes of one line, prefix and newline included."""
+MAX_MESSAGE = 32 * 1024 * 1024
+"""Bytes of one message's JSON after decompression; more is refused, never allocated."""
+COMPRESS_FROM = 1024
+MAX_PARTIAL = 8
+"""Cut messages that may be open at once."""
+
+Message = Dict[str, Any]
+
+
+class WireError(ValueError):
+    """A line has the prefix but does not hold a message of this protocol."""
+
+
+def encode(message: Message, number: int = 0, max_line: int = MAX_LINE) -> List[bytes]:
+    """Return the lines (with newline) that carry ``message``.
+
+    ``number`` tells apart cut messages that are under way at the same time.
+    """
+    body = json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+    if len(body) < min(COMPRESS_FROM, max_line - len(MAGIC) - 1):
+        return [MAGIC + body + b"\n"]
+    packed = base64.b64encode(zlib.compress(body, 1))
+    room = max_line - 100
+    if len(packed) <= room:
+        return [MAGIC + b'{"z":"' + packed + b'"}\n']
+    pieces = [packed[i : i + room] for i in range(0, len(packed), room)]
+    return [
+        MAGIC
+        + b'{"m":%d,"part":%d,"of":%d,"crc":%d,"z":"' % (number, i, len(pieces), zlib.crc32(piece))
+        + piece
+        + b'"}\n'
+        for i, piece in enumerate(pieces)
+    ]
+
+
+class Reader:
+    """Turns lines into messages and noise.
+
+    ``feed`` takes one line without its newline and returns the message it completes, or
+    None. Lines without the prefix are counted in ``noise_lines`` and the last few kept in
+    ``noise``; lines with the prefix that cannot be read raise `WireError`.
+    """
+
+    def __init__(self, keep_noise: int = 20) -> None:
+        self.noise_lines = 0
+        self.noise = []  # type: List[bytes]
+        self._keep_noise = keep_noise
+        self._open = {}  # type: Dict[int, List[Optional[str]]]
+
+    def feed(self, line: bytes) -> Optional[Message]:
+        at = line.find(MAGIC)
+        if at < 0:
+            if line.strip():
+                self._add_noise(line)
+            return None
+        if at > 0:
+            self._add_noise(line[:at])
+        if len(line) - at > MAX_LINE:
+            raise WireError("line of %d bytes" % len(line))
+        return self._message(_loads(line[at + len(MAGIC) :]))
+
+    def _add_noise(self, line: bytes) -> None:
+        self.noise_lines += 1
+        self.noise.append(line[:400])
+        del self.noise[: -self._keep_noise]
+
+    def _message(self, outer: Message) -> Optional[Message]:
+        packed = outer.get("z")
+        if packed is None:
+            return outer
+        if not isinstance(packed, str):
+            raise WireError("z is not text")
+        if "of" in outer:
+            whole = self._join(outer, packed)
+            if whole is None:
+                return None
+            packed = whole
+        return _loads(_inflate(packed))
+
+    def _join(self, outer: Message, piece: str) -> Optional[str]:
+        number, part, of, crc = (_int(outer, k) for k in ("m", "part", "of", "crc"))
+        if not 0 <= part < of or of * MAX_LINE > 2 * MAX_MESSAGE + MAX_LINE * 64:
+            raise WireError("part %d of %d" % (part, of))
+        if zlib.crc32(piece.encode("ascii", "replace")) != crc:
+            self._open.pop(number, None)
+            raise WireError("part %d of message %d is damaged" % (part, number))
+        pieces = self._open.setdefault(number, [None] * of)
+        if len(pieces) != of:
+            del self._open[number]
+            raise WireError("message %d changed its length" % number)
+        pieces[part] = piece
+        while len(self._open) > MAX_PARTIAL:
+            del self._open[next(iter(self._open))]
+        if any(p is None for p in pieces):
+            return None
+        self._open.pop(number, None)
+        return "".join(p for p in pieces if p is not None)
+
+
+def _int(outer: Message, key: str) -> int:
+    value = outer.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise WireError("%s is not a number" % key)
+    return value
+
+
+def _inflate(packed: str) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(base64.b64decode(packed, validate=True), MAX_MESSAGE)
+    except (zlib.error, binascii.Error, ValueError) as error:
+        raise WireError("damaged body: %s" % error)
+    if inflater.unconsumed_tail:
+        raise WireError("message over %d bytes" % MAX_MESSAGE)
+    if not inflater.eof:
+        raise WireError("cut body")
+    return body
+
+
+def _loads(body: Union[bytes, str]) -> Message:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise WireError("not JSON: %s" % error)
+    if not isinstance(message, dict):
+        raise WireError("not an object")
+    return message
+
+
+def split_lines(buffer: bytes) -> Tuple[List[bytes], bytes]:
+    """Cut ``buffer`` into whole lines without newline, and the rest."""
+    *lines, rest = buffer.split(b"\n")
+    return lines, rest
