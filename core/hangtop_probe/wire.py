@@ -59,8 +59,7 @@ def encode(message: Message, number: int = 0, max_line: int = MAX_LINE) -> List[
 class Reader:
     """Turns lines into messages and noise.
 
-    ``feed`` takes one line without its newline and returns the message it completes, or
-    None. Lines without the prefix are counted in ``noise_lines`` and the last few kept in
+    Lines without the prefix are counted in ``noise_lines`` and the last few kept in
     ``noise``; lines with the prefix that cannot be read raise `WireError`.
     """
 
@@ -71,6 +70,7 @@ class Reader:
         self._open = {}  # type: Dict[int, List[Optional[str]]]
 
     def feed(self, line: bytes) -> Optional[Message]:
+        """Take one line without its newline; return the message it completes, if any."""
         at = line.find(MAGIC)
         if at < 0:
             if line.strip():
@@ -132,7 +132,7 @@ def _inflate(packed: str) -> bytes:
     try:
         body = inflater.decompress(base64.b64decode(packed, validate=True), MAX_MESSAGE)
     except (zlib.error, binascii.Error, ValueError) as error:
-        raise WireError("damaged body: %s" % error)
+        raise WireError("damaged body: %s" % error) from error
     if inflater.unconsumed_tail:
         raise WireError("message over %d bytes" % MAX_MESSAGE)
     if not inflater.eof:
@@ -144,7 +144,7 @@ def _loads(body: Union[bytes, str]) -> Message:
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise WireError("not JSON: %s" % error)
+        raise WireError("not JSON: %s" % error) from error
     if not isinstance(message, dict):
         raise WireError("not an object")
     return message

@@ -1,0 +1,1 @@
+"""From a snapshot to findings: pure functions, no I/O."""

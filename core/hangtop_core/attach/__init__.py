@@ -1,0 +1,1 @@
+"""Reaching nodes: targets, connections, and what is said over them."""

@@ -1,0 +1,1 @@
+"""Ordered rules that name cause, culprits, evidence and next step."""
