@@ -76,18 +76,17 @@ class Activity:
         main = "/proc/%d/task/%d" % (self.pid, self.pid)
         sched = procfs.read(main + "/sched") or b""
         began = procfs.parse_exec_start(sched)
-        counters = procfs.parse_pairs(sched)
-        io = procfs.parse_pairs(procfs.read("/proc/%d/io" % self.pid) or b"")
+        io = procfs.read("/proc/%d/io" % self.pid) or b""
         last_ran = None
         if began is not None and clock_ms is not None:
             last_ran = max(0.0, round((clock_ms - began) / 1000, 2))
         return {
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
             "main_cpu_ns": procfs.parse_schedstat(procfs.read(main + "/schedstat") or b""),
-            "main_switches": procfs.parse_int(counters.get("nr_voluntary_switches")),
+            "main_switches": procfs.value_of(sched, b"nr_voluntary_switches"),
             "main_last_ran_s": last_ran,
-            "read_bytes": procfs.parse_int(io.get("rchar")),
-            "write_bytes": procfs.parse_int(io.get("wchar")),
+            "read_bytes": procfs.value_of(io, b"rchar"),
+            "write_bytes": procfs.value_of(io, b"wchar"),
             "major_faults": stat.major_faults,
             "rss": stat.rss,
         }

@@ -333,8 +333,7 @@ def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
 
 
 def _tracer(pid: int) -> Tuple[int, Optional[str]]:
-    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
-    tracer = procfs.parse_int(status.get("TracerPid")) or 0
+    tracer = procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"TracerPid") or 0
     if not tracer:
         return 0, None
     stat = procfs.read_stat(tracer)
