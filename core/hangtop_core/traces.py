@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from hangtop_core.attach import messages
 from hangtop_core.collector import Ask, Collector
+from hangtop_core.gather import reject, resolve
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
