@@ -57,6 +57,8 @@ class Tracked:
     def __init__(self, node: str, process: Process, at: float) -> None:
         self.node = node
         self.process = process
+        self.parent = process.launcher_pid or process.ppid
+        """What started it; remembered, because an orphan's parent is somebody else."""
         self.moved_at: float | None = None
         self.io_moved_at: float | None = None
         self.cpu_share: float | None = None
@@ -100,9 +102,11 @@ class Tracked:
         if new != old:
             if self.settled:
                 # Nothing was noted while nothing moved; the shares count from just before now.
+                self._points.clear()
                 self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
                 self.settled = False
             self.process = new
+            self.parent = new.launcher_pid or self.parent
             changed = True
         if changed:
             self.touch()
@@ -156,9 +160,12 @@ class Tracked:
         self.touch()
         if sample.failure is not None:
             self.attempts += 1
-            if last is not None and last.threads and self.still_since(last.at):
-                self.renew(sample.at)
-                return
+            if last is not None and last.threads:
+                if sample.failure.kind == "gone":
+                    return  # where it was last is worth more than that it is not there now
+                if self.still_since(last.at):
+                    self.renew(sample.at)
+                    return
             same = last is not None and last.failure is not None
             self.sample = _continued(sample, last, same, same)
             return
