@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hangtop_core.model import Thread
+    from hangtop_core.model import StackSample, Thread
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
 
@@ -22,6 +22,9 @@ MAX_TABLES = 4
 """Descriptor tables of one node in one round."""
 QUIET = 2.0
 """Seconds without the main thread running after which a process counts as waiting."""
+LONG_REST = 7.0
+"""Seconds after which even what wakes up now and then rests: torch's DataLoader polls every 5 s
+(torch 2.13 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL)."""
 REAL_AGAIN = 60.0
 """Seconds after which even a process that never moved is really sampled: other threads may."""
 STEADY_MOVES = 6
@@ -106,12 +109,23 @@ def _sample_due(known: Tracked, now: float, every: float) -> bool:
     if known.attempts:
         return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
     age = now - sample.at
-    if known.moved_at is not None and _quiet(known, now) and known.moved_at > sample.at:
-        # It has come to rest after its last sample: what it rests in is what matters.
-        return age > QUIET
+    if age > QUIET and _came_to_rest(known, sample, now):
+        return True
     slower = max(known.moving_samples - STEADY_MOVES, 0)
     factor = 1.0 if known.process.role == "rank" else 6.0
     return age >= every * min(factor * 2.0**slower, 6.0)
+
+
+def _came_to_rest(known: Tracked, sample: StackSample, now: float) -> bool:
+    """Whether it ran after its last sample and rests now: what it rests in is what matters.
+
+    One that keeps waking up in the same functions has to rest for longer than it usually does.
+    """
+    if known.moved_at is None or known.moved_at <= sample.at:
+        return False
+    since = sample.same_functions_since
+    wakes_often = since is not None and since < sample.at
+    return now - known.moved_at > (LONG_REST if wakes_often else QUIET)
 
 
 def _table_due(known: Tracked, now: float, odd: bool) -> bool:

@@ -88,6 +88,16 @@ def test_a_rank_that_came_to_rest_is_sampled_soon() -> None:
     assert plan(with_sample(tracked(ran=0.1), age=3)).sample == [], "still moving: in its turn"
 
 
+def test_what_wakes_up_in_the_same_place_now_and_then_is_not_sampled_every_time() -> None:
+    worker = tracked(ran=2.5, role="dataloader-worker")
+    for age in (20, 10, 4):
+        with_sample(worker, age)
+    assert plan(worker).sample == []
+    worker.moved_at = NOW - 8
+    with_sample(worker, age=9)
+    assert plan(worker).sample == [100], "but when it stays at rest"
+
+
 def test_a_rank_that_moves_on_and_on_is_sampled_ever_less() -> None:
     known = tracked(ran=0.1)
     for _ in range(sampling.STEADY_MOVES):
