@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .trainer import Batch, Trainer
+from .trainer import HANG_STEP, Batch, Trainer
 
 
 class Announced(Trainer):
@@ -30,7 +30,7 @@ class Exited(Trainer):
         """Exchange results through the store after a few steps."""
         if self.goes_wrong(rank=2):
             sys.exit(0)
-        if self.step == 6:
+        if self.step == HANG_STEP + 1:
             self.collect_results()
         return super().train_step(batch)
 
@@ -51,7 +51,7 @@ class SlowStep(Announced):
 
     def load_batch(self, batches: object) -> Batch:
         """Wait for slow storage on one rank."""
-        if self.rank == 1:
+        if self.rank == 1 and self.step >= HANG_STEP:
             time.sleep(6.0)
         return super().load_batch(batches)
 
@@ -63,7 +63,7 @@ class SlowCompute(Announced):
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Do the arithmetic of a much larger model on one rank."""
-        if self.rank == 2:
+        if self.rank == 2 and self.step >= HANG_STEP:
             self.extra_layers(until=time.monotonic() + 4.0)
         return super().forward_backward(batch)
 
