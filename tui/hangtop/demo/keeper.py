@@ -6,8 +6,8 @@ SIGKILL, the input closes and the job goes. Every process of the job carries
 `HANGTOP_DEMO=TOKEN` in its environment and is killed by that, since a launcher that was killed
 leaves its ranks alive.
 
-Standard output carries one line: `hung` once the job is where the scenario wants it, or
-`failed: why`.
+Standard output carries one line: `hung PID` once the job is where the scenario wants it, with one
+living process of the job; or `failed: why`.
 """
 
 from __future__ import annotations
@@ -92,25 +92,19 @@ class Keeper:
 
     def torchrun(self) -> subprocess.Popen[bytes]:
         """All ranks on this machine; torchrun chooses free ports itself."""
-        return self.launch(self.torchrun_command("--standalone"))
+        return self.launch(self.torchrun_command())
 
     def one_of_two_nodes(self) -> subprocess.Popen[bytes]:
         """The first of two nodes, on a port of its own choice; the second never comes."""
-        return self.launch(
-            self.torchrun_command(
-                "--nnodes=2",
-                "--rdzv-backend=c10d",
-                "--rdzv-endpoint=127.0.0.1:0",
-                "--rdzv-conf=is_host=1",
-                f"--rdzv-id={self.token}",
-            )
-        )
+        return self.launch(self.torchrun_command("--nnodes=2"))
 
     def torchrun_command(self, *options: str) -> list[str]:
         """The command line of torchrun; logs go to files unless the output is the scenario."""
         count = self.scenario.ranks or self.scenario.world_size // 2
         launcher = [sys.executable, "-m", "torch.distributed.run", *options]
-        launcher += [f"--nproc-per-node={count}", "--local-addr=127.0.0.1"]
+        launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-conf=is_host=1"]
+        launcher += [f"--rdzv-id=demo-{self.token}", "--local-addr=127.0.0.1"]
+        launcher += [f"--nproc-per-node={count}"]
         if self.scenario.name != "output-pipe":
             launcher += ["--redirects=3", f"--log-dir={self.directory / 'logs'}"]
         return [*launcher, "-m", "training", self.scenario.program or self.scenario.name]
@@ -200,6 +194,12 @@ class Keeper:
             wait_for_state(pid, "t")
         else:
             job.kill()
+
+    def member(self, job: subprocess.Popen[bytes]) -> int:
+        """A process of the job that is alive: its launcher, or without one the announced rank."""
+        if self.scenario.outside == "kill-launcher":
+            return int((self.directory / "reached").read_text())
+        return job.pid
 
     def log_tail(self) -> str:
         """The last lines of what launcher and ranks wrote, on one line."""
@@ -308,7 +308,7 @@ def watch(keeper: Keeper, job: subprocess.Popen[bytes]) -> None:
             continue
         if keeper.has_reached(job):
             keeper.act(job)
-            print("hung", flush=True)
+            print(f"hung {keeper.member(job)}", flush=True)
             told = True
         elif job.poll() is not None:
             print(f"failed: the job ended with status {job.returncode}: {keeper.log_tail()}")

@@ -28,6 +28,7 @@ from hangtop.demo.gallery import BY_NAME, Scenario
 from hangtop.demo.sweep import MARKER, kill_marked, marked
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 
@@ -38,8 +39,12 @@ class DemoError(Exception):
 class Demo:
     """One running scenario; a context manager. Leaving it ends every process of the job."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, environment: Mapping[str, str] | None = None) -> None:
         self.scenario = scenario
+        self.environment = environment or {}
+        """Variables for the job, beside those of this process."""
+        self.member_pid: int | None = None
+        """One living process of the job, known once it hangs: its launcher where it has one."""
         self.token = secrets.token_hex(6)
         self.directory = Path()
         self.keeper: subprocess.Popen[bytes] | None = None
@@ -59,7 +64,7 @@ class Demo:
             [sys.executable, "-m", module, self.scenario.name, str(self.directory), self.token],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, MARKER: self.token},
+            env={**os.environ, **self.environment, MARKER: self.token},
             start_new_session=True,
         )
         return self
@@ -93,8 +98,10 @@ class Demo:
         if not select.select([self.keeper.stdout], [], [], timeout_s)[0]:
             return False
         line = self.keeper.stdout.readline().decode(errors="replace").strip()
-        if line != "hung":
-            raise DemoError(f"the demo job did not start: {line.removeprefix('failed: ')}")
+        word, _, rest = line.partition(" ")
+        if word != "hung":
+            raise DemoError(f"the demo job did not start: {rest or 'its keeper ended'}")
+        self.member_pid = int(rest)
         return True
 
     def stop(self) -> None:

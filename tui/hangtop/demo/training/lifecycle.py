@@ -51,7 +51,7 @@ class SlowStep(Announced):
 
     def load_batch(self, batches: object) -> Batch:
         """Wait for slow storage on one rank."""
-        if self.rank == 1 and self.step >= HANG_STEP:
+        if self.rank == 1 and self.step > HANG_STEP:
             time.sleep(6.0)
         return super().load_batch(batches)
 
