@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from hangtop_core.attach import messages
 from hangtop_core.collector import Ask, Collector
+from hangtop_core.gather import reject, resolve
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from hangtop_core.errors import HangtopError
+
+log = logging.getLogger(__name__)
 
 MAX_SECONDS = 60.0
 
@@ -35,6 +39,8 @@ class StraceResult(Struct, frozen=True):
     dropped: int
     """Lines the node could not send fast enough."""
     seconds: float
+    idle_polls: int
+    """Polls that timed out: counted, not listed."""
     running_again: bool | None
     """Whether the process was seen running afterwards; None when that is not known."""
 
@@ -46,8 +52,8 @@ def folder() -> Path:
     return path
 
 
-def new_file(node: str, pid: int) -> TextIO:
-    """Open a new file for a trace, named by node, pid and time.
+def new_file(node: str, pid: int) -> tuple[Path, TextIO]:
+    """Make and open a new file for a trace, named by node, pid and time.
 
     Raises:
         OSError: when it cannot be made.
@@ -60,7 +66,7 @@ def new_file(node: str, pid: int) -> TextIO:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:
             continue
-        return open(fd, "w", encoding="utf-8", errors="backslashreplace")
+        return path, open(fd, "w", encoding="utf-8", errors="backslashreplace")
     raise FileExistsError(f"{path}: too many traces in one second")
 
 
@@ -86,7 +92,7 @@ class Trace:
         self.request_id: int | None = None
         self.future = future
         self._on_lines = on_lines
-        self._file = new_file(node, pid)
+        self._path, self._file = new_file(node, pid)
         self._count = 0
         self._lost = 0
         self._end: messages.TraceEnd | None = None
@@ -110,7 +116,10 @@ class Trace:
         self._count += len(piece.lines)
         self._file.writelines(line + "\n" for line in piece.lines)
         self._file.flush()
-        self._on_lines([clean(line, 500) for line in piece.lines])
+        try:
+            self._on_lines([clean(line, 500) for line in piece.lines])
+        except Exception:
+            log.exception("whoever watches the trace failed; it is saved all the same")
 
     def _take_end(self, summary: object) -> None:
         self._end = messages.decode(summary, messages.TraceEnd)
@@ -119,17 +128,18 @@ class Trace:
         self._file.close()
         if error is not None:
             if not self._count:
-                os.unlink(self._file.name)
+                self._path.unlink()
             reject(self.future, error)
             return
         end = self._end or messages.TraceEnd()
         result = StraceResult(
             self.node,
             self.pid,
-            self._file.name,
+            str(self._path),
             self._count,
-            max(self._lost, end.dropped),
+            end.dropped or self._lost,
             end.seconds,
+            end.idle_polls,
             end.running_again,
         )
         resolve(self.future, result)
