@@ -273,6 +273,8 @@ class StackSample(Struct, frozen=True):
     """When the main thread's present stack (functions and lines) was first seen."""
     same_functions_since: float | None = None
     """The same, looking at functions only: a loop moves its lines, not its functions."""
+    first_at: float | None = None
+    """When this process gave its first sample: what is the same since then never moved."""
 
 
 class Socket(Struct, frozen=True, gc=False):
