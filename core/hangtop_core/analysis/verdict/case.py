@@ -181,7 +181,7 @@ def kernel_text(subject: Subject) -> str:
         return f"state {subject.rank.process.state}"
     parts = [f"state {main.state}"]
     if main.wchan:
-        parts.append(f"wchan {main.wchan}")
+        parts.append(f"wchan {main.wchan.partition('.')[0]}")
     if main.syscall:
         argument = main.fd if main.fd is not None else (main.futex or "")
         parts.append(f"syscall {main.syscall}({argument})")

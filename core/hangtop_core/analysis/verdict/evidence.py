@@ -62,7 +62,7 @@ def stack_fact(case: Case, subject: Subject) -> Evidence | None:
     sample, top = subject.rank.sample, subject.activity.top
     if sample is None or not sample.threads or top is None:
         return None
-    text = f"main thread in {where(top)}"
+    text = f"{subject.activity.text}: main thread in {where(top)}"
     site = subject.activity.site
     if site is not None and site != top:
         text += f", called from {where(site)}"
