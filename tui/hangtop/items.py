@@ -1,0 +1,22 @@
+"""Items of a list: each a text of one or more lines that a cursor can stand on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hangtop.spans import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of an `ItemList`."""
+
+    key: str
+    text: Line
+    indent: int = 0
+    """Blanks before its second and later lines."""
+    copy: str | None = None
+    """What `y` copies instead of the text."""
+    target: Any = None
+    """What Enter leads to."""

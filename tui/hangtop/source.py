@@ -1,0 +1,59 @@
+"""What the app needs from whatever feeds it: a live session, or a recording.
+
+`hangtop_core.session.Session` fits `Source` as it is; tests and recordings bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from hangtop_core.model import Diagnosis, Snapshot
+
+
+class Update(Protocol):
+    """One consistent picture: everything known at one moment, and what was concluded from it."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known."""
+
+    @property
+    def diagnoses(self) -> Mapping[str, Diagnosis]:
+        """Conclusions by job key; under `""` when there is no job."""
+
+
+class Source(Protocol):
+    """Where updates come from, and who is asked when a key asks for more.
+
+    No method blocks: each request answers with a future, and what it brings is in a later
+    update.
+    """
+
+    @property
+    def latest(self) -> Update | None:
+        """The newest update, None before the first."""
+
+    @property
+    def commands(self) -> Iterable[Any]:
+        """Records of what was run on nodes."""
+
+    def subscribe(self, callback: Callable[[Any], None], /) -> Callable[[], None]:
+        """Call back with every update, on the source's own thread; returns how to stop."""
+
+    def sample(
+        self, pids_by_node: Mapping[str, Sequence[int]] | None = None, *, mode: Any = ...
+    ) -> Future[Any]:
+        """Take stacks of these processes, or of all ranks."""
+
+    def descriptors(self, node: str, pids: Sequence[int]) -> Future[Any]:
+        """Read open descriptors."""
+
+    def strace(
+        self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
+    ) -> Future[Any]:
+        """Trace system calls; lines come while it runs. Cancelling the future stops it."""
+
+    def retry(self, node: str) -> Any:
+        """Connect to a lost node again now."""

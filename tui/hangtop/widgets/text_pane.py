@@ -1,0 +1,58 @@
+"""A pane of running text: wrapped to its width, scrolled by lines, without a cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hangtop.spans import EMPTY, Line, cells, wrap
+from hangtop.widgets.line_pane import LinePane
+
+
+class TextPane(LinePane):
+    """Lines of text; long ones are wrapped under an indent, or cut when `wrapped` is off."""
+
+    def __init__(
+        self,
+        title: str = "",
+        *,
+        id: str,
+        ascii: bool = False,
+        wrapped: bool = True,
+        indent: int = 0,
+    ) -> None:  # noqa: A002 - Textual's name
+        super().__init__(title, id=id, ascii=ascii)
+        self.wrapped = wrapped
+        self.indent = indent
+        self.follow = False
+        """Keep the end in view while lines are added."""
+        self._lines: tuple[Line, ...] = ()
+        self._laid: list[Line] = []
+        self._laid_for: tuple[int, tuple[Line, ...]] | None = None
+
+    def set_lines(self, lines: Sequence[Line]) -> None:
+        """Show these lines."""
+        self._lines = tuple(lines)
+        if self.follow:
+            self.top = 1_000_000
+        self.paint()
+
+    def prepare(self, width: int) -> int:
+        """Wrap, when the text or the width is another."""
+        wanted = (width, self._lines)
+        if self._laid_for != wanted:
+            self._laid_for = wanted
+            self._laid = []
+            for item in self._lines:
+                if self.wrapped and cells(item) > width:
+                    self._laid += wrap(item, width, self.indent)
+                else:
+                    self._laid.append(item)
+        return len(self._laid)
+
+    def body_line(self, index: int, width: int) -> tuple[Line, str]:
+        """One laid-out line."""
+        return (self._laid[index] if index < len(self._laid) else EMPTY), ""
+
+    def text_lines(self) -> list[Line]:
+        """The lines as they were given, not as they were wrapped."""
+        return list(self._lines)
