@@ -1,0 +1,41 @@
+"""Entry of the probe: started by a connection with its stdin and stdout.
+
+Started as `python -m hangtop_probe`, or, where that is not importable, with the directory of
+the package put on sys.path first.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import List, Optional
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run the probe until its connection is over; return the exit status."""
+    from . import server
+    from .probe import Probe, internal_error
+
+    arguments = sys.argv[1:] if argv is None else argv
+    bundle = None
+    if len(arguments) == 2 and arguments[0] == "--bundle":
+        bundle = arguments[1]
+    elif arguments:
+        sys.stderr.write("usage: hangtop_probe [--bundle HASH], over stdin and stdout\n")
+        return 2
+    out = server.take_over_output()
+    probe = Probe(bundle)
+    connection = server.Server(probe.handlers(), 0, out)
+    server.end_on_signals(connection.stop)
+    try:
+        connection.writer.send(probe.hello(), True)
+        connection.run()
+    except Exception as error:  # told as a message: there is nobody who reads a traceback
+        connection.writer.send(internal_error(error), True)
+    finally:
+        probe.close()
+        connection.writer.close(1.0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What a process does right now: its threads' waits and its counters, with no attach.
+
+A thread whose time on a CPU (schedstat) did not move since the last pass did not run, so it
+still is where it was: its wait is read again only after it ran. That makes a hung process,
+which is what hangtop looks at, cost one short read per thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Set
+
+from . import procfs, syscalls
+
+
+class ThreadRow(NamedTuple):
+    """One thread; the fields of model.Thread."""
+
+    tid: int
+    name: str
+    state: str
+    wchan: Optional[str]
+    syscall: Optional[str]
+    fd: Optional[int]
+    futex: Optional[str]
+
+
+MAX_THREADS = 512
+"""Threads reported of one process; the count is told apart."""
+
+
+class Activity:
+    """Threads and meters of one process over the passes."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._rows: Dict[int, ThreadRow] = {}
+        self._ran: Dict[int, bytes] = {}
+        self._rounds = 0
+
+    def threads(self) -> List[ThreadRow]:
+        """Return the rows of all threads, main thread first; empty for a zombie."""
+        self._rounds += 1
+        base = "/proc/%d/task/" % self.pid
+        tids = procfs.numbers(base)[:MAX_THREADS]
+        rows: Dict[int, ThreadRow] = {}
+        for tid in tids:
+            row = self._thread(base + str(tid), tid)
+            if row is not None:
+                rows[tid] = row
+        self._rows = rows
+        self._ran = {tid: ran for tid, ran in self._ran.items() if tid in rows}
+        return sorted(rows.values(), key=lambda row: (row.tid != self.pid, row.tid))
+
+    def _thread(self, base: str, tid: int) -> Optional[ThreadRow]:
+        ran = procfs.read(base + "/schedstat", 128)
+        old = self._rows.get(tid)
+        # Every sixteenth round all is read again, against kernels with lazy accounting.
+        fresh = (tid + self._rounds) % 16 == 0
+        if old is not None and ran and not fresh and ran == self._ran.get(tid):
+            return old
+        if ran:
+            self._ran[tid] = ran
+        return read_thread(base, tid)
+
+    def meters(self, stat: procfs.Stat, clock_ms: Optional[float]) -> Dict[str, Any]:
+        """Return the fields of model.Meters.
+
+        ``clock_ms`` is the run clock of now, as `run_clock` gives it.
+        """
+        main = "/proc/%d/task/%d" % (self.pid, self.pid)
+        sched = procfs.read(main + "/sched") or b""
+        began = procfs.parse_exec_start(sched)
+        counters = procfs.parse_pairs(sched)
+        io = procfs.parse_pairs(procfs.read("/proc/%d/io" % self.pid) or b"")
+        last_ran = None
+        if began is not None and clock_ms is not None:
+            last_ran = max(0.0, round((clock_ms - began) / 1000, 2))
+        return {
+            "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
+            "main_cpu_ns": procfs.parse_schedstat(procfs.read(main + "/schedstat") or b""),
+            "main_switches": procfs.parse_int(counters.get("nr_voluntary_switches")),
+            "main_last_ran_s": last_ran,
+            "read_bytes": procfs.parse_int(io.get("rchar")),
+            "write_bytes": procfs.parse_int(io.get("wchar")),
+            "major_faults": stat.major_faults,
+            "rss": stat.rss,
+        }
+
+
+def read_thread(base: str, tid: int) -> Optional[ThreadRow]:
+    """Read one thread below ``base`` (/proc/PID/task/TID); None when it is gone."""
+    stat = procfs.parse_stat(procfs.read(base + "/stat") or b"")
+    if stat is None:
+        return None
+    wchan = procfs.parse_wchan(procfs.read(base + "/wchan") or b"")
+    call = procfs.parse_syscall(procfs.read(base + "/syscall") or b"")
+    if call is None:
+        return ThreadRow(tid, stat.comm, stat.state, wchan, None, None, None)
+    name = syscalls.name(call.number)
+    fd = _descriptor(call.args[0]) if syscalls.takes_descriptor(name) else None
+    futex = "%#x" % call.args[0] if name == "futex" else None
+    return ThreadRow(tid, stat.comm, stat.state, wchan, name, fd, futex)
+
+
+def _descriptor(argument: int) -> Optional[int]:
+    """Return the descriptor; None for AT_FDCWD and other negative values."""
+    low = argument & 0xFFFFFFFF
+    return low if low < 1 << 31 else None
+
+
+def run_clock() -> Optional[float]:
+    """Return now on the clock of `se.exec_start`, in milliseconds.
+
+    The probe itself runs right now, so its own exec_start is at most a scheduler tick old.
+    None where the kernel has no /proc/PID/sched.
+    """
+    return procfs.parse_exec_start(procfs.read("/proc/thread-self/sched") or b"")
+
+
+def thread_names(pid: int, known: Optional[Set[int]] = None) -> Dict[int, str]:
+    """Return the names of all threads but those in ``known``, which needs no permission."""
+    base = "/proc/%d/task/" % pid
+    names = {}
+    for tid in procfs.numbers(base)[:MAX_THREADS]:
+        if known is None or tid not in known:
+            data = procfs.read("%s%d/comm" % (base, tid))
+            if data is not None:
+                names[tid] = procfs.text(data.strip())
+    return names

@@ -1,0 +1,362 @@
+"""Which processes are ranks, launchers and children of ranks: a pure function of a table.
+
+No ptrace and no launcher is needed: the environment a process was started with tells its rank,
+the parent chain tells which of several processes with one RANK is the rank, and names tell
+launchers and helpers. Ranks whose environment cannot be read are told by their threads or their
+launcher. `mp.spawn` ranks come in through `Candidate.wrap_rank`, which a stack sample found.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+from . import commands
+
+RANK_THREADS = (
+    "gloo_tcp_loop",
+    "pt_gloo_runloop",
+    "pt_nccl_watchdg",
+    "pt_nccl_heartbt",
+    "pt_nccl_runhook",
+    "pt_nccl2_heartbt",
+)
+"""Threads only a process that is in a process group has (torch 2.13, gloo and NCCL)."""
+
+_NUMBERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_IDENTITY = (
+    "TORCHELASTIC_RUN_ID",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PMIX_NAMESPACE",
+    "OMPI_MCA_ess_base_jobid",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+)
+_RENDEZVOUS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCHED_BY = {
+    "OMPI_COMM_WORLD_RANK": "mpirun",
+    "PMIX_RANK": "mpirun",
+    "PMI_RANK": "mpirun",
+    "SLURM_PROCID": "srun",
+}
+
+
+class Candidate(NamedTuple):
+    """What discovery needs of one process of the node."""
+
+    pid: int
+    ppid: int
+    start: int
+    comm: str
+    cmdline: Tuple[str, ...] = ()
+    environ: Optional[Mapping[str, str]] = None
+    """None where it must not be read."""
+    python: bool = False
+    threads: FrozenSet[str] = frozenset()
+    """Names of its threads, where it has more than one."""
+    wrap_rank: Optional[int] = None
+    """Index of an mp.spawn child, found in its stack."""
+    is_worker: bool = False
+    """A stack sample found `_worker_loop` in it."""
+    worker_id: Optional[int] = None
+    """DataLoader worker id found in a stack sample."""
+    is_debug_server: bool = False
+    uid: int = -1
+
+
+class Attribution(NamedTuple):
+    """What one process is."""
+
+    role: str
+    label: str
+    rank: Optional[int] = None
+    rank_source: Optional[str] = None
+    rank_pid: Optional[int] = None
+    launcher_pid: Optional[int] = None
+    launcher: Optional[str] = None
+    worker_id: Optional[int] = None
+
+
+Table = Mapping[int, Candidate]
+
+
+def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
+    """Return the rank and the variable that says so, not looking at Slurm's.
+
+    RANK alone proves nothing, many programs use the name: it takes a variable of the
+    rendezvous beside it.
+    """
+    for name in _NUMBERS:
+        value = environ.get(name, "")
+        if not value.isdecimal():
+            continue
+        if name == "RANK" and not any(other in environ for other in _RENDEZVOUS):
+            continue
+        return int(value), name
+    return None
+
+
+def identity(environ: Mapping[str, str]) -> Tuple[Optional[str], ...]:
+    """Return what tells one job from another."""
+    return tuple(environ.get(name) for name in _IDENTITY)
+
+
+def attribute(table: Table, skip: FrozenSet[int] = frozenset()) -> Dict[int, Attribution]:
+    """Return what every process that belongs to a training job is, by pid.
+
+    ``skip`` are processes that are never ranks: the probe itself and what started it.
+    """
+    return _Discovery(table, skip).run()
+
+
+class _Discovery:
+    def __init__(self, table: Table, skip: FrozenSet[int]) -> None:
+        self.table = table
+        self.skip = skip
+        self.children: Dict[int, List[int]] = {}
+        for candidate in sorted(table.values(), key=lambda c: (c.start, c.pid)):
+            self.children.setdefault(candidate.ppid, []).append(candidate.pid)
+        self.launchers = self._launchers()
+        self.helpers = {
+            c.pid: role
+            for c in table.values()
+            for role in [_helper(c)]
+            if role is not None and c.pid not in self.launchers
+        }
+        self.ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
+        self.found: Dict[int, Attribution] = {}
+
+    def run(self) -> Dict[int, Attribution]:
+        self.ranks = self._numbered()
+        self._add_spawned()
+        self._add_unnumbered()
+        self._add_launchers()
+        for pid in self.ranks:
+            self._add_rank(pid)
+        for pid in self.ranks:
+            self._add_children(pid)
+        self._add_orphans()
+        return self.found
+
+    def _launchers(self) -> Dict[int, str]:
+        found = {}
+        for c in self.table.values():
+            kind = commands.launcher_kind(c.comm, c.cmdline)
+            if kind and not self._is_copy(c):
+                found[c.pid] = kind
+        return found
+
+    def _is_copy(self, c: Candidate) -> bool:
+        """Whether it is a forked child of a launcher that has not yet started its program."""
+        parent = self.table.get(c.ppid)
+        return parent is not None and bool(c.cmdline) and parent.cmdline == c.cmdline
+
+    def _ancestors(self, pid: int) -> Iterator[Candidate]:
+        seen: Set[int] = {pid}
+        current = self.table.get(pid)
+        while current and current.ppid not in seen:
+            seen.add(current.ppid)
+            current = self.table.get(current.ppid)
+            if current:
+                yield current
+
+    def _may_be_rank(self, c: Candidate) -> bool:
+        return (
+            c.python
+            and c.pid not in self.launchers
+            and c.pid not in self.helpers
+            and c.pid not in self.skip
+            and not self._is_launcher_copy(c)
+        )
+
+    def _is_launcher_copy(self, c: Candidate) -> bool:
+        return commands.launcher_kind(c.comm, c.cmdline) is not None
+
+    def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
+        environ = c.environ or {}
+        number = rank_number(environ)
+        if number is None and environ.get("SLURM_PROCID", "").isdecimal():
+            under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
+            if c.threads.intersection(RANK_THREADS) or under_slurm:
+                number = int(environ["SLURM_PROCID"]), "SLURM_PROCID"
+        return number
+
+    def _numbered(self) -> Dict[int, Tuple[Optional[int], Optional[str]]]:
+        """Topmost Python process per job and rank; a mere wrapper gives way to its child."""
+        numbers = {
+            c.pid: number
+            for c in self.table.values()
+            if self._may_be_rank(c)
+            for number in [self._number(c)]
+            if number is not None
+        }
+        ranks: Dict[int, Tuple[Optional[int], Optional[str]]] = {}
+        for pid, number in numbers.items():
+            mine = (number, identity(self.table[pid].environ or {}))
+            above = (
+                (numbers[a.pid], identity(a.environ or {}))
+                for a in self._ancestors(pid)
+                if a.pid in numbers
+            )
+            if commands.is_spawned(self.table[pid].cmdline) and self.table[pid].ppid <= 1:
+                continue
+            if mine not in above:
+                ranks[self._unwrapped(pid, numbers)] = number
+        return ranks
+
+    def _unwrapped(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> int:
+        """Step down from a Python wrapper to the Python process that is in a process group."""
+        current = pid
+        while not _in_group(self.table[current]):
+            below = [
+                child
+                for child in self.children.get(current, [])
+                if numbers.get(child) == numbers[pid] and _in_group(self.table[child])
+            ]
+            if len(below) != 1:
+                break
+            current = below[0]
+        return current
+
+    def _add_spawned(self) -> None:
+        for c in self.table.values():
+            if c.wrap_rank is not None and self._may_be_rank(c) and c.pid not in self.ranks:
+                self.ranks[c.pid] = c.wrap_rank, "mp.spawn"
+                parent = self._spawn_parent(c)
+                if parent is not None and parent not in self.launchers:
+                    self.launchers[parent] = "mp.spawn"
+
+    def _spawn_parent(self, c: Candidate) -> Optional[int]:
+        parent = self.table.get(c.ppid)
+        if parent is not None and self.helpers.get(parent.pid) == "forkserver":
+            parent = self.table.get(parent.ppid)
+        return parent.pid if parent is not None and parent.python else None
+
+    def _add_unnumbered(self) -> None:
+        """Processes in a process group, or below a launcher, whose number cannot be read."""
+        for c in self.table.values():
+            if c.pid in self.ranks or not self._may_be_rank(c):
+                continue
+            below_rank = any(a.pid in self.ranks for a in self._ancestors(c.pid))
+            launched = c.environ is None and c.ppid in self.launchers
+            if not below_rank and (_in_group(c) or launched):
+                self.ranks[c.pid] = None, None
+
+    def _launcher_of(self, pid: int) -> Tuple[Optional[int], Optional[str]]:
+        for ancestor in self._ancestors(pid):
+            if ancestor.pid in self.launchers:
+                return ancestor.pid, self.launchers[ancestor.pid]
+            if ancestor.comm == "slurmstepd":
+                return None, "srun"
+        return None, None
+
+    def _add_launchers(self) -> None:
+        for pid, kind in self.launchers.items():
+            name = os.path.basename(self.table[pid].cmdline[0]) if kind == "mpirun" else kind
+            above = self._launcher_of(pid)[0]
+            self.found[pid] = Attribution(
+                "launcher", name, launcher_pid=above if above != pid else None, launcher=kind
+            )
+
+    def _add_rank(self, pid: int) -> None:
+        number, source = self.ranks[pid]
+        launcher_pid, launcher = self._launcher_of(pid)
+        if launcher is None:
+            launcher = _told_launcher(self.table[pid], source)
+        label = "rank %d" % number if number is not None else "rank ?"
+        self.found[pid] = Attribution("rank", label, number, source, pid, launcher_pid, launcher)
+
+    def _add_children(self, rank_pid: int) -> None:
+        rank = self.found[rank_pid]
+        waiting, below = list(self.children.get(rank_pid, [])), []
+        while waiting:
+            pid = waiting.pop()
+            if pid in self.found or pid in self.skip:
+                continue
+            below.append(pid)
+            waiting.extend(self.children.get(pid, []))
+        workers = self._worker_ids(below)
+        for pid in below:
+            self.found[pid] = self._child(pid, rank, workers.get(pid))
+
+    def _worker_ids(self, pids: List[int]) -> Dict[int, int]:
+        workers = [self.table[p] for p in pids if self.helpers.get(p) == "dataloader-worker"]
+        workers.sort(key=lambda c: (c.start, c.pid))
+        return {
+            c.pid: order if c.worker_id is None else c.worker_id for order, c in enumerate(workers)
+        }
+
+    def _child(self, pid: int, rank: Attribution, worker: Optional[int]) -> Attribution:
+        c = self.table[pid]
+        role = self.helpers.get(pid, "subprocess")
+        return Attribution(
+            role,
+            _label(role, c, worker),
+            rank.rank,
+            None,
+            rank.rank_pid,
+            rank.launcher_pid,
+            rank.launcher,
+            worker,
+        )
+
+    def _add_orphans(self) -> None:
+        """Helpers whose rank is gone but which still hold its devices and ports."""
+        for pid, role in self.helpers.items():
+            c = self.table[pid]
+            number = rank_number(c.environ or {})
+            if pid not in self.found and number is not None:
+                label = "%s of a rank that is gone" % _label(role, c, c.worker_id)
+                self.found[pid] = Attribution(role, label, number[0], worker_id=c.worker_id)
+
+
+def _helper(c: Candidate) -> Optional[str]:
+    if c.is_worker:
+        return "dataloader-worker"
+    if c.is_debug_server:
+        return "debug-server"
+    return commands.helper_role(c.comm, c.cmdline)
+
+
+def _in_group(c: Candidate) -> bool:
+    return bool(c.threads.intersection(RANK_THREADS))
+
+
+def _told_launcher(c: Candidate, source: Optional[str]) -> Optional[str]:
+    environ = c.environ or {}
+    if "TORCHELASTIC_RUN_ID" in environ:
+        return "torchrun"
+    return _LAUNCHED_BY.get(source or "")
+
+
+def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
+    if role == "dataloader-worker":
+        return "DataLoader worker" if worker is None else "DataLoader worker %d" % worker
+    names = {
+        "resource-tracker": "resource tracker",
+        "forkserver": "forkserver",
+        "compile-worker": "inductor compile worker",
+        "debug-server": "debug server",
+    }
+    return names.get(role, "subprocess %s" % c.comm)
+
+
+def restrict(
+    roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
+) -> Dict[int, Attribution]:
+    """Keep the processes the user named and what belongs to them.
+
+    A named process that is no known rank is taken for one without a number.
+    """
+    kept = {
+        pid: role
+        for pid, role in roles.items()
+        if pid in pids or role.rank_pid in pids or role.launcher_pid in pids
+    }
+    launchers = {role.launcher_pid for role in kept.values()}
+    kept.update({pid: role for pid, role in roles.items() if pid in launchers})
+    for pid in pids:
+        if pid in table and pid not in kept:
+            kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)
+    return kept

@@ -1,0 +1,110 @@
+"""What is read of a process once and then rarely: what it is, not what it does.
+
+Command line, environment, limits, cgroup, working directory, outputs. Read through a guard,
+because the memory lock of a wedged process can hang the reader.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+
+from . import commands, permission, procfs, secrets
+
+_LIMITS = (
+    ("open_files", "Max open files"),
+    ("locked_memory", "Max locked memory"),
+    ("core_size", "Max core file size"),
+)
+
+
+class Facts(NamedTuple):
+    """The slow facts of one process. None where they could not be read."""
+
+    cmdline: Tuple[str, ...] = ()
+    environ: Optional[Mapping[str, str]] = None
+    exe: Optional[str] = None
+    uid: int = -1
+    denied: Optional[str] = None
+    """Why some of it could not be read, with the fix."""
+
+    @property
+    def python(self) -> bool:
+        """Whether it is a Python interpreter, by its program or its command."""
+        if self.exe is not None:
+            return commands.is_python_name(self.exe.replace(" (deleted)", ""))
+        return bool(self.cmdline) and commands.is_python_name(self.cmdline[0])
+
+
+def read_facts(pid: int, mine: permission.Rights) -> Facts:
+    """Read what discovery needs of ``pid``; whatever cannot be read is None."""
+    base = "/proc/%d" % pid
+    cmdline = procfs.parse_cmdline(procfs.read(base + "/cmdline") or b"")
+    environ_data = procfs.read(base + "/environ")
+    exe = procfs.link(base + "/exe")
+    environ = None if environ_data is None else procfs.parse_environ(environ_data)
+    denied = None
+    if environ is None and os.path.exists(base):
+        denied = "; ".join(permission.why_denied(pid, mine))
+    return Facts(cmdline, environ, exe, _uid(pid), denied)
+
+
+def _uid(pid: int) -> int:
+    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
+    return (procfs.parse_int(status.get("Uid")) or 0) if "Uid" in status else -1
+
+
+def describe(pid: int, facts: Facts) -> Dict[str, Any]:
+    """Return the fields of model.Process that change rarely, for a process that is reported."""
+    base = "/proc/%d" % pid
+    return {
+        "uid": facts.uid,
+        "user": permission.user_name(facts.uid) if facts.uid >= 0 else "?",
+        "cmdline": list(secrets.mask_arguments(facts.cmdline)),
+        "exe": facts.exe,
+        "cwd": procfs.link(base + "/cwd"),
+        "env": secrets.allowed_environment(facts.environ or {}),
+        "denied": facts.denied,
+        "limits": _limits(pid),
+        "fd_count": _count(base + "/fd"),
+        "outputs": _outputs(pid),
+        **_cgroup(pid),
+    }
+
+
+def _limits(pid: int) -> Dict[str, Optional[int]]:
+    values = procfs.parse_limits(procfs.read("/proc/%d/limits" % pid) or b"")
+    return {name: values.get(label) for name, label in _LIMITS}
+
+
+def _count(path: str) -> Optional[int]:
+    try:
+        return len(os.listdir(path))
+    except OSError:
+        return None
+
+
+def _outputs(pid: int) -> Tuple[str, ...]:
+    links = [procfs.link("/proc/%d/fd/%d" % (pid, fd)) for fd in (1, 2)]
+    return tuple(link for link in links if link is not None)
+
+
+def _cgroup(pid: int) -> Dict[str, Any]:
+    groups = procfs.parse_cgroup(procfs.read("/proc/%d/cgroup" % pid) or b"")
+    path = groups.get("", "/")
+    if path == "/":
+        path = next((groups[c] for c in ("memory", "cpu", "freezer") if c in groups), path)
+    return {"cgroup": path, "frozen": _frozen(groups)}
+
+
+def _frozen(groups: Mapping[str, str]) -> bool:
+    """cgroup.events of version 2, freezer.state of version 1."""
+    if "" in groups:
+        for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+            events = procfs.read(root + groups[""] + "/cgroup.events")
+            if events and b"frozen 1" in events:
+                return True
+    if "freezer" in groups:
+        state = procfs.read("/sys/fs/cgroup/freezer" + groups["freezer"] + "/freezer.state")
+        return bool(state and state.strip() in (b"FROZEN", b"FREEZING"))
+    return False

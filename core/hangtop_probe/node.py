@@ -1,0 +1,207 @@
+"""Facts about the node itself: who we are on it, what can be used, memory, load, mounts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import permission, procfs, wire
+from .procfs import words
+
+Fact = Dict[str, Any]
+
+NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "lustre",
+    "fuse",
+    "fuseblk",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "smb3",
+    "9p",
+    "afs",
+    "wekafs",
+    "virtiofs",
+    "panfs",
+    "glusterfs",
+    "ocfs2",
+    "gfs2",
+)
+_PSEUDO = frozenset(
+    words("""
+    proc sysfs cgroup cgroup2 devpts devtmpfs securityfs debugfs tracefs pstore bpf mqueue
+    configfs fusectl hugetlbfs autofs binfmt_misc rpc_pipefs nsfs efivarfs selinuxfs squashfs
+    """)
+)
+MAX_MOUNTS = 64
+
+
+def is_network(fstype: str) -> bool:
+    """Whether a file system may stop answering because a server or a helper is gone."""
+    return fstype in NETWORK_FILE_SYSTEMS or fstype.startswith(("fuse.", "nfs"))
+
+
+def boot_id() -> str:
+    """Return the id the kernel gave itself at boot."""
+    return procfs.text((procfs.read("/proc/sys/kernel/random/boot_id") or b"").strip())
+
+
+def boot_time() -> float:
+    """Return when the node booted, seconds since the epoch, from /proc/stat."""
+    for line in (procfs.read_all("/proc/stat") or b"").split(b"\n"):
+        if line.startswith(b"btime "):
+            return float(procfs.number(line[6:]) or 0)
+    return 0.0
+
+
+def hello(bundle: Optional[str], rights: permission.Rights) -> Dict[str, Any]:
+    """Return the first message: protocol, who and where we are, what can be used here."""
+    return {
+        "protocol": wire.PROTOCOL,
+        "bundle": bundle,
+        "python": platform.python_version(),
+        "arch": platform.machine(),
+        "system": "%s %s" % (platform.system(), platform.release()),
+        "hostname": socket.gethostname(),
+        "user": permission.user_name(rights.uid),
+        "uid": rights.uid,
+        "pid": os.getpid(),
+        "boot_id": boot_id(),
+        "clock": round(time.time(), 3),
+        "cpus": cpus(),
+        "capabilities": capabilities(rights),
+    }
+
+
+def cpus() -> int:
+    """Return how many CPUs this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except OSError:
+        return os.cpu_count() or 1
+
+
+def capabilities(rights: permission.Rights) -> Dict[str, Fact]:
+    """Return what can be used on this node, by name, each with why not and the fix."""
+    return {
+        "py-spy": py_spy(),
+        "strace": tool("strace", "apt-get install strace"),
+        "gdb": tool("gdb", "apt-get install gdb"),
+        "ptrace": permission.ptrace_fact(rights),
+        "nvml": nvml(),
+    }
+
+
+def py_spy() -> Fact:
+    """Find py-spy: beside our own interpreter, as an installed package, then on PATH."""
+    path = find_py_spy()
+    if path is None:
+        why = "py-spy is neither beside %s nor on PATH" % sys.executable
+        return {"ok": False, "why": why, "fix": "pip install py-spy"}
+    fact: Fact = {"ok": True, "path": path}
+    version = _package_version(path) or _asked_version(path)
+    if version:
+        fact["version"] = version
+    else:
+        fact.update(ok=False, why="%s does not run here" % path, fix="pip install py-spy")
+    return fact
+
+
+def find_py_spy() -> Optional[str]:
+    """Return the path of py-spy, or None."""
+    given = os.environ.get("HANGTOP_PY_SPY")
+    places = [given] if given else []
+    places.append(os.path.join(os.path.dirname(sys.executable or ""), "py-spy"))
+    places.append(os.path.join(sysconfig.get_path("scripts") or "", "py-spy"))
+    places.extend(os.path.join(os.path.dirname(p), "bin", "py-spy") for p in _site_roots())
+    for place in places:
+        if os.path.isfile(place) and os.access(place, os.X_OK):
+            return os.path.abspath(place)
+    return shutil.which("py-spy")
+
+
+def _site_roots() -> List[str]:
+    """Directories whose neighbour `bin` holds scripts of packages: lib/pythonX/site-packages."""
+    return [os.path.dirname(os.path.dirname(p)) for p in sys.path if p.endswith("-packages")]
+
+
+def _package_version(path: str) -> Optional[str]:
+    """Return the version from py_spy-X.dist-info near the binary: cheaper than asking it."""
+    lib = os.path.join(os.path.dirname(os.path.dirname(path)), "lib")
+    try:
+        for python in os.listdir(lib):
+            for name in os.listdir(os.path.join(lib, python, "site-packages")):
+                if name.startswith("py_spy-") and name.endswith(".dist-info"):
+                    return name[len("py_spy-") : -len(".dist-info")]
+    except OSError:
+        pass
+    return None
+
+
+def _asked_version(path: str) -> Optional[str]:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, timeout=2, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    words = procfs.text(done.stdout).split()
+    return words[-1] if done.returncode == 0 and words else None
+
+
+def tool(name: str, fix: str) -> Fact:
+    """Find a program on PATH."""
+    path = shutil.which(name)
+    if path is None:
+        return {"ok": False, "why": "%s is not on PATH" % name, "fix": fix}
+    return {"ok": True, "path": path}
+
+
+def nvml() -> Fact:
+    """Whether there is an NVIDIA driver; nothing is loaded or asked."""
+    if not os.path.exists("/proc/driver/nvidia/version"):
+        return {"ok": False, "why": "no NVIDIA driver on this node"}
+    return {"ok": True}
+
+
+def memory() -> Dict[str, Any]:
+    """Return memory and /dev/shm of the node in bytes, and the load average."""
+    info = procfs.parse_pairs(procfs.read("/proc/meminfo") or b"")
+    values: Dict[str, Any] = {}
+    for field, name in (("memory_total", "MemTotal"), ("memory_available", "MemAvailable")):
+        kib = procfs.parse_int(info.get(name))
+        values[field] = None if kib is None else kib // 1024 * 1024 * 1024
+    load = (procfs.read("/proc/loadavg") or b"").split()
+    try:
+        values["load1"] = float(load[0])
+    except (IndexError, ValueError):
+        values["load1"] = None
+    values["shm_total"], values["shm_free"] = _shm()
+    return values
+
+
+def _shm() -> Tuple[Optional[int], Optional[int]]:
+    try:
+        fs = os.statvfs("/dev/shm")  # noqa: S108  # its size is what is asked for
+    except OSError:
+        return None, None
+    return fs.f_blocks * fs.f_frsize, fs.f_bavail * fs.f_frsize // (1 << 20) * (1 << 20)
+
+
+def mounts() -> List[Dict[str, str]]:
+    """Return the mounts where files of a job may lie, network file systems first."""
+    found = {
+        mount.point: {"point": mount.point, "fstype": mount.fstype, "device": mount.source}
+        for mount in procfs.parse_mountinfo(procfs.read_all("/proc/self/mountinfo") or b"")
+        if mount.fstype not in _PSEUDO
+    }
+    ordered = sorted(found.values(), key=lambda m: (not is_network(m["fstype"]), m["point"]))
+    return ordered[:MAX_MOUNTS]

@@ -1,0 +1,123 @@
+"""Why a process cannot be read on this node, and the exact command that changes it.
+
+Reading environ, descriptors or the memory of a process is a ptrace access check (ptrace(2)):
+same user and a dumpable process, or CAP_SYS_PTRACE, and then what Yama allows.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Dict, NamedTuple, Optional, Tuple
+
+from . import procfs
+
+CAP_SYS_PTRACE = 19
+_CONTAINER_FIX = (
+    "start the container with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add:"
+    ' ["SYS_PTRACE"])'
+)
+_YAMA_FIX = "sudo sysctl -w kernel.yama.ptrace_scope=0"
+
+
+class Rights(NamedTuple):
+    """What this process may do to others."""
+
+    uid: int
+    capable: bool
+    """Whether it has CAP_SYS_PTRACE."""
+    yama: Optional[int]
+    """kernel.yama.ptrace_scope, None where Yama is not in the kernel."""
+
+
+def rights() -> Rights:
+    """Return what the probe may do, from /proc/self/status and Yama's sysctl."""
+    status = procfs.parse_pairs(procfs.read("/proc/self/status") or b"")
+    try:
+        effective = int(status.get("CapEff", "0"), 16)
+    except ValueError:
+        effective = 0
+    scope = procfs.read("/proc/sys/kernel/yama/ptrace_scope")
+    yama = procfs.number(scope.strip()) if scope else None
+    return Rights(os.geteuid(), bool(effective >> CAP_SYS_PTRACE & 1), yama)
+
+
+def ptrace_fact(mine: Rights) -> Dict[str, object]:
+    """Return the `ptrace` capability of the node: whether own processes can be looked into."""
+    if mine.yama == 3:
+        return {
+            "ok": False,
+            "why": "kernel.yama.ptrace_scope is 3: nobody may attach until this node restarts",
+            "fix": "set kernel.yama.ptrace_scope=0 in /etc/sysctl.d and restart the node",
+        }
+    if mine.capable:
+        return {"ok": True}
+    if mine.yama in (1, 2):
+        why = "kernel.yama.ptrace_scope is %d and this is %s without CAP_SYS_PTRACE"
+        who = "root" if mine.uid == 0 else user_name(mine.uid)
+        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or use --sudo" % _YAMA_FIX
+        return {"ok": False, "why": why % (mine.yama, who), "fix": fix}
+    if mine.uid == 0:
+        why = "root without CAP_SYS_PTRACE: only processes with no more capabilities can be read"
+        return {"ok": True, "why": why, "fix": _CONTAINER_FIX}
+    return {"ok": True}
+
+
+def may_attach(pid: int) -> bool:
+    """Whether the kernel would let this process attach to ``pid``: opening its memory asks.
+
+    Nothing is read; the check is the one ptrace and process_vm_readv make.
+    """
+    try:
+        os.close(os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def why_denied(pid: int, mine: Rights) -> Tuple[str, str]:
+    """Return why ``pid`` cannot be looked into, and the fix."""
+    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
+    uids = (status.get("Uid") or "").split()
+    owner = int(uids[0]) if uids and uids[0].isdigit() else None
+    if mine.yama == 3:
+        fact = ptrace_fact(mine)
+        return str(fact["why"]), str(fact["fix"])
+    if owner is not None and owner != mine.uid and not mine.capable:
+        why = "it belongs to %s and hangtop runs as %s" % (user_name(owner), user_name(mine.uid))
+        if mine.uid == 0:
+            return why + " without CAP_SYS_PTRACE", _CONTAINER_FIX
+        return why, "run hangtop as %s, or with --sudo" % user_name(owner)
+    if mine.capable:
+        return "the kernel refuses it (security module or user namespace)", "run hangtop as root"
+    if _not_dumpable(pid, owner):
+        return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", "run hangtop with --sudo"
+    if mine.yama in (1, 2):
+        fact = ptrace_fact(mine)
+        return str(fact["why"]), str(fact["fix"])
+    if mine.uid == 0:
+        return "it has capabilities that this root lacks (no CAP_SYS_PTRACE)", _CONTAINER_FIX
+    return "the kernel refuses it (security module or user namespace)", "run hangtop with --sudo"
+
+
+def _not_dumpable(pid: int, owner: Optional[int]) -> bool:
+    """The kernel gives /proc/PID of a non-dumpable process to root (proc(5))."""
+    try:
+        return owner not in (None, 0) and os.stat("/proc/%d/environ" % pid).st_uid == 0
+    except OSError:
+        return False
+
+
+_NAMES: Dict[int, str] = {}
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user, or `uid N`; remembered, a directory service may be slow."""
+    name = _NAMES.get(uid)
+    if name is None:
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except (KeyError, OSError):
+            name = "uid %d" % uid
+        _NAMES[uid] = name
+    return name

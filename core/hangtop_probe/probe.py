@@ -1,0 +1,75 @@
+"""The probe put together: its table, its tools, and which request is answered by what."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Dict, List, Optional
+
+from . import node, permission
+from .requests import Message, Refused, Request
+from .server import Handler, describe
+from .stacks import Sampler
+from .table import Table
+from .tools import Tools
+from .watch import Watch
+
+
+class Probe:
+    """Everything one connection has on this node."""
+
+    def __init__(self, bundle: Optional[str]) -> None:
+        self.rights = permission.rights()
+        self.bundle = bundle
+        self.tools = Tools()
+        self.table = Table(self.rights)
+        self.sampler = Sampler(self.tools, self.table)
+        self._watching: List[Request] = []
+        self._lock = threading.Lock()
+
+    def handlers(self) -> Dict[str, Handler]:
+        """Return what answers each `op`."""
+        return {"watch": self.watch, "stacks": self.sampler.handle}
+
+    def hello(self) -> Message:
+        """Return the first message."""
+        return {"id": 0, "hello": node.hello(self.bundle, self.rights)}
+
+    def watch(self, request: Request) -> Message:
+        """Answer `watch`: pieces until cancelled or replaced by another watch."""
+        with self._lock:
+            for other in self._watching:
+                other.cancel()
+            self._watching = [request]
+        message = request.message
+        pids = message.get("pids")
+        only = frozenset(int(p) for p in pids) if pids else None
+        self.table.scope(bool(message.get("all_users")), only)
+        try:
+            watch = Watch(self.table, float(message.get("interval") or 1.0))
+        except (TypeError, ValueError):
+            raise Refused("error", "interval is no number of seconds") from None
+        while True:
+            request.wait_credit()
+            if message.pop("resync", False):
+                watch.restart()
+            request.piece(watch.piece)
+            self._wait(request, watch.pause)
+
+    def _wait(self, request: Request, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not request.message.get("resync"):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            if request.cancelled.wait(min(left, 0.5)):
+                request.check()
+
+    def close(self) -> None:
+        """End the tools; nothing of ours may outlive the connection."""
+        self.tools.close()
+
+
+def internal_error(error: BaseException) -> Message:
+    """Return the message for an error that no request is to blame for."""
+    return {"id": 0, "err": {"kind": "error", "text": describe(error), "fix": None}}

@@ -1,0 +1,297 @@
+"""Parsers and readers for /proc/PID: bytes in, typed values out.
+
+The parsers take whatever a file held and never raise: a field that is missing or makes no
+sense is None, zero or empty. The readers return None where a file cannot be read, because a
+process may leave, or belong to somebody else, at any moment. Formats: proc(5),
+Documentation/filesystems/proc.rst and kernel/sched/debug.c of Linux.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+PROC = "/proc"
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+PF_KTHREAD = 0x00200000
+"""Flag of kernel threads in field 9 of /proc/PID/stat (include/linux/sched.h)."""
+
+
+class Stat(NamedTuple):
+    """What hangtop uses of /proc/PID/stat, also for threads. Times in clock ticks."""
+
+    pid: int
+    comm: str
+    state: str
+    ppid: int
+    flags: int
+    major_faults: int
+    cpu_ticks: int
+    threads: int
+    start: int
+    rss: int
+    """Bytes."""
+    exit_status: int
+    """Wait status, for a zombie; zero where not permitted."""
+
+    @property
+    def kernel(self) -> bool:
+        """Whether it is a kernel thread."""
+        return bool(self.flags & PF_KTHREAD)
+
+
+class Syscall(NamedTuple):
+    """/proc/PID/task/TID/syscall: the call a thread is in."""
+
+    number: int
+    args: Tuple[int, ...]
+
+
+def text(data: bytes) -> str:
+    """Decode what a process chose itself: bytes that are no UTF-8 become escapes."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def words(block: str) -> Tuple[str, ...]:
+    """Split a table written as a block of words."""
+    return tuple(block.split())
+
+
+def number(data: bytes) -> Optional[int]:
+    """Return the decimal integer ``data`` holds, or None."""
+    try:
+        return int(data)
+    except ValueError:
+        return None
+
+
+def parse_stat(data: bytes) -> Optional[Stat]:
+    """Parse /proc/PID/stat. The name may itself hold blanks and brackets."""
+    left, right = data.find(b"("), data.rfind(b")")
+    fields = data[right + 1 :].split()
+    if left < 1 or right < left or len(fields) < 22:
+        return None
+    values = [number(f) for f in fields[1:]]
+    pid = number(data[:left])
+    if pid is None or any(v is None for v in values[:21]):
+        return None
+    whole = [v or 0 for v in values]
+    return Stat(
+        pid=pid,
+        comm=text(data[left + 1 : right]),
+        state=text(fields[0][:1]),
+        ppid=whole[0],
+        flags=whole[5],
+        major_faults=whole[8],
+        cpu_ticks=whole[10] + whole[11],
+        threads=whole[16],
+        start=whole[18],
+        rss=whole[20] * PAGE_SIZE,
+        exit_status=whole[48] if len(whole) > 48 else 0,
+    )
+
+
+def parse_pairs(data: bytes) -> Dict[str, str]:
+    """Parse `key: value` lines: /proc/PID/status, io, sched, meminfo, fdinfo."""
+    pairs = {}
+    for line in data.split(b"\n"):
+        key, colon, value = line.partition(b":")
+        if colon:
+            pairs[text(key.strip())] = text(value.strip())
+    return pairs
+
+
+def parse_int(value: Optional[str]) -> Optional[int]:
+    """Return the leading decimal integer of ``value``, such as 12 of `12 kB`, or None."""
+    fields = (value or "").split()
+    try:
+        return int(fields[0]) if fields else None
+    except ValueError:
+        return None
+
+
+def parse_syscall(data: bytes) -> Optional[Syscall]:
+    """Parse /proc/PID/task/TID/syscall; None for `running` and for `-1` (not in a call)."""
+    try:
+        values = [int(word, 0) for word in data.split()[:7]]
+    except ValueError:
+        return None
+    if len(values) < 7 or values[0] < 0:
+        return None
+    return Syscall(values[0], tuple(values[1:7]))
+
+
+def parse_wchan(data: bytes) -> Optional[str]:
+    """Parse /proc/PID/task/TID/wchan: `0` stands for running and for not permitted."""
+    name = text(data.strip())
+    return name if name and name != "0" else None
+
+
+def parse_schedstat(data: bytes) -> Optional[int]:
+    """Return nanoseconds on a CPU, the first number of /proc/PID/task/TID/schedstat."""
+    fields = data.split()
+    return number(fields[0]) if fields else None
+
+
+def parse_exec_start(data: bytes) -> Optional[float]:
+    """Return `se.exec_start` of /proc/PID/task/TID/sched in milliseconds of the run clock.
+
+    It is when the thread last began or continued to run; the run clock is close to uptime.
+    """
+    at = data.find(b"se.exec_start")
+    if at < 0:
+        return None
+    value = data[at : data.find(b"\n", at)].partition(b":")[2]
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def parse_environ(data: bytes) -> Dict[str, str]:
+    """Parse /proc/PID/environ: the environment the program was started with."""
+    pairs = {}
+    for entry in data.split(b"\0"):
+        key, equals, value = entry.partition(b"=")
+        if equals and key:
+            pairs[text(key)] = text(value)
+    return pairs
+
+
+def parse_cmdline(data: bytes) -> Tuple[str, ...]:
+    """Parse /proc/PID/cmdline; one argument where the process has overwritten its title."""
+    if not data:
+        return ()
+    return tuple(text(arg) for arg in data.rstrip(b"\0").split(b"\0"))
+
+
+def parse_limits(data: bytes) -> Dict[str, Optional[int]]:
+    """Return the soft values of /proc/PID/limits by name; None is unlimited."""
+    limits: Dict[str, Optional[int]] = {}
+    for line in data.split(b"\n")[1:]:
+        name, value = text(line[:26]).strip(), line[26:].split()
+        if name and value:
+            limits[name] = number(value[0])
+    return limits
+
+
+def parse_cgroup(data: bytes) -> Dict[str, str]:
+    """Return cgroup paths by controller from /proc/PID/cgroup; version 2 has the key ''."""
+    groups = {}
+    for line in data.split(b"\n"):
+        parts = line.split(b":", 2)
+        if len(parts) == 3:
+            for controller in parts[1].split(b","):
+                groups[text(controller)] = text(parts[2])
+    return groups
+
+
+class Mount(NamedTuple):
+    """One line of /proc/PID/mountinfo."""
+
+    id: int
+    device: str
+    """`major:minor`, as /proc/locks names it too."""
+    point: str
+    fstype: str
+    source: str
+
+
+def parse_mountinfo(data: bytes) -> List[Mount]:
+    """Parse /proc/PID/mountinfo; lines that make no sense are left out."""
+    mounts = []
+    for line in data.split(b"\n"):
+        left, dash, right = line.partition(b" - ")
+        head, tail = left.split(b" "), right.split(b" ")
+        ident = number(head[0])
+        if not dash or len(head) < 5 or len(tail) < 2 or ident is None:
+            continue
+        point, source = (text(_unescape(w)) for w in (head[4], tail[1]))
+        mounts.append(Mount(ident, text(head[2]), point, text(tail[0]), source))
+    return mounts
+
+
+def _unescape(word: bytes) -> bytes:
+    for code, char in ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\")):
+        word = word.replace(code, char)
+    return word
+
+
+def wait_status(status: int) -> int:
+    """Return the exit code a wait status stands for, negative for a signal."""
+    return -(status & 0x7F) if status & 0x7F else (status >> 8) & 0xFF
+
+
+def read(path: str, limit: int = 1 << 20) -> Optional[bytes]:
+    """Return a /proc file of one record, such as stat or environ, or None if unreadable."""
+    return _read(path, limit, whole=False)
+
+
+def read_all(path: str, limit: int = 16 << 20) -> Optional[bytes]:
+    """Return a /proc file of many records, such as mountinfo or net/tcp, or None.
+
+    The kernel hands such files out in whole records, so a short read is not their end.
+    """
+    return _read(path, limit, whole=True)
+
+
+def _read(path: str, limit: int, whole: bool) -> Optional[bytes]:
+    chunk = min(limit, 65536 if whole else 8192)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        data = os.read(fd, chunk)
+        if not data or (len(data) < chunk and not whole):
+            return data
+        return _rest(fd, data, limit)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _rest(fd: int, data: bytes, limit: int) -> bytes:
+    parts, total = [data], len(data)
+    while total < limit:
+        part = os.read(fd, min(65536, limit - total))
+        if not part:
+            break
+        parts.append(part)
+        total += len(part)
+    return b"".join(parts)
+
+
+def link(path: str) -> Optional[str]:
+    """Return where a symbolic link of /proc leads, or None where it cannot be read."""
+    try:
+        return os.fsdecode(os.readlink(path)).encode("utf-8", "backslashreplace").decode("utf-8")
+    except OSError:
+        return None
+
+
+def numbers(path: str) -> List[int]:
+    """Return the numeric names in a directory, ascending: pids, thread ids, descriptors."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def read_stat(pid: int, root: str = PROC) -> Optional[Stat]:
+    """Return /proc/PID/stat parsed, or None for a process that is gone."""
+    data = read("%s/%d/stat" % (root, pid))
+    return parse_stat(data) if data else None
+
+
+def states(pid: int, root: str = PROC) -> Dict[int, str]:
+    """Return the state letter of every thread of a process; empty when it is gone."""
+    found = {}
+    for tid in numbers("%s/%d/task" % (root, pid)):
+        stat = parse_stat(read("%s/%d/task/%d/stat" % (root, pid, tid)) or b"")
+        if stat:
+            found[tid] = stat.state
+    return found

@@ -1,0 +1,223 @@
+"""The probe's side of the connection: reading requests, answering them, ending with it.
+
+The main thread reads stdin; one thread writes, small answers before bulk; each request is
+answered on its own thread. The probe ends when stdin ends, when nothing came for a minute, or
+when nobody reads what it writes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+
+from . import wire
+from .requests import Cancelled, Message, Refused, Request
+
+SILENCE = 60.0
+"""Seconds without any message from the head after which the probe ends."""
+MAX_REQUESTS = 32
+
+Handler = Callable[[Request], Optional[Message]]
+
+
+class Writer:
+    """Sends messages in two classes; the pieces of a cut message may be overtaken."""
+
+    def __init__(self, fd: int, broken: Callable[[], None]) -> None:
+        self._fd = fd
+        self._broken = broken
+        self._urgent: Deque[List[bytes]] = deque()
+        self._bulk: Deque[List[bytes]] = deque()
+        self._ready = threading.Condition()
+        self._number = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    def send(self, message: Message, urgent: bool) -> None:
+        """Queue a message; it is encoded here, on the caller's thread."""
+        with self._ready:
+            self._number += 1
+            lines = wire.encode(message, self._number)
+            (self._urgent if urgent else self._bulk).append(lines)
+            self._ready.notify()
+
+    def _next(self) -> Optional[bytes]:
+        with self._ready:
+            self._ready.wait_for(lambda: self._urgent or self._bulk or self._closing)
+            for lines in (self._urgent, self._bulk):
+                if lines:
+                    line = lines[0].pop(0)
+                    if not lines[0]:
+                        lines.popleft()
+                    return line
+            return None
+
+    def _run(self) -> None:
+        while True:
+            line = self._next()
+            if line is None:
+                return
+            try:
+                view = memoryview(line)
+                while view:
+                    view = view[os.write(self._fd, view) :]
+            except OSError:
+                self._broken()
+                return
+
+    def close(self, seconds: float) -> None:
+        """Write what is queued, for at most ``seconds``."""
+        with self._ready:
+            self._closing = True
+            self._ready.notify()
+        self._thread.join(seconds)
+
+
+class Server:
+    """Reads requests from ``fd_in`` and answers them on ``fd_out`` until the head goes."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        fd_in: int,
+        fd_out: int,
+        silence: float = SILENCE,
+    ) -> None:
+        self._handlers = handlers
+        self._in = fd_in
+        self._silence = silence
+        self._wake_out, self._wake_in = os.pipe()
+        self._requests: Dict[int, Request] = {}
+        self._lock = threading.Lock()
+        self._reader = wire.Reader()
+        self.writer = Writer(fd_out, self.stop)
+
+    def stop(self) -> None:
+        """Make `run` return, from any thread or a signal handler."""
+        os.write(self._wake_in, b"x")
+
+    def run(self) -> None:
+        """Answer requests until the connection is over; then cancel what is under way."""
+        rest = b""
+        while True:
+            ready, _, _ = select.select([self._in, self._wake_out], [], [], self._silence)
+            if not ready or self._wake_out in ready:
+                break
+            data = os.read(self._in, 65536)
+            if not data:
+                break
+            lines, rest = wire.split_lines(rest + data)
+            if len(rest) > wire.MAX_LINE:
+                rest = b""
+            for line in lines:
+                self._line(line)
+        with self._lock:
+            requests = list(self._requests.values())
+        for request in requests:
+            request.cancel()
+
+    def _line(self, line: bytes) -> None:
+        try:
+            message = self._reader.feed(line)
+            if message is not None:
+                self._take(message)
+        except (wire.WireError, Refused) as error:
+            kind = error.kind if isinstance(error, Refused) else "wire"
+            self._say_error(0, kind, str(error))
+
+    def _take(self, message: Message) -> None:
+        ident, op = message.get("id"), message.get("op")
+        if not isinstance(ident, int) or isinstance(ident, bool) or not isinstance(op, str):
+            raise Refused("error", "a request needs a number `id` and a text `op`")
+        if op == "ping":
+            self.writer.send({"id": ident, "end": {}}, True)
+        elif op in ("credit", "cancel"):
+            self._control(ident, op, message)
+        elif op not in self._handlers:
+            self._say_error(ident, "unsupported", "this probe has no request %r" % op[:40])
+        else:
+            self._open(ident, message)
+
+    def _control(self, ident: int, op: str, message: Message) -> None:
+        with self._lock:
+            request = self._requests.get(ident)
+        n = message.get("n")
+        if request is not None and op == "cancel":
+            request.cancel()
+        elif request is not None and isinstance(n, int) and n > 0:
+            request.grant(n)
+
+    def _open(self, ident: int, message: Message) -> None:
+        with self._lock:
+            known = self._requests.get(ident)
+            full = len(self._requests) >= MAX_REQUESTS
+            if known is None and not full:
+                request = Request(message, self.writer.send)
+                self._requests[ident] = request
+        if known is not None:
+            if message.get("resync") and known.op == message["op"]:
+                known.message["resync"] = True
+            return
+        if full:
+            self._say_error(ident, "error", "%d requests are under way" % MAX_REQUESTS)
+            return
+        name = "%s %d" % (request.op, ident)
+        threading.Thread(target=self._answer, args=(request,), name=name, daemon=True).start()
+
+    def _answer(self, request: Request) -> None:
+        try:
+            request.end(self._handlers[request.op](request))
+        except Cancelled:
+            request.end({"cancelled": True})
+        except Refused as refused:
+            request.fail(refused.message())
+        except Exception as error:  # whatever goes wrong is an answer, never a traceback
+            request.fail({"kind": "error", "text": describe(error), "fix": None})
+        finally:
+            with self._lock:
+                self._requests.pop(request.id, None)
+
+    def _say_error(self, ident: int, kind: str, text: str) -> None:
+        error = {"kind": kind, "text": text, "fix": None}
+        self.writer.send({"id": ident, "err": error}, True)
+
+
+def describe(error: BaseException) -> str:
+    """Return an unexpected error and where it was raised, on one line."""
+    trace = error.__traceback__
+    where = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        where = "%s:%d" % (os.path.basename(code.co_filename), trace.tb_lineno)
+        trace = trace.tb_next
+    return "%s: %s (%s)" % (type(error).__name__, str(error)[:300], where)
+
+
+def take_over_output() -> int:
+    """Keep the real stdout for messages; let everything else write to nowhere.
+
+    Return the descriptor to write messages to, which children do not inherit.
+    """
+    fd = os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.close(null)
+    os.set_inheritable(fd, False)
+    return fd
+
+
+def end_on_signals(stop: Callable[[], None]) -> None:
+    """End in order on SIGTERM and SIGHUP; leave SIGINT to the head, who closes stdin."""
+
+    def handler(number: int, frame: Any) -> None:
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

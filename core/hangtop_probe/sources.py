@@ -1,0 +1,120 @@
+"""The line of code behind a frame, read only where reading cannot hang.
+
+A file on a network file system whose server is gone would hang the probe as it hangs the rank,
+so a line is read only from a local file system, told by the longest matching mount point.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from . import node, procfs
+
+MAX_FILE = 2 << 20
+MAX_LINE = 200
+_CACHED_FILES = 64
+_LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
+_cache: Dict[Tuple[str, int, int], List[str]] = {}
+
+
+def shorten(path: str) -> str:
+    """Return ``path`` relative to its package root, as py-spy shortens it."""
+    for mark in ("/site-packages/", "/dist-packages/"):
+        at = path.rfind(mark)
+        if at >= 0:
+            return path[at + len(mark) :]
+    return os.path.basename(path) if path.startswith("/") else path
+
+
+def is_library(file: str) -> bool:
+    """Whether a frame's file is an installed package, the standard library or frozen."""
+    return file.startswith("<") or any(mark in file for mark in _LIBRARY)
+
+
+def add(pid: int, rows: Sequence[List[Any]]) -> None:
+    """Put the source line into the innermost Python frame and the innermost own one."""
+    python = [row for row in rows if not row[4]]
+    own = next((row for row in python if not is_library(row[1])), None)
+    chosen = python[:1] + ([own] if own is not None else [])
+    mounts: Optional[List[procfs.Mount]] = None
+    for row in chosen:
+        if row[5] is None and row[1].startswith("/"):
+            if mounts is None:
+                data = procfs.read_all("/proc/%d/mountinfo" % pid) or b""
+                mounts = procfs.parse_mountinfo(data)
+            row[5] = line(pid, row[1], row[3], mounts)
+
+
+def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Optional[str]:
+    """Return line ``number`` of ``path`` as ``pid`` sees it, or None."""
+    mount = mount_of(path, mounts)
+    if mount is None or node.is_network(mount.fstype) or number < 1:
+        return None
+    if not _plain(path, mounts):
+        return None
+    base = "" if _same_mounts(pid) else "/proc/%d/root" % pid
+    lines = _lines(base + path)
+    if lines is None or number > len(lines):
+        return None
+    return lines[number - 1].strip()[:MAX_LINE] or None
+
+
+def mount_of(path: str, mounts: Sequence[procfs.Mount]) -> Optional[procfs.Mount]:
+    """Return the mount ``path`` lies on: the longest mount point that is its prefix.
+
+    Of several mounts on one point the last one covers the others.
+    """
+    best = None
+    for mount in mounts:
+        point = mount.point.rstrip("/")
+        inside = path == point or path.startswith(point + "/")
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
+    """Whether no directory above leads by a symbolic link to a network file system."""
+    current = ""
+    for part in path.split("/")[1:]:
+        current += "/" + part
+        mount = mount_of(current, mounts)
+        if mount is None or node.is_network(mount.fstype):
+            return False
+        try:
+            target = os.readlink(current)
+        except OSError:
+            continue
+        whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
+        mount = mount_of(whole, mounts)
+        if mount is None or node.is_network(mount.fstype):
+            return False
+    return True
+
+
+def _same_mounts(pid: int) -> bool:
+    return procfs.link("/proc/%d/ns/mnt" % pid) == procfs.link("/proc/self/ns/mnt")
+
+
+def _lines(path: str) -> Optional[List[str]]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE:
+            return None
+        key = (path, info.st_mtime_ns, info.st_size)
+        if key not in _cache:
+            while len(_cache) >= _CACHED_FILES:
+                del _cache[next(iter(_cache))]
+            with os.fdopen(os.dup(fd), "rb") as file:
+                _cache[key] = procfs.text(file.read(MAX_FILE)).split("\n")
+        return _cache[key]
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

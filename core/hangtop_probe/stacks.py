@@ -1,0 +1,294 @@
+"""Stacks of processes by py-spy: without stopping them unless that was asked for.
+
+Source of the formats and of the refusals: py-spy 0.4.3, see `parse`. A target with a thread
+that is stopped, traced or waiting for a disk is only read non-blocking: an attach to it hangs,
+and may leave it stopped for good when it is given up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from . import node, permission, procfs, sources, table
+from .requests import Message, Refused, Request, failure
+from .tools import Done, Tools, halted
+
+MODES = ("nonblocking", "blocking", "native")
+MAX_LOCAL = 200
+_WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
+_WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
+_DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
+
+Row = List[Any]
+"""A frame: name, file, short, line, native, source."""
+
+
+class Sample(NamedTuple):
+    """The stacks of one process, or why there are none."""
+
+    threads: List[Message]
+    stacks: Dict[str, List[Row]]
+    failure: Optional[Message] = None
+
+
+def sample(
+    tools: Tools, pid: int, mode: str, want_locals: bool, seconds: float, cancel: threading.Event
+) -> Sample:
+    """Take one sample of ``pid``. A read that was torn is tried once more."""
+    spy = node.find_py_spy()
+    if spy is None:
+        why = "py-spy is not on this node"
+        return Sample([], {}, failure("missing", why, "pip install py-spy"))
+    argv = [spy, "dump", "--json", "--pid", str(pid)]
+    argv += {"nonblocking": ["--nonblocking"], "native": ["--native"]}.get(mode, [])
+    argv += ["--locals"] if want_locals else []
+    deadline = time.monotonic() + seconds
+    for attempt in (1, 2):
+        try:
+            done = tools.run(argv, max(0.1, deadline - time.monotonic()), cancel)
+        except OSError as error:
+            return Sample([], {}, failure("missing", "py-spy does not start: %s" % error))
+        if done.code == 0:
+            try:
+                return parse(done.out)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                done = done._replace(code=1, err=b"unreadable answer: " + repr(error).encode())
+        reason = explain(pid, done, seconds)
+        if attempt == 2 or reason["kind"] != "error" or time.monotonic() > deadline:
+            break
+    return Sample([], {}, reason)
+
+
+def parse(data: bytes) -> Sample:
+    """Read what `py-spy dump --json` prints.
+
+    Per thread: thread_name, os_thread_id, active, owns_gil and frames, innermost first, each
+    with name, filename, short_filename, module (native frames), line and locals.
+    """
+    threads, stacks = [], {}
+    for thread in json.loads(data):
+        rows = [_row(frame) for frame in thread["frames"]]
+        key = stack_key(rows)
+        stacks[key] = rows
+        tid = thread.get("os_thread_id")
+        threads.append(
+            {
+                "tid": tid,
+                "name": thread.get("thread_name"),
+                "active": bool(thread.get("active")),
+                "gil": bool(thread.get("owns_gil")),
+                "stack": key,
+                "locals": [_locals(frame) for frame in thread["frames"]],
+            }
+        )
+    return Sample(threads, stacks)
+
+
+def _row(frame: Message) -> Row:
+    name, file = str(frame.get("name") or "?"), str(frame.get("filename") or "")
+    native = bool(frame.get("module"))
+    short = frame.get("short_filename") or sources.shorten(file)
+    if native and not file:
+        file = str(frame["module"])
+    return [name, file, str(short), int(frame.get("line") or 0), native, None]
+
+
+def _locals(frame: Message) -> List[Message]:
+    return [
+        {
+            "name": str(local.get("name")),
+            "value": str(local.get("repr"))[:MAX_LOCAL],
+            "argument": bool(local.get("arg")),
+        }
+        for local in frame.get("locals") or []
+    ]
+
+
+def stack_key(rows: Sequence[Row]) -> str:
+    """Return a hash of names, files and lines: the same stack has it on every node."""
+    text = "\n".join("%s\t%s\t%d\t%d" % (r[0], r[1], r[3], r[4]) for r in rows)
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=9).hexdigest()
+
+
+def learn(result: Sample) -> Optional[table.Learned]:
+    """Return what the frames tell about the process: mp.spawn rank, DataLoader worker.
+
+    torch 2.13 torch/multiprocessing/spawn.py `_wrap(fn, i, args, ...)` and
+    torch/utils/data/_utils/worker.py `_worker_loop(..., worker_id, ...)`.
+    """
+    for thread in result.threads:
+        rows = result.stacks[thread["stack"]]
+        for row, variables in zip(reversed(rows), reversed(thread["locals"])):
+            values = {v["name"]: v["value"] for v in variables}
+            if _is(row, _WRAP) and values.get("i", "").isdecimal():
+                return table.Learned(wrap_rank=int(values["i"]))
+            if _is(row, _WORKER):
+                number = values.get("worker_id", "")
+                return table.Learned(
+                    is_worker=True, worker_id=int(number) if number.isdecimal() else None
+                )
+            if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
+                return table.Learned(is_debug_server=True)
+    return None
+
+
+def _is(row: Row, frame: Tuple[str, str]) -> bool:
+    return bool(row[0] == frame[0] and row[1].endswith(frame[1]))
+
+
+def explain(pid: int, done: Done, seconds: float) -> Message:
+    """Return why py-spy gave nothing, from its message (0.4.3) and from what is known here."""
+    if done.timed_out:
+        return failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
+    if done.cancelled:
+        return failure("error", "cancelled")
+    said = procfs.text(done.err).strip().split("\nStack backtrace")[0]
+    line = " ".join(said.split())[:300] or "py-spy ended with %s and said nothing" % done.code
+    if not os.path.exists("/proc/%d" % pid) or "No such process" in said:
+        return failure("gone", "the process is gone")
+    stat = procfs.read_stat(pid)
+    if stat is not None and stat.state == "Z":
+        return failure("gone", "the process has exited and is a zombie")
+    if re.search(r"permission denied|operation not permitted", said, re.IGNORECASE):
+        why, fix = permission.why_denied(pid, permission.rights())
+        return failure("denied", why, fix)
+    if "find python version" in said or "find a python" in said.lower():
+        return failure("not-python", "py-spy finds no Python interpreter in it: %s" % line)
+    if "nsupported" in said or "not supported" in said:
+        return failure("unsupported", line, "pip install --upgrade py-spy")
+    return failure("error", line)
+
+
+class Sampler:
+    """Answers `stacks` requests; knows which stacks this connection has been told."""
+
+    def __init__(self, tools: Tools, processes: table.Table) -> None:
+        self._tools = tools
+        self._table = processes
+        self._told: Set[str] = set()
+        self._native = threading.Lock()
+        self._cpus = node.cpus()
+
+    def handle(self, request: Request) -> Message:
+        """Sample every process of the request, in parallel unless natively."""
+        message = request.message
+        pids = [p for p in message.get("pids") or [] if isinstance(p, int) and p > 0]
+        mode = message.get("mode", "nonblocking")
+        if mode not in MODES:
+            raise Refused("error", "mode is none of %s" % ", ".join(MODES))
+        seconds = min(max(float(message.get("deadline") or 10), 0.1), 120.0)
+        wants = bool(message.get("locals"))
+        workers = 1 if mode == "native" else self._cpus
+        with ThreadPoolExecutor(workers) as pool:
+            jobs = [pool.submit(self._answer, request, pid, mode, wants, seconds) for pid in pids]
+            for job in jobs:
+                job.result()
+        request.check()
+        return {"pids": len(pids)}
+
+    def _answer(self, request: Request, pid: int, mode: str, wants: bool, seconds: float) -> None:
+        request.check()
+        piece, result = self.take(pid, mode, wants, seconds, request.cancelled)
+
+        def make() -> Message:
+            new = {k: rows for k, rows in result.stacks.items() if k not in self._told}
+            self._told.update(new)
+            piece["stacks"] = new
+            return piece
+
+        request.piece(make)
+
+    def take(
+        self, pid: int, mode: str, wants: bool, seconds: float, cancel: threading.Event
+    ) -> Tuple[Message, Sample]:
+        """Sample one process; return the piece without its stacks, and the sample."""
+        identity = self._table.identity(pid)
+        at, began = table.clock(), time.monotonic()
+        piece: Message = {
+            "pid": pid,
+            "start": identity[1] if identity else None,
+            "at": at,
+            "mode": mode,
+        }
+        if identity is None:
+            result = Sample([], {}, failure("gone", "the process is gone"))
+        else:
+            wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
+            result = self._sampled(piece, pid, mode, wants_more, seconds, cancel)
+            taught = learn(result)
+            if taught is not None:
+                self._table.learn(identity, taught)
+            self._add_sources(pid, result)
+        piece["took"] = round(time.monotonic() - began, 4)
+        if result.failure is not None:
+            piece["failure"] = result.failure
+        else:
+            piece["threads"] = _ordered(pid, result.threads, wants)
+        return piece, result
+
+    def _sampled(
+        self,
+        piece: Message,
+        pid: int,
+        mode: str,
+        wants: bool,
+        seconds: float,
+        cancel: threading.Event,
+    ) -> Sample:
+        if mode == "nonblocking":
+            return sample(self._tools, pid, mode, wants, seconds, cancel)
+        before = procfs.states(pid)
+        if halted(before).busy:
+            return Sample([], {}, refusal(before))
+        with self._native:
+            result = sample(self._tools, pid, mode, wants, seconds, cancel)
+        if halted(procfs.states(pid)).stopped:
+            piece["resumed"] = resume(pid)
+        return result
+
+    def _add_sources(self, pid: int, result: Sample) -> None:
+        for key, rows in result.stacks.items():
+            if key not in self._told:
+                sources.add(pid, rows)
+
+
+def refusal(states: Dict[int, str]) -> Message:
+    """Return why a process with these thread states is not attached to."""
+    names = {"D": "waits for a disk or file server", "T": "is stopped", "t": "is traced"}
+    tid, letter = next((t, s) for t, s in sorted(states.items()) if s in names)
+    text = "thread %d %s (state %s): attaching could leave the process stopped for good"
+    return failure(
+        "stopped", text % (tid, names[letter], letter), "use the non-blocking mode, the default"
+    )
+
+
+def resume(pid: int, wait: float = 0.5) -> bool:
+    """Make a process run again that we left stopped; return whether it does.
+
+    A tracer that is just detaching leaves by itself, so it is given a moment first.
+    """
+    deadline = time.monotonic() + wait
+    while time.monotonic() < deadline:
+        if not halted(procfs.states(pid)).stopped:
+            return True
+        time.sleep(0.02)
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except OSError:
+        return False
+    time.sleep(0.05)
+    return not halted(procfs.states(pid)).stopped
+
+
+def _ordered(pid: int, threads: List[Message], wants: bool) -> List[Message]:
+    """Main thread first; without the locals that only we wanted."""
+    kept = threads if wants else [dict(thread, locals=[]) for thread in threads]
+    return sorted(kept, key=lambda t: t["tid"] != pid and t["name"] != "MainThread")

@@ -1,0 +1,328 @@
+"""The process table: passes over /proc that cost little, and what changed since the last.
+
+Every pass lists /proc and reads the processes that matter (ranks, launchers, their children);
+all others are looked at when they are new, a few times while they are young (programs start
+others by fork and exec, which keeps pid and start time), and then now and again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
+
+from . import activity, commands, discovery, facts, node, permission, procfs
+from .guard import Guard, Hanging
+
+Identity = Tuple[int, int]
+"""pid and start time: a pid alone may have been given to another process."""
+
+_YOUNG = frozenset([1, 2, 3, 5, 8, 12, 16, 20, 30])
+"""Passes after the first at which a process is read again."""
+_RECHECK = 20
+"""Later on every so many passes."""
+_DESCRIBE = 15
+"""Passes between two readings of what rarely changes of a reported process."""
+
+
+class Learned(NamedTuple):
+    """What stack samples told about a process, see `stacks.learn`."""
+
+    wrap_rank: Optional[int] = None
+    is_worker: bool = False
+    worker_id: Optional[int] = None
+    is_debug_server: bool = False
+
+
+class Entry:
+    """One process of the node that is no kernel thread."""
+
+    def __init__(self, stat: procfs.Stat) -> None:
+        self.stat = stat
+        self.facts = facts.Facts()
+        self.age = 0
+        self.mine = True
+        self.threads: FrozenSet[str] = frozenset()
+        self.activity = activity.Activity(stat.pid)
+        self.slow: Dict[str, Any] = {}
+        self.described = -1
+        self.tracer: Tuple[int, Optional[str]] = (0, None)
+
+    @property
+    def identity(self) -> Identity:
+        """Return pid and start time."""
+        return self.stat.pid, self.stat.start
+
+
+class Table:
+    """All processes of the node; one thread makes passes, others may ask and teach."""
+
+    def __init__(self, rights: permission.Rights) -> None:
+        self.rights = rights
+        self.all_users = rights.uid == 0
+        self.only: Optional[FrozenSet[int]] = None
+        """Pids the user named: nothing but these and what belongs to them is reported."""
+        self.entries: Dict[int, Entry] = {}
+        self.roles: Dict[int, discovery.Attribution] = {}
+        self.total = 0
+        self._kernel: Dict[int, int] = {}
+        self._learned: Dict[Identity, Learned] = {}
+        self._guard = Guard()
+        self._boot = node.boot_time()
+        self._pass = 0
+        self._dirty = True
+        self._lock = threading.RLock()
+
+    def scan(self) -> None:
+        """Bring the table up to date with /proc."""
+        with self._lock:
+            self._pass += 1
+            pids = procfs.numbers(procfs.PROC)
+            self.total = len(pids)
+            for pid in set(self.entries).difference(pids):
+                del self.entries[pid]
+                self._dirty = True
+            for pid in set(self._kernel).difference(pids):
+                del self._kernel[pid]
+            for pid in pids:
+                self._visit(pid)
+            self._forget()
+            if self._dirty:
+                self._discover()
+
+    def _visit(self, pid: int) -> None:
+        if pid in self._kernel:
+            if (pid + self._pass) % _RECHECK:
+                return
+            del self._kernel[pid]
+        entry = self.entries.get(pid)
+        if entry is not None:
+            entry.age += 1
+            due = entry.age in _YOUNG or (pid + self._pass) % _RECHECK == 0
+            if not due and pid not in self.roles:
+                return
+        stat = procfs.read_stat(pid)
+        if stat is None:
+            return
+        if stat.kernel:
+            self._kernel[pid] = self._pass
+        elif entry is None or entry.stat.start != stat.start:
+            self._add(stat)
+        else:
+            changed = entry.stat.comm != stat.comm or entry.stat.ppid != stat.ppid
+            entry.stat = stat
+            if changed or due:
+                self._look(entry)
+
+    def _add(self, stat: procfs.Stat) -> None:
+        entry = Entry(stat)
+        self.entries[stat.pid] = entry
+        self._dirty = True
+        self._look(entry)
+
+    def _look(self, entry: Entry) -> None:
+        """Read what discovery needs; note whether that changed."""
+        before = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
+        pid = entry.stat.pid
+        if entry.stat.state != "Z":
+            try:
+                entry.facts = self._guard.call(lambda: facts.read_facts(pid, self.rights))
+            except Hanging:
+                why = "reading its command line hangs; its memory lock is held"
+                entry.facts = entry.facts._replace(denied=why)
+        entry.mine = self.all_users or entry.facts.uid == self.rights.uid
+        entry.threads = self._thread_names(entry)
+        now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
+        self._dirty = self._dirty or before != now or entry.age == 0
+
+    def _thread_names(self, entry: Entry) -> FrozenSet[str]:
+        """Read thread names where they may tell a rank that has no readable number."""
+        if entry.stat.threads < 2 or not entry.facts.python:
+            return frozenset()
+        if entry.threads.intersection(discovery.RANK_THREADS):
+            return entry.threads
+        return frozenset(activity.thread_names(entry.stat.pid).values())
+
+    def _forget(self) -> None:
+        if self._pass % 60 == 0:
+            alive = {entry.identity for entry in self.entries.values()}
+            self._learned = {k: v for k, v in self._learned.items() if k in alive}
+
+    def learn(self, identity: Identity, what: Learned) -> None:
+        """Take in what a stack sample told."""
+        with self._lock:
+            known = self._learned.get(identity, Learned())
+            merged = Learned(
+                known.wrap_rank if what.wrap_rank is None else what.wrap_rank,
+                known.is_worker or what.is_worker,
+                known.worker_id if what.worker_id is None else what.worker_id,
+                known.is_debug_server or what.is_debug_server,
+            )
+            if merged != known:
+                self._learned[identity] = merged
+                self._dirty = True
+
+    def _discover(self) -> None:
+        self._dirty = False
+        table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
+        self.roles = discovery.attribute(table, own_processes(self.entries))
+        if self.only is not None:
+            self.roles = discovery.restrict(self.roles, table, self.only)
+
+    def _candidate(self, entry: Entry) -> discovery.Candidate:
+        known = self._learned.get(entry.identity, Learned())
+        return discovery.Candidate(
+            pid=entry.stat.pid,
+            ppid=entry.stat.ppid,
+            start=entry.stat.start,
+            comm=entry.stat.comm,
+            cmdline=entry.facts.cmdline,
+            environ=entry.facts.environ,
+            python=entry.facts.python,
+            threads=entry.threads,
+            wrap_rank=known.wrap_rank,
+            is_worker=known.is_worker,
+            worker_id=known.worker_id,
+            is_debug_server=known.is_debug_server,
+            uid=entry.facts.uid,
+        )
+
+    def scope(self, all_users: bool, only: Optional[FrozenSet[int]]) -> None:
+        """Choose whose processes are reported; root sees everybody's."""
+        with self._lock:
+            self.all_users = all_users or self.rights.uid == 0
+            self.only = only
+            for entry in self.entries.values():
+                entry.mine = self.all_users or entry.facts.uid == self.rights.uid
+            self._dirty = True
+
+    def processes(self) -> Dict[int, Dict[str, Any]]:
+        """Return the fields of model.Process of everything that is reported, by pid."""
+        with self._lock:
+            clock = activity.run_clock()
+            return {
+                pid: self._process(self.entries[pid], role, clock)
+                for pid, role in self.roles.items()
+                if pid in self.entries
+            }
+
+    def _process(
+        self, entry: Entry, role: discovery.Attribution, clock: Optional[float]
+    ) -> Dict[str, Any]:
+        stat = entry.stat
+        if entry.described < 0 or self._pass - entry.described >= _DESCRIBE or entry.age in _YOUNG:
+            entry.described = self._pass
+            self._describe(entry)
+        if stat.state in "tT" or (self._pass + stat.pid) % 3 == 0 or entry.age < 2:
+            entry.tracer = _tracer(stat.pid)
+        zombie = stat.state == "Z"
+        fields = dict(entry.slow)
+        fields.update(role._asdict())
+        fields.update(
+            pid=stat.pid,
+            ppid=stat.ppid,
+            start=stat.start,
+            started_at=round(self._boot + stat.start / procfs.CLOCK_TICKS, 2),
+            state=stat.state,
+            comm=stat.comm,
+            threads=[] if zombie else entry.activity.threads(),
+            thread_count=stat.threads,
+            meters=entry.activity.meters(stat, clock),
+            tracer_pid=entry.tracer[0],
+            tracer=entry.tracer[1],
+        )
+        if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
+            fields["exit_code"] = procfs.wait_status(stat.exit_status)
+        return fields
+
+    def _describe(self, entry: Entry) -> None:
+        pid, known = entry.stat.pid, entry.facts
+        if entry.stat.state == "Z" and entry.slow:
+            return
+        try:
+            entry.slow = self._guard.call(lambda: facts.describe(pid, known))
+        except Hanging:
+            entry.slow = entry.slow or {"denied": known.denied}
+
+    def python_processes(self) -> List[Tuple[str, ...]]:
+        """Return the command lines of Python processes in scope that are not reported."""
+        with self._lock:
+            own = own_processes(self.entries)
+            return [
+                entry.facts.cmdline
+                for pid, entry in sorted(self.entries.items())
+                if entry.mine and entry.facts.python and pid not in self.roles and pid not in own
+            ]
+
+    def other_users(self) -> Dict[str, int]:
+        """Return how many rank-like processes of other users were left out, by user."""
+        counts: Dict[str, int] = {}
+        with self._lock:
+            for entry in self.entries.values():
+                if entry.mine or not entry.facts.python:
+                    continue
+                parent = self.entries.get(entry.stat.ppid)
+                launched = parent is not None and parent.stat.comm == commands.ELASTIC_COMM
+                if launched or entry.threads.intersection(discovery.RANK_THREADS):
+                    name = permission.user_name(entry.facts.uid)
+                    counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def spawn_candidates(self) -> List[Identity]:
+        """Return children of Python processes that may be mp.spawn ranks, not yet confirmed."""
+        with self._lock:
+            return [
+                entry.identity
+                for entry in self.entries.values()
+                if self._may_be_spawned(entry) and entry.identity not in self._learned
+            ]
+
+    def _may_be_spawned(self, entry: Entry) -> bool:
+        parent = self.entries.get(entry.stat.ppid)
+        role = self.roles.get(entry.stat.pid)
+        if parent is None or not entry.mine or not entry.facts.python or not parent.facts.python:
+            return False
+        if role is not None and (role.role != "rank" or role.rank is not None):
+            return False
+        if commands.helper_role(entry.stat.comm, entry.facts.cmdline):
+            return False
+        forked = entry.facts.cmdline == parent.facts.cmdline
+        return forked or commands.is_spawned(entry.facts.cmdline)
+
+    def identity(self, pid: int) -> Optional[Identity]:
+        """Return pid and start time of a live process."""
+        stat = procfs.read_stat(pid)
+        return None if stat is None else (pid, stat.start)
+
+    def is_worker(self, identity: Identity) -> bool:
+        """Whether a process is a DataLoader worker whose id is not known for sure."""
+        role = self.roles.get(identity[0])
+        known = self._learned.get(identity, Learned())
+        return role is not None and role.role == "dataloader-worker" and known.worker_id is None
+
+
+def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
+    """Return the probe's own pid, what started it, and the tools it runs."""
+    own: Set[int] = {os.getpid()}
+    pid = os.getppid()
+    while pid > 1 and pid not in own:
+        own.add(pid)
+        entry = entries.get(pid)
+        pid = entry.stat.ppid if entry else 0
+    own.update(pid for pid, entry in entries.items() if entry.stat.ppid == os.getpid())
+    return frozenset(own)
+
+
+def _tracer(pid: int) -> Tuple[int, Optional[str]]:
+    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
+    tracer = procfs.parse_int(status.get("TracerPid")) or 0
+    if not tracer:
+        return 0, None
+    stat = procfs.read_stat(tracer)
+    return tracer, stat.comm if stat else None
+
+
+def clock() -> float:
+    """Return now, seconds since the epoch, to the millisecond."""
+    return round(time.time(), 3)

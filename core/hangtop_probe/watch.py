@@ -1,0 +1,158 @@
+"""The `watch` request: a delta of the process table per interval, with interned strings."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from . import activity, node, secrets, table
+
+BUDGET = 0.01
+"""Fraction of one core that passes may cost."""
+_FREE_PASSES = 10
+_MAX_INTERVAL = 30.0
+_STARTED = time.monotonic()
+
+
+class Strings:
+    """Gives every text a number, once per connection."""
+
+    def __init__(self) -> None:
+        self._numbers: Dict[str, int] = {}
+        self._new: Dict[str, str] = {}
+
+    def number(self, text: Optional[str]) -> Optional[int]:
+        """Return the number of ``text``, None for None."""
+        if text is None:
+            return None
+        known = self._numbers.get(text)
+        if known is None:
+            known = self._numbers[text] = len(self._numbers)
+            self._new[str(known)] = text
+        return known
+
+    def take_new(self) -> Dict[str, str]:
+        """Return what was added since the last call."""
+        new, self._new = self._new, {}
+        return new
+
+    def restart(self) -> None:
+        """Forget everything: the other end is to be told anew."""
+        self._numbers, self._new = {}, {}
+
+
+class Delta(NamedTuple):
+    """What changed between two passes."""
+
+    set: Dict[str, Dict[str, Any]]
+    gone: Dict[str, Dict[str, Any]]
+
+
+class Differ:
+    """Remembers what was sent and gives what is new."""
+
+    def __init__(self) -> None:
+        self._sent: Dict[int, Dict[str, Any]] = {}
+
+    def restart(self) -> None:
+        """Send everything whole again."""
+        self._sent = {}
+
+    def delta(self, now: Dict[int, Dict[str, Any]]) -> Delta:
+        """Compare with what was sent. A pid that came back as another process is in both."""
+        changed: Dict[str, Dict[str, Any]] = {}
+        gone: Dict[str, Dict[str, Any]] = {}
+        for pid, old in self._sent.items():
+            if pid not in now or now[pid]["start"] != old["start"]:
+                code = old.get("exit_code")
+                gone[str(pid)] = {} if code is None else {"exit_code": code}
+        for pid, fields in now.items():
+            old = self._sent.get(pid, {})
+            if str(pid) in gone:
+                old = {}
+            new = {k: v for k, v in fields.items() if k not in old or old[k] != v}
+            if new:
+                changed[str(pid)] = new
+        self._sent = now
+        return Delta(changed, gone)
+
+
+class Watch:
+    """Makes the pieces of one `watch` request."""
+
+    def __init__(self, processes: table.Table, interval: float) -> None:
+        self.table = processes
+        self.interval = min(max(interval, 0.1), 60.0)
+        self._strings = Strings()
+        self._differ = Differ()
+        self._node: Dict[str, Any] = {}
+        self._facts: Dict[str, Any] = {}
+        self._passes = 0
+        self._cost = 0.0
+
+    def piece(self) -> Dict[str, Any]:
+        """Make a pass and return what changed since the last one."""
+        began, cpu = time.monotonic(), time.thread_time()
+        at = table.clock()
+        self.table.scan()
+        processes = self.table.processes()
+        for fields in processes.values():
+            fields["threads"] = [self._row(row) for row in fields["threads"]]
+        delta = self._differ.delta(processes)
+        piece = {"at": at, "probe_cpu": probe_cpu(), "set": delta.set, "gone": delta.gone}
+        piece["node"] = self._node_changes()
+        piece["strings"] = self._strings.take_new()
+        piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
+        self._passes += 1
+        self._note_cost(time.thread_time() - cpu)
+        return piece
+
+    def restart(self) -> None:
+        """Make the next piece a whole one."""
+        self._strings.restart()
+        self._differ.restart()
+        self._node = {}
+
+    def _row(self, row: activity.ThreadRow) -> List[Optional[int]]:
+        number = self._strings.number
+        return [
+            row.tid,
+            number(row.name),
+            number(row.state),
+            number(row.wchan),
+            number(row.syscall),
+            row.fd,
+            number(row.futex),
+        ]
+
+    def _note_cost(self, seconds: float) -> None:
+        self._cost = seconds if not self._cost else 0.7 * self._cost + 0.3 * seconds
+
+    @property
+    def pause(self) -> float:
+        """Seconds to the next pass: the asked interval, or longer where that costs too much."""
+        if self._passes <= _FREE_PASSES:
+            return self.interval
+        return min(max(self.interval, self._cost / BUDGET), max(_MAX_INTERVAL, self.interval))
+
+    def _node_changes(self) -> Dict[str, Any]:
+        if self._passes % 5 == 0 or not self._node:
+            self._facts.update(node.memory())
+        if self._passes % 60 == 0 or not self._node:
+            self._facts["mounts"] = node.mounts()
+        self._facts["processes"] = self.table.total
+        self._facts["other_users"] = self.table.other_users()
+        self._facts["python_processes"] = [
+            " ".join(secrets.mask_arguments(cmdline))[:500]
+            for cmdline in self.table.python_processes()[:20]
+        ]
+        new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}
+        self._node = dict(self._facts)
+        return new
+
+
+def probe_cpu() -> float:
+    """Return the fraction of one core that the probe and its tools used since it started."""
+    times: Tuple[float, ...] = tuple(os.times())
+    return round(sum(times[:4]) / max(1.0, time.monotonic() - _STARTED), 4)

@@ -1,0 +1,95 @@
+"""A training script that hangs the way its argument says; run under a launcher by tests.
+
+gloo_job.py collective   rank 2 sleeps while the others all_reduce
+gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
+gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
+gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
+gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
+gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader, Dataset
+
+
+class Slow(Dataset[torch.Tensor]):
+    def __init__(self, stuck: bool) -> None:
+        self.stuck = stuck
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.stuck and index >= 8:
+            time.sleep(100000)
+        return torch.ones(4)
+
+
+def hang_in_collective(culprit: int) -> None:
+    for _ in range(3):
+        dist.all_reduce(torch.ones(4))
+    if dist.get_rank() == culprit:
+        time.sleep(100000)
+    dist.all_reduce(torch.ones(4))
+
+
+def workers() -> None:
+    loader = DataLoader(Slow(dist.get_rank() == 1), batch_size=2, num_workers=2)
+    for batch in loader:
+        dist.all_reduce(batch.sum())
+        time.sleep(0.01)
+
+
+def pipe(path: str) -> None:
+    if dist.get_rank() == 1:
+        fd = os.open(path, os.O_RDWR)
+        os.read(fd, 1)
+    dist.barrier()
+
+
+def flock(path: str) -> None:
+    file = open(path, "w")  # noqa: SIM115  # the lock is to be held
+    if dist.get_rank() == 0:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    dist.barrier()
+    if dist.get_rank() == 1:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    dist.barrier()
+
+
+def spawned(rank: int, port: int) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    hang_in_collective(1)
+
+
+def main() -> None:
+    kind, *rest = sys.argv[1:]
+    torch.set_num_threads(1)
+    if kind == "spawn":
+        mp.spawn(spawned, args=(int(rest[0]),), nprocs=2)
+        return
+    dist.init_process_group("gloo")
+    if kind == "server":
+        from torch._C._distributed_c10d import _WorkerServer
+
+        server = _WorkerServer(f"{rest[0]}/{os.getpid()}.sock", -1)
+        hang_in_collective(2)
+        server.shutdown()
+    elif kind == "collective":
+        hang_in_collective(2)
+    else:
+        {"workers": workers, "pipe": pipe, "flock": flock}[kind](*rest)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Starting processes for tests, and ending all of them: marked by environment, killed by pid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Self
+
+SUPPORT = Path(__file__).parent
+MARK = "HANGTOP_TEST_MARK"
+
+
+def free_port() -> int:
+    """Return a TCP port nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Started:
+    """A process tree started for a test."""
+
+    def __init__(self, *argv: str, env: dict[str, str] | None = None) -> None:
+        self.mark = uuid.uuid4().hex
+        full = {**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1", **(env or {})}
+        self.process = subprocess.Popen(
+            argv, env=full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def pids(self) -> list[int]:
+        """Return every live process that carries the mark."""
+        wanted = f"{MARK}={self.mark}".encode()
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    data = Path(f"/proc/{name}/environ").read_bytes()
+                except OSError:
+                    continue
+                if wanted in data.split(b"\0"):
+                    found.append(int(name))
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        deadline = time.monotonic() + 10
+        while (pids := self.pids()) and time.monotonic() < deadline:
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            if self.pid in pids:
+                self.process.wait(10)
+            time.sleep(0.05)
+        self.process.wait(10)
+        assert not self.pids()
+
+
+def torchrun(*script: str, nproc: int = 4, env: dict[str, str] | None = None) -> Started:
+    """Start `torchrun` with ``script`` of this directory and its arguments."""
+    return Started(
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc-per-node={nproc}",
+        f"--master-port={free_port()}",
+        str(SUPPORT / "gloo_job.py"),
+        *script,
+        env=env,
+    )
