@@ -363,6 +363,10 @@ class Rank(Struct, frozen=True):
     sample: StackSample | None = None
     child_samples: Mapping[int, StackSample] = field(default_factory=dict)
     """By pid of the child."""
+    child_moved_at: Mapping[int, float] = field(default_factory=dict)
+    """When the main thread of each child was last known to run, by pid, as `moved_at`."""
+    child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)
+    """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
     moved_at: float | None = None
