@@ -29,7 +29,7 @@ STEADY_MOVES = 6
 ASK_AGAIN = 30.0
 """Seconds between two descriptor tables or recorder readings of a process that moves."""
 WORKER_SERVER = "pt_workerserver"
-"""Thread of torch's debug server in a rank, torch 2.13 torch/csrc/distributed/c10d/control_plane."""
+"""Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 

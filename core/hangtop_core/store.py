@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from hangtop_core import jobs
+from hangtop_core import jobs, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.model import Job, Node, Process, Snapshot, StackSample, ThreadStack
 from hangtop_core.stacktable import StackTable
-from hangtop_core.tracked import Tracked
+from hangtop_core.tracked import Tracked, adopt
 
 Complain = Callable[[str], None]
 Mode = Literal["nonblocking", "blocking", "native"]
@@ -24,7 +24,6 @@ Mode = Literal["nonblocking", "blocking", "native"]
 KEEP_GONE = 600.0
 """Seconds a process that left stays listed, where nothing else keeps it."""
 KEEP_GONE_SUBPROCESS = 60.0
-MAX_GONE_CHILDREN = 16
 SAME_CLOCK = 0.1
 """Seconds by which a clock may differ before it counts as skewed: the way here takes time."""
 
@@ -295,6 +294,15 @@ class Store:
             stacks=self.stacks.publish(),
         )
 
+    def odd_ranks(self) -> dict[str, frozenset[int]]:
+        """Return by node the pids of ranks whose main stack few others of their job share."""
+        found: dict[str, frozenset[int]] = {}
+        for group in self._groups:
+            ranks = [self._by_identity[_of(member)] for member in group.ranks]
+            for node, pids in sampling.odd_ranks(ranks, self.stacks).items():
+                found[node] = found.get(node, frozenset()) | pids
+        return found
+
     def _everything(self) -> Iterator[Tracked]:
         for view in self.nodes.values():
             yield from view.live.values()
@@ -303,7 +311,7 @@ class Store:
     def _group(self) -> None:
         self._regroup = False
         for view in self.nodes.values():
-            _adopt(view)
+            adopt(view.live, view.gone)
         self._groups = jobs.group(
             jobs.Member(known.node, known.process)
             for known in self._everything()
@@ -373,25 +381,3 @@ def _of(member: jobs.Member) -> tuple[str, int, int]:
 def _nodes(group: jobs.Group) -> tuple[str, ...]:
     members = (*group.ranks, *group.launchers, *group.unnumbered)
     return tuple(dict.fromkeys(member.node for member in members))
-
-
-def _adopt(view: NodeView) -> None:
-    """Give every child to the rank it belongs to, those that left included, within bounds."""
-    owners = {known.process.pid: known for known in view.gone}
-    owners.update(view.live)
-    for owner in owners.values():
-        if owner.children:
-            owner.children = {}
-    gone: dict[int, int] = {}
-    for child in (*view.live.values(), *reversed(view.gone)):
-        process = child.process
-        if process.rank_pid in (None, process.pid) or process.role in ("rank", "launcher"):
-            continue
-        parent = owners.get(process.rank_pid or 0)
-        if parent is None or parent.process.start > process.start:
-            continue
-        gone[parent.process.pid] = gone.get(parent.process.pid, 0) + child.gone
-        within = not child.gone or gone[parent.process.pid] <= MAX_GONE_CHILDREN
-        if within and process.pid not in parent.children:
-            parent.children[process.pid] = child
-            parent.touch()

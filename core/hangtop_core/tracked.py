@@ -18,7 +18,7 @@ from hangtop_core.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.stacktable import StackTable
 
@@ -26,6 +26,8 @@ IO_NOISE = 512.0
 """Bytes a second that mean nothing: a heartbeat, a log line, a metrics socket."""
 SHARE_WINDOW = 5.0
 """Seconds over which shares of a core are averaged."""
+MAX_GONE_CHILDREN = 16
+"""Children of one rank that left and are still listed."""
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
 
@@ -232,3 +234,25 @@ def _grown(old: int | None, new: int | None) -> int:
 def _only_waited(old: Meters, new: Meters) -> bool:
     """Whether nothing but the time since the main thread ran differs."""
     return msgspec.structs.replace(new, main_last_ran_s=old.main_last_ran_s) == old
+
+
+def adopt(live: Mapping[int, Tracked], left: Sequence[Tracked]) -> None:
+    """Give every child to the rank it belongs to, those that left included, within bounds."""
+    owners = {known.process.pid: known for known in left}
+    owners.update(live)
+    for owner in owners.values():
+        if owner.children:
+            owner.children = {}
+    gone: dict[int, int] = {}
+    for child in (*live.values(), *reversed(left)):
+        process = child.process
+        if process.rank_pid in (None, process.pid) or process.role in ("rank", "launcher"):
+            continue
+        parent = owners.get(process.rank_pid or 0)
+        if parent is None or parent.process.start > process.start:
+            continue
+        gone[parent.process.pid] = gone.get(parent.process.pid, 0) + child.gone
+        within = not child.gone or gone[parent.process.pid] <= MAX_GONE_CHILDREN
+        if within and process.pid not in parent.children:
+            parent.children[process.pid] = child
+            parent.touch()

@@ -81,6 +81,8 @@ class Link:
         self.state: NodeState = "connecting"
         self.generation = 0
         self.conn: int | None = None
+        self.unsupported: set[str] = set()
+        """Requests that this node's probe does not know."""
         self._launcher = launcher
         self._engine = engine
         self._listener = listener
@@ -127,6 +129,11 @@ class Link:
         self._drop(now, "connecting", "trying again", again=False)
         self.start(now)
 
+    def restart(self, now: Moment, reason: str) -> None:
+        """Begin a new connection, because this one cannot go on."""
+        if self.conn is not None:
+            self._drop(now, "lost", reason)
+
     def close(self, now: Moment) -> None:
         """Let the probe end; `idle` tells when it has."""
         self._closing = True
@@ -162,6 +169,11 @@ class Link:
         request = self._requests.add(op, on_piece, on_end, deadline)
         self._send({"op": op, "id": request.id, **params})
         return request.id
+
+    def send_again(self, request_id: int | None, op: str, params: Mapping[str, Any]) -> None:
+        """Send more about a request that is under way."""
+        if request_id is not None and request_id in self._requests:
+            self._send({"op": op, "id": request_id, **params})
 
     def cancel(self, request_id: int) -> None:
         """Ask the probe to end a request early; its ``on_end`` follows."""
