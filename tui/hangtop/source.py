@@ -43,7 +43,7 @@ class Source(Protocol):
         """Call back with every update, on the source's own thread; returns how to stop."""
 
     def sample(
-        self, pids_by_node: Mapping[str, Sequence[int]] | None = None, *, mode: Any = ...
+        self, pids: Mapping[str, Sequence[int]] | None = None, *, mode: Any = ...
     ) -> Future[Any]:
         """Take stacks of these processes, or of all ranks."""
 
@@ -53,7 +53,10 @@ class Source(Protocol):
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
     ) -> Future[Any]:
-        """Trace system calls; lines come while it runs. Cancelling the future stops it."""
+        """Trace system calls; lines come while it runs."""
+
+    def cancel_strace(self, node: str, pid: int) -> None:
+        """End a trace early; its result comes as usual."""
 
     def retry(self, node: str) -> Any:
         """Connect to a lost node again now."""

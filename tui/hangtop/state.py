@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 from hangtop.situation import Situation
 from hangtop.source import Update
@@ -21,10 +19,11 @@ class Trace:
 
     rank_key: str
     title: str
+    node: str
+    pid: int
     started: float
     seconds: float = TRACE_SECONDS
     lines: list[str] = field(default_factory=list)
-    future: Future[Any] | None = None
     ended: str | None = None
     """How it ended and where it was saved; None while it runs."""
 

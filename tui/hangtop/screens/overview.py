@@ -46,7 +46,10 @@ class OverviewPage(Page):
         yield TextPane("VERDICT", id="verdict", ascii=flat, indent=6)
         with Horizontal(id="middle"):
             yield LineTable[ClassRow](
-                "STACK CLASSES", id="classes", columns=CLASS_COLUMNS, key=lambda row: row.key,
+                "STACK CLASSES",
+                id="classes",
+                columns=CLASS_COLUMNS,
+                key=lambda row: row.key,
                 ascii=flat,
             )
             yield TextPane("HEALTH", id="health", ascii=flat, indent=9)
@@ -113,7 +116,9 @@ class OverviewPage(Page):
         if self.state.job is None:
             return [line(("No ranks: no training job was found. See above.", "dim"))]
         if self.filter_text:
-            return [line((f"No rank passes the filter {self.filter_text!r}; Esc clears it.", "dim"))]
+            return [
+                line((f"No rank passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
+            ]
         return [line(("No rank has started yet; the launcher is there.", "dim"))]
 
     def row_facts(self, item: RankRow) -> tuple[query.Fields, frozenset[int]]:
@@ -121,9 +126,14 @@ class OverviewPage(Page):
         rank = item.rank
         share = None if rank.cpu_share is None else rank.cpu_share * 100
         fields: dict[str, str | float | None] = {
-            "rank": float(rank.rank), "node": rank.node, "pid": float(rank.process.pid),
-            "state": rank.state, "cpu": share, "idle": item.idle,
-            "where": f"{item.place} {item.call}", "why": item.why,
+            "rank": float(rank.rank),
+            "node": rank.node,
+            "pid": float(rank.process.pid),
+            "state": rank.state,
+            "cpu": share,
+            "idle": item.idle,
+            "where": f"{item.place} {item.call}",
+            "why": item.why,
             "children": float(len(rank.children)),
         }
         return fields, frozenset({rank.rank})

@@ -217,8 +217,12 @@ class Page(Screen[None], inherit_bindings=False):
             action = BY_ID[name]
             possible = action.possible(now) is None
             key = PAIRED.get(name) or key_name(action.keys[0])
-            item = line((key, "key" if possible else "off"), " ",
-                        (action.label, "" if possible else "off"), "  ")
+            item = line(
+                (key, "key" if possible else "off"),
+                " ",
+                (action.label, "" if possible else "off"),
+                "  ",
+            )
             last = name in ("help", "quit")
             if cells(out) + cells(item) > width - (0 if last else 8) and name != "help":
                 continue

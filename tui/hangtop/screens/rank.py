@@ -43,16 +43,25 @@ class RankPage(Page):
             yield TextPane("PROCESS", id="process", ascii=flat, indent=9)
         with Horizontal(id="middle"):
             yield LineTable[files.FileRow](
-                "OPEN FILES", id="files", columns=files.FILE_COLUMNS, key=lambda row: row.key,
+                "OPEN FILES",
+                id="files",
+                columns=files.FILE_COLUMNS,
+                key=lambda row: row.key,
                 ascii=flat,
             )
             yield LineTable[views.ThreadRow](
-                "THREADS", id="threads", columns=views.THREAD_COLUMNS, key=lambda row: row.key,
+                "THREADS",
+                id="threads",
+                columns=views.THREAD_COLUMNS,
+                key=lambda row: row.key,
                 ascii=flat,
             )
         with Horizontal(id="lower"):
             yield LineTable[views.ChildRow](
-                "CHILDREN", id="children", columns=views.CHILD_COLUMNS, key=lambda row: row.key,
+                "CHILDREN",
+                id="children",
+                columns=views.CHILD_COLUMNS,
+                key=lambda row: row.key,
                 ascii=flat,
             )
             yield TextPane("STRACE", id="trace", ascii=flat)
@@ -197,7 +206,9 @@ class RankPage(Page):
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
         """Enter on a thread or file shows all of it; on a child too."""
         text = event.table.current_text()
-        self.hangtop.read("Row", [line(text)], f"rank {self.state.rank.rank if self.state.rank else '?'}")
+        self.hangtop.read(
+            "Row", [line(text)], f"rank {self.state.rank.rank if self.state.rank else '?'}"
+        )
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a descriptor, thread or child."""
@@ -205,9 +216,13 @@ class RankPage(Page):
         if isinstance(item, files.FileRow):
             fields = {"fd": float(item.item.fd), "kind": item.item.kind, "target": item.item.target}
         elif isinstance(item, views.ThreadRow):
-            fields = {"name": item.thread.name, "state": item.thread.state,
-                      "wchan": item.thread.wchan, "target": item.target,
-                      "fd": None if item.thread.fd is None else float(item.thread.fd)}
+            fields = {
+                "name": item.thread.name,
+                "state": item.thread.state,
+                "wchan": item.thread.wchan,
+                "target": item.target,
+                "fd": None if item.thread.fd is None else float(item.thread.fd),
+            }
         return fields, frozenset()
 
     def editor_place(self) -> tuple[str, int] | None:

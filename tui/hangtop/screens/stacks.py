@@ -71,7 +71,9 @@ class StacksPage(Page):
         if snapshot is None or job is None:
             self.merged = None
             tree.retitle(line(("MERGED STACKS", "title")))
-            tree.set_items([], [line(("No training job, so no stacks. 1 says what was found.", "dim"))])
+            tree.set_items(
+                [], [line(("No training job, so no stacks. 1 says what was found.", "dim"))]
+            )
             self._compare()
             return
         threads = "all" if state.all_threads else "main"
@@ -79,9 +81,7 @@ class StacksPage(Page):
         if self.per_rank:
             rows = rank_rows(snapshot, job, tree.opened, cut=state.cut, now=now)
         else:
-            rows = tree_rows(
-                self.merged, tree.folded, tree.opened, join=state.cut, now=now
-            )
+            rows = tree_rows(self.merged, tree.folded, tree.opened, join=state.cut, now=now)
         title, note = stacks_title(self.merged, now, state.cut, state.all_threads)
         if self.per_rank:
             title = line(("STACKS OF EACH RANK", "title"))
@@ -98,7 +98,11 @@ class StacksPage(Page):
             other.set_lines([])
             return
         title, lines = class_lines(
-            state.snapshot, state.job, self.merged, self.tree.current, cut=state.cut,
+            state.snapshot,
+            state.job,
+            self.merged,
+            self.tree.current,
+            cut=state.cut,
             now=self.hangtop.now(),
         )
         one.retitle(title)

@@ -45,9 +45,7 @@ class VerdictPage(Page):
         pane.retitle(line(("EVIDENCE", "title")), line(("Enter", "key"), (" goes to it", "dim")))
         pane.set_items(evidence, [line(("There is no verdict, so no evidence for one.", "dim"))])
         pane = self.query_one("#steps", ItemList)
-        pane.retitle(
-            line(("WHAT TO DO", "title")), line(("hangtop runs none of this", "dim"))
-        )
+        pane.retitle(line(("WHAT TO DO", "title")), line(("hangtop runs none of this", "dim")))
         steps = views.step_items(diagnosis)
         pane.set_items(steps, [line(("Nothing to do is known.", "dim"))])
         self.query_one("#others", TextPane).set_lines(views.other_lines(diagnosis))

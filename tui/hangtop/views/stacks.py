@@ -136,8 +136,10 @@ def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
         share=0.0,
         age=None,
         name=line("    ", ("<C> ", "info") if frame.native else "", (plain_name(frame.name), role)),
-        place=line((place(frame) if frame.file else "", role),
-                   (f"  ⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim")),
+        place=line(
+            (place(frame) if frame.file else "", role),
+            (f"  ⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim"),
+        ),
         ranks=str(rank.rank),
         note=EMPTY,
         frame=frame,

@@ -14,7 +14,7 @@ COST = "Every system call of the rank stops twice while it runs; the rank itself
 
 def strace_command(pid: int) -> str:
     """What is run on the node, as it is shown before it is."""
-    return f"strace -f -p {pid}"
+    return f"strace -f -p {pid} -tt -T -y -s 64"
 
 
 def trace_title(trace: Trace | None, now: float) -> tuple[Line, Line]:
