@@ -7,17 +7,33 @@ a chain share one tuple of ranks.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.analysis.frames import WRAPPERS, is_library, plain_name
+from hangtop_core.analysis.tree import Builder, Node, latest, steps_of
 from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
+from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+__all__ = [
+    "Merged",
+    "NoStack",
+    "Node",
+    "Row",
+    "StackClass",
+    "classes",
+    "common_prefix",
+    "flatten",
+    "has_moved",
+    "merge",
+    "missing",
+    "path_of",
+    "steps_of",
+]
 
 Threads = Literal["main", "all"]
 Path = tuple[tuple[str, str, int], ...]
@@ -48,24 +64,6 @@ class NoStack(Struct, frozen=True):
     fix: str | None
 
 
-@dataclass(slots=True)
-class Node:
-    """One frame of the merged tree, with the ranks that are in it."""
-
-    key: str
-    frame: Frame
-    hidden: int = 0
-    """Library frames inside this one that are folded away."""
-    ranks: tuple[int, ...] = ()
-    """Ascending."""
-    ends: tuple[int, ...] = ()
-    """Ranks whose stack ends here."""
-    since: float | None = None
-    """Since when all its ranks have had their stack."""
-    children: list[Node] = field(default_factory=list)
-    """The smallest group first."""
-
-
 @dataclass(frozen=True, slots=True)
 class Merged:
     """The merged tree and all that stands beside it."""
@@ -77,6 +75,37 @@ class Merged:
     total: int
     """Ranks of the job, with and without a stack."""
     at: float
+
+
+JOIN_AT_LEAST = 4
+"""Chains shorter than this are shown whole: joining them saves nothing."""
+
+
+class Row(Struct, frozen=True):
+    """One visible line of the tree, ready for a widget or for text."""
+
+    key: str
+    frame: Frame
+    depth: int
+    """Number of branchings above: chains are not indented."""
+    more: tuple[bool, ...]
+    """For every level of branching up to this row: whether more siblings follow."""
+    first: bool
+    """Whether the row begins a branch, and so carries its connector."""
+    count: int
+    share: float
+    """Of the ranks that have a stack."""
+    ranks: str
+    """Folded rank set, empty where it is that of the row above."""
+    since: float | None
+    hidden: int
+    """Library frames folded into this row."""
+    joined: int
+    """Frames left out between this row and the next one of the same ranks."""
+    foldable: bool
+    folded: bool
+    fewest: bool
+    """The smallest group among its siblings."""
 
 
 def path_of(frames: Sequence[Frame]) -> Path:
@@ -116,7 +145,7 @@ def merge(
     for rank in chosen:
         for root, key in _threads_of(rank, threads):
             groups[root, key].append(rank)
-    builder = _Builder(snapshot.stacks, libraries)
+    builder = Builder(snapshot.stacks, libraries)
     for (root, key), members in groups.items():
         builder.add(root, key, members)
     return Merged(
@@ -191,15 +220,11 @@ def _class(snapshot: Snapshot, key: str, members: list[Rank]) -> StackClass:
         stack=key,
         frames=tuple(snapshot.stacks.get(key, ())),
         ranks=tuple(sorted(rank.rank for rank in members)),
-        since=_latest(samples),
+        since=latest(samples),
         moved=sum(1 for sample in samples if has_moved(sample)),
         sampled_from=min(times),
         sampled_to=max(times),
     )
-
-
-def _latest(samples: Iterable[StackSample]) -> float | None:
-    return max((s.same_since for s in samples if s.same_since is not None), default=None)
 
 
 def _no_stack(rank: Rank) -> tuple[str, str | None] | None:
@@ -215,94 +240,83 @@ def _no_stack(rank: Rank) -> tuple[str, str | None] | None:
     return ("not sampled yet" if sample is None else "it runs no Python code"), None
 
 
-class _Builder:
-    """Inserts distinct stacks, then gives every node its ranks from the leaves up."""
+def flatten(
+    merged: Merged,
+    folded: Collection[str] = (),
+    *,
+    join: bool = False,
+    opened: Collection[str] = (),
+) -> list[Row]:
+    """The visible rows of a merged tree, from the top.
 
-    def __init__(self, stacks: Mapping[str, tuple[Frame, ...]], libraries: bool) -> None:
-        self._stacks = stacks
-        self._libraries = libraries
-        self._roots: dict[str, Node] = {}
-        self._children: dict[str, dict[str, Node]] = defaultdict(dict)
-
-    def add(self, root: str, key: str, members: list[Rank]) -> None:
-        """Insert one stack under the root of its thread name (empty: under no root)."""
-        at = self._roots
-        parent = ""
-        steps = list(steps_of(self._stacks.get(key, ()), self._libraries))
-        if not steps:
-            steps = [(Frame(name="(no frames)", file="", short="", line=0), 0)]
-        if root:
-            steps.insert(0, (Frame(name=f"thread {root}", file="", short="", line=0), 0))
-        for frame, hidden in steps:
-            own = _key(parent, frame)
-            node = at.setdefault(own, Node(key=own, frame=frame, hidden=hidden))
-            node.hidden = max(node.hidden, hidden)
-            at, parent = self._children[own], own
-        node.ends = tuple(sorted({*node.ends, *(rank.rank for rank in members)}))
-        latest = _latest(rank.sample for rank in members if rank.sample is not None)
-        node.since = _later(node.since, latest)
-
-    def finish(self) -> list[Node]:
-        """The roots, with ranks, ages and order filled in."""
-        roots = list(self._roots.values())
-        order: list[Node] = []
-        todo = list(roots)
-        while todo:
-            node = todo.pop()
-            node.children = list(self._children[node.key].values())
-            order.append(node)
-            todo.extend(node.children)
-        for node in reversed(order):
-            _gather(node)
-        return sorted(roots, key=_smallest_first)
-
-
-def _gather(node: Node) -> None:
-    node.children.sort(key=_smallest_first)
-    for child in node.children:
-        node.since = _later(node.since, child.since)
-    if not node.children:
-        node.ranks = node.ends
-    elif len(node.children) == 1 and not node.ends:
-        node.ranks = node.children[0].ranks
-    else:
-        parts = [node.ends, *(child.ranks for child in node.children)]
-        node.ranks = tuple(sorted(set().union(*parts)))
+    Args:
+        merged: the tree.
+        folded: keys of rows whose branches are closed.
+        join: leave out the middle of chains in which the ranks do not change.
+        opened: keys of rows whose chain is shown whole all the same.
+    """
+    rows: list[Row] = []
+    sampled = len({rank for root in merged.roots for rank in root.ranks}) or 1
+    todo: list[tuple[Node, tuple[bool, ...], bool, bool, Node | None]] = []
+    _push(todo, list(merged.roots), (), None)
+    while todo:
+        node, more, first, fewest, above = todo.pop()
+        closed = node.key in folded
+        last = _chain_end(node) if join and not closed and node.key not in opened else node
+        joined, shown = _between(node, last)
+        same = above is not None and above.ranks is node.ranks
+        rows.append(
+            Row(
+                key=node.key,
+                frame=node.frame,
+                depth=len(more),
+                more=more,
+                first=first,
+                count=len(node.ranks),
+                share=len(node.ranks) / sampled,
+                ranks="" if same else fold(node.ranks),
+                since=node.since,
+                hidden=node.hidden,
+                joined=joined,
+                foldable=bool(node.children),
+                folded=closed and bool(node.children),
+                fewest=fewest,
+            )
+        )
+        if not closed:
+            _push(todo, shown, more, node)
+    return rows
 
 
-def _smallest_first(node: Node) -> tuple[int, tuple[int, ...], str]:
-    return len(node.ranks), node.ranks[:1], node.key
-
-
-def _later(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
-
-
-def _key(parent: str, frame: Frame) -> str:
-    text = f"{parent}\0{frame.name}\0{frame.file}\0{frame.line}"
-    return blake2b(text.encode("utf-8", "replace"), digest_size=9).hexdigest()
-
-
-def steps_of(frames: Sequence[Frame], libraries: bool) -> Iterator[tuple[Frame, int]]:
-    """Frames from the outermost in, each with how many library frames were folded into it."""
-    outer_first = list(reversed(frames))
-    if libraries:
-        yield from ((frame, 0) for frame in outer_first)
+def _push(
+    todo: list[tuple[Node, tuple[bool, ...], bool, bool, Node | None]],
+    children: list[Node],
+    more: tuple[bool, ...],
+    above: Node | None,
+) -> None:
+    """Put children on the stack of work, the first one on top."""
+    if len(children) == 1 and not (above and above.ends):
+        todo.append((children[0], more, False, False, above))
         return
-    run: list[Frame] = []
-    for frame in outer_first:
-        if is_library(frame):
-            run.append(frame)
-            continue
-        if run:
-            yield _entry(run), len(run) - 1
-            run = []
-        yield frame, 0
-    if run:
-        yield _entry(run), len(run) - 1
+    for index in range(len(children) - 1, -1, -1):
+        follows = index < len(children) - 1
+        fewest = index == 0 and len(children) > 1
+        todo.append((children[index], (*more, follows), True, fewest, above))
 
 
-def _entry(run: Sequence[Frame]) -> Frame:
-    return next((frame for frame in run if plain_name(frame.name) not in WRAPPERS), run[0])
+def _chain_end(node: Node) -> Node:
+    while len(node.children) == 1 and node.children[0].ranks is node.ranks:
+        node = node.children[0]
+    return node
+
+
+def _between(node: Node, last: Node) -> tuple[int, list[Node]]:
+    """How many frames joining leaves out after a node, and what is shown next."""
+    length = 1
+    at = node
+    while at is not last:
+        at = at.children[0]
+        length += 1
+    if length < JOIN_AT_LEAST:
+        return 0, node.children
+    return length - 2, [last]
