@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from hangtop.bridge import Bridge
 from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
-from hangtop.messages import Answered, TraceLines, Updated
 from hangtop.requests import Requests
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
 from hangtop.screens.rank import RankPage
 from hangtop.screens.stacks import StacksPage
 from hangtop.screens.verdict import VerdictPage
-from hangtop.source import Source
 from hangtop.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.screen import Screen
+
+    from hangtop.messages import Answered, TraceLines, Updated
+    from hangtop.source import Source
 
 TELL_SECONDS = 8.0
 
@@ -34,7 +38,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     TITLE = "hangtop"
     ENABLE_COMMAND_PALETTE = False
     DEFAULT_MODE = "overview"
-    MODES: ClassVar[dict[str, str | Callable[[], Screen[object]]]] = {
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "overview": OverviewPage,
         "stacks": StacksPage,
         "rank": RankPage,
@@ -165,6 +169,5 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if reason is not None:
             self.tell(reason, "warn")
             return
-        getattr(page, f"do_{name}", None) or getattr(self, f"do_{name}")
         handler = getattr(page, f"do_{name}", None) or getattr(self, f"do_{name}")
         handler()

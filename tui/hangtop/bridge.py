@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Any
-
-from textual.message import Message
+from typing import TYPE_CHECKING, Any
 
 from hangtop.messages import Answered, TraceLines, Updated
-from hangtop.source import Source, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.message import Message
+
+    from hangtop.source import Source
+    from hangtop_core.updates import Update
 
 
 class Bridge:
@@ -43,7 +47,7 @@ class Bridge:
         """Make a request; its end, good or bad, comes back as an `Answered`."""
         try:
             future = request()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the user reads it, the app goes on
+        except Exception as error:  # the user reads what it is, the app goes on
             self._post(Answered(kind, told, None, error))
             return None
         if not isinstance(future, Future):

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 OSC52_LIMIT = 56_000
 """Bytes before base64; xterm and tmux drop longer ones (74,994 bytes after it)."""

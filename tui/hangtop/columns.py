@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hangtop.spans import Line
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hangtop.spans import Line
 
 T = TypeVar("T")
 

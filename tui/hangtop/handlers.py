@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 from hangtop import clipboard, pager, palette
 from hangtop.keymap import BY_ID
 from hangtop.screens.dialogs import Choice, Confirm, Palette, Reader
-from hangtop.screens.page import Page
 from hangtop.spans import Line, line, plain_lines
 from hangtop.views import texts
 from hangtop.views.common import rank_key
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hangtop.app import HangtopApp
+    from hangtop.screens.page import Page
 
 
 class Handlers:
@@ -28,7 +28,7 @@ class Handlers:
 
     @property
     def _page(self) -> Page:
-        return cast(Page, self._app.screen)
+        return cast("Page", self._app.screen)
 
     def reason(self, name: str, screen: str) -> str | None:
         """Why an action is not possible on a screen now."""

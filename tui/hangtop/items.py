@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hangtop.spans import Line
+if TYPE_CHECKING:
+    from hangtop.spans import Line
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from hangtop.source import Update
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.updates import Update
 
 
 class Updated(Message, bubble=False):

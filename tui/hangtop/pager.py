@@ -6,7 +6,10 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PLUS_LINE = frozenset({"vi", "vim", "nvim", "nano", "emacs", "emacsclient", "joe", "micro", "kak"})
 """Editors that take `+LINE FILE`."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hangtop.actions import Action, keys_of
 from hangtop.items import Item
 from hangtop.keymap import ACTIONS
-from hangtop.situation import Situation
 from hangtop.spans import line
-from hangtop_core.model import Job
+
+if TYPE_CHECKING:
+    from hangtop.situation import Situation
+    from hangtop_core.model import Job
 
 HIDDEN = frozenset({"up", "down", "line_up", "line_down", "palette"})
 RANKS_SHOWN = 8
@@ -29,12 +31,12 @@ def suggest(text: str, job: Job | None, now: Situation) -> list[Item]:
     text = text.strip().casefold()
     items: list[Item] = []
     if job is not None and text:
-        ranks = [r for r in job.ranks if str(r.rank).startswith(text.removeprefix("rank").strip())]
-        for rank in ranks[:RANKS_SHOWN] if text[-1].isdigit() else ():
-            items.append(_item(f"rank {rank.rank}", f"on {rank.node}, {rank.state}"))
-        for node in job.nodes:
-            if text in node.casefold():
-                items.append(_item(f"node {node}", "only its ranks"))
+        digits = text.removeprefix("rank").strip()
+        ranks = [rank for rank in job.ranks if str(rank.rank).startswith(digits)]
+        shown = ranks[:RANKS_SHOWN] if text[-1].isdigit() else []
+        items += [_item(f"rank {rank.rank}", f"on {rank.node}, {rank.state}") for rank in shown]
+        nodes = [node for node in job.nodes if text in node.casefold()]
+        items += [_item(f"node {node}", "only its ranks") for node in nodes]
     if "interval".startswith(text.split(" ")[0] if text else ""):
         value = text.partition(" ")[2] or "5"
         items.append(_item(f"interval {value}", "seconds between two pictures; 1 is usual"))

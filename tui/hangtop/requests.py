@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from hangtop.bridge import Bridge
-from hangtop.messages import Answered
-from hangtop.source import Source
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
-from hangtop_core.model import Rank
 from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop.bridge import Bridge
+    from hangtop.messages import Answered
+    from hangtop.source import Source
+    from hangtop_core.model import Rank
 
 
 class Teller(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from hangtop.source import Source
 
 TEXTUAL_SETTINGS = {
@@ -50,7 +51,7 @@ def run_app(
     prepare()
     for name, value in TEXTUAL_SETTINGS.items():
         os.environ.setdefault(name, value)
-    from hangtop.app import HangtopApp  # noqa: PLC0415 - after the settings
+    from hangtop.app import HangtopApp  # after the settings
 
     try:
         app = HangtopApp(source, ascii=ascii, mouse=mouse, readonly=readonly, live=live)

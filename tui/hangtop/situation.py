@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from hangtop_core.model import Fact, Job, Rank
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.model import Fact, Job, Rank
 
 
 @dataclass(frozen=True)

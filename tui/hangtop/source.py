@@ -5,23 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from hangtop_core.model import Diagnosis, Snapshot
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
-
-class Update(Protocol):
-    """One consistent picture: everything known at one moment, and what was concluded from it."""
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """What is known."""
-
-    @property
-    def diagnoses(self) -> Mapping[str, Diagnosis]:
-        """Conclusions by job key; under `""` when there is no job."""
+    from hangtop_core.updates import Update
 
 
 class Source(Protocol):

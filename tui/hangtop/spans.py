@@ -7,12 +7,14 @@ roles their looks. There is no markup language, so nothing a node sends can beco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 ELLIPSIS = "…"
 

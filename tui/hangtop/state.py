@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hangtop.situation import Situation
-from hangtop.source import Update
 from hangtop.views.common import find_rank, node_of, rank_key
-from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+    from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from hangtop.items import Item
 from hangtop.spans import EMPTY, Line, line, plain_lines
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_pane import LinePane
 from hangtop.widgets.text_pane import TextPane
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.app import ComposeResult
+
     from hangtop.app import HangtopApp
+    from hangtop.items import Item
 
 T = TypeVar("T")
 
@@ -102,7 +104,7 @@ class Reader(Dialog[None]):
     def compose(self) -> ComposeResult:
         """One pane."""
         yield TextPane(
-            self._title, id="text", ascii=self.hangtop.ascii, indent=4, wrapped=self._wrapped
+            self._title, pane_id="text", flat=self.hangtop.ascii, indent=4, wrapped=self._wrapped
         )
 
     def on_mount(self) -> None:
@@ -129,7 +131,7 @@ class Confirm(Dialog[bool]):
     def compose(self) -> ComposeResult:
         """One pane, as high as its text."""
         with Vertical(id="box"):
-            yield TextPane(self._title, id="text", ascii=self.hangtop.ascii, indent=2)
+            yield TextPane(self._title, pane_id="text", flat=self.hangtop.ascii, indent=2)
 
     def on_mount(self) -> None:
         """Fill it."""
@@ -169,7 +171,7 @@ class Choice(Dialog[str]):
     def compose(self) -> ComposeResult:
         """One pane, as high as the items."""
         with Vertical(id="box"):
-            yield ItemList(self._title, id="list", ascii=self.hangtop.ascii)
+            yield ItemList(self._title, pane_id="list", flat=self.hangtop.ascii)
 
     def on_mount(self) -> None:
         """Fill it."""
@@ -212,7 +214,7 @@ class Palette(Dialog[str]):
                 placeholder="rank number, node, screen, interval 5, or an action",
                 compact=True,
             )
-            yield ItemList("GO TO", id="list", ascii=self.hangtop.ascii)
+            yield ItemList("GO TO", pane_id="list", flat=self.hangtop.ascii)
 
     def on_mount(self) -> None:
         """Show everything at first."""

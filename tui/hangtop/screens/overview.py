@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
-from textual.widget import Widget
 
-from hangtop import query
 from hangtop.screens.page import Page
 from hangtop.spans import EMPTY, cells, line, wrap_all
 from hangtop.views.common import rank_key
@@ -24,6 +21,13 @@ from hangtop.views.ranks import RANK_COLUMNS, RankRow, rank_rows
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+    from hangtop import query
 
 VERDICT_LINES = (3, 8)
 """The panel takes at least and at most this many lines of text."""
@@ -43,18 +47,18 @@ class OverviewPage(Page):
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
         flat = self.hangtop.ascii
-        yield TextPane("VERDICT", id="verdict", ascii=flat, indent=6)
+        yield TextPane("VERDICT", pane_id="verdict", flat=flat, indent=6)
         with Horizontal(id="middle"):
             yield LineTable[ClassRow](
                 "STACK CLASSES",
-                id="classes",
+                pane_id="classes",
                 columns=CLASS_COLUMNS,
                 key=lambda row: row.key,
-                ascii=flat,
+                flat=flat,
             )
-            yield TextPane("HEALTH", id="health", ascii=flat, indent=9)
+            yield TextPane("HEALTH", pane_id="health", flat=flat, indent=9)
         yield LineTable[RankRow](
-            "RANKS", id="ranks", columns=RANK_COLUMNS, key=lambda row: row.key, ascii=flat
+            "RANKS", pane_id="ranks", columns=RANK_COLUMNS, key=lambda row: row.key, flat=flat
         )
 
     @property

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual.app import ComposeResult
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input
 
 from hangtop import query
 from hangtop.actions import FOOTERS, PAIRED, key_name
+from hangtop.columns import Order
 from hangtop.keymap import BY_ID
 from hangtop.spans import EMPTY, Line, cells, line, spread
-from hangtop.state import State
 from hangtop.views.headline import headline, tabs
 from hangtop.widgets.bar import Bar
 from hangtop.widgets.filter_bar import FilterBar
 from hangtop.widgets.line_pane import LinePane
-from hangtop.widgets.line_table import LineTable, Order
+from hangtop.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.app import ComposeResult
+    from textual.widgets import Input
+
     from hangtop.app import HangtopApp
+    from hangtop.state import State
 
 NARROW = (100, 30)
 """Below these columns or lines, one pane at a time."""
@@ -77,13 +80,13 @@ class Page(Screen[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         """Two bars above the panes, two below."""
         flat = self.hangtop.ascii
-        yield Bar(id="headline", ascii=flat)
-        yield Bar(id="tabs", ascii=flat)
+        yield Bar(pane_id="headline", flat=flat)
+        yield Bar(pane_id="tabs", flat=flat)
         with Container(id="body"):
             yield from self.compose_body()
         yield FilterBar()
-        yield Bar(id="crumbs", ascii=flat)
-        yield Bar(id="foot", ascii=flat)
+        yield Bar(pane_id="crumbs", flat=flat)
+        yield Bar(pane_id="foot", flat=flat)
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -92,16 +95,16 @@ class Page(Screen[None], inherit_bindings=False):
     def on_mount(self) -> None:
         """Focus the first pane."""
         self.pane(self.PANES[0]).focus()
-        self.arrange()
+        self.lay_out()
 
     def on_resize(self) -> None:
         """Another size may mean another arrangement."""
-        self.arrange()
+        self.lay_out()
         self.show()
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another screen was shown."""
-        self.arrange()
+        self.lay_out()
         self.show()
 
     @property
@@ -110,7 +113,7 @@ class Page(Screen[None], inherit_bindings=False):
         size = self.app.size
         return size.width < NARROW[0] or size.height < NARROW[1]
 
-    def arrange(self) -> None:
+    def lay_out(self) -> None:
         """Show all panes, or one of them and perhaps the pinned one."""
         alone = self.narrow or self.zoomed
         active = self.focused.id if isinstance(self.focused, LinePane) else self.PANES[0]
@@ -152,13 +155,13 @@ class Page(Screen[None], inherit_bindings=False):
             if isinstance(parent, Widget) and parent is not self:
                 parent.display = True
         self.set_focus(pane)
-        self.arrange()
+        self.lay_out()
         self.show()
 
     def do_zoom(self) -> None:
         """The active pane alone, and back."""
         self.zoomed = not self.zoomed
-        self.arrange()
+        self.lay_out()
         self.show()
 
     # Showing

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
-from textual.widget import Widget
 
-from hangtop import query
 from hangtop.screens.page import Page
-from hangtop.spans import EMPTY, Line, line
-from hangtop.views import files, rank as views
-from hangtop.views.common import clock, find_rank, main_frames, rank_key
+from hangtop.spans import line
+from hangtop.views import files
+from hangtop.views import rank as views
+from hangtop.views.common import main_frames, rank_key
 from hangtop.views.trace import trace_lines, trace_title
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.analysis.frames import site
-from hangtop_core.model import Rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+    from hangtop import query
+    from hangtop_core.model import Rank
 
 READ_AGAIN_S = 10.0
 """Descriptors are read again this long after the last time, while the screen is looked at."""
@@ -39,32 +44,32 @@ class RankPage(Page):
         """The panes."""
         flat = self.hangtop.ascii
         with Horizontal(id="upper"):
-            yield TextPane("STACK", id="stack", ascii=flat, indent=4)
-            yield TextPane("PROCESS", id="process", ascii=flat, indent=9)
+            yield TextPane("STACK", pane_id="stack", flat=flat, indent=4)
+            yield TextPane("PROCESS", pane_id="process", flat=flat, indent=9)
         with Horizontal(id="middle"):
             yield LineTable[files.FileRow](
                 "OPEN FILES",
-                id="files",
+                pane_id="files",
                 columns=files.FILE_COLUMNS,
                 key=lambda row: row.key,
-                ascii=flat,
+                flat=flat,
             )
             yield LineTable[views.ThreadRow](
                 "THREADS",
-                id="threads",
+                pane_id="threads",
                 columns=views.THREAD_COLUMNS,
                 key=lambda row: row.key,
-                ascii=flat,
+                flat=flat,
             )
         with Horizontal(id="lower"):
             yield LineTable[views.ChildRow](
                 "CHILDREN",
-                id="children",
+                pane_id="children",
                 columns=views.CHILD_COLUMNS,
                 key=lambda row: row.key,
-                ascii=flat,
+                flat=flat,
             )
-            yield TextPane("STRACE", id="trace", ascii=flat)
+            yield TextPane("STRACE", pane_id="trace", flat=flat)
 
     def wanted(self, name: str) -> bool:
         """Most ranks have no children: then the trace has the whole line."""
@@ -88,7 +93,7 @@ class RankPage(Page):
             return
         state.rank_key = rank_key(rank)
         if self.pane("children").display != self._room_for("children"):
-            self.arrange()
+            self.lay_out()
         self.text("stack").retitle(*views.stack_title(rank, now))
         self.text("stack").set_lines(
             views.stack_lines(snapshot, rank.sample, all_threads=state.all_threads, cut=state.cut)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
-from textual.widget import Widget
 
-from hangtop import query
 from hangtop.screens.page import Page
 from hangtop.spans import line
 from hangtop.views.common import rank_key
@@ -22,11 +19,18 @@ from hangtop.views.stacks import (
     stacks_title,
     tree_rows,
 )
-from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.line_tree import LineTree
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.analysis.stacks import Merged, merge
 from hangtop_core.rankset import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+    from hangtop import query
+    from hangtop.widgets.line_table import LineTable
 
 
 class StacksPage(Page):
@@ -47,27 +51,31 @@ class StacksPage(Page):
         """The panes."""
         flat = self.hangtop.ascii
         yield LineTree[TreeRow](
-            "MERGED STACKS", id="tree", columns=TREE_COLUMNS, key=lambda row: row.key, ascii=flat
+            "MERGED STACKS",
+            pane_id="tree",
+            columns=TREE_COLUMNS,
+            key=lambda row: row.key,
+            flat=flat,
         )
         with Horizontal(id="compare"):
-            yield TextPane("THIS CLASS", id="class", ascii=flat, wrapped=False)
-            yield TextPane("MAJORITY", id="majority", ascii=flat, wrapped=False)
+            yield TextPane("THIS CLASS", pane_id="class", flat=flat, wrapped=False)
+            yield TextPane("MAJORITY", pane_id="majority", flat=flat, wrapped=False)
 
     @property
-    def tree(self) -> LineTree[TreeRow]:
+    def stack_tree(self) -> LineTree[TreeRow]:
         """The tree."""
         return self.query_one("#tree", LineTree)
 
     @property
     def filtered(self) -> LineTable[Any] | None:
         """Always the tree."""
-        return self.tree
+        return self.stack_tree
 
     def fill(self) -> None:
         """Merge again, and fill the panes."""
         state, now = self.state, self.hangtop.now()
         job, snapshot = state.job, state.snapshot
-        tree = self.tree
+        tree = self.stack_tree
         if snapshot is None or job is None:
             self.merged = None
             tree.retitle(line(("MERGED STACKS", "title")))
@@ -76,8 +84,12 @@ class StacksPage(Page):
             )
             self._compare()
             return
-        threads = "all" if state.all_threads else "main"
-        self.merged = merge(snapshot, job, threads=threads, libraries=not state.cut)
+        self.merged = merge(
+            snapshot,
+            job,
+            threads="all" if state.all_threads else "main",
+            libraries=not state.cut,
+        )
         if self.per_rank:
             rows = rank_rows(snapshot, job, tree.opened, cut=state.cut, now=now)
         else:
@@ -101,7 +113,7 @@ class StacksPage(Page):
             state.snapshot,
             state.job,
             self.merged,
-            self.tree.current,
+            self.stack_tree.current,
             cut=state.cut,
             now=self.hangtop.now(),
         )
@@ -113,7 +125,7 @@ class StacksPage(Page):
 
     def path(self) -> list[str]:
         """The frame under the cursor."""
-        row = self.tree.current
+        row = self.stack_tree.current
         if row is None or self.merged is None:
             return ["stacks"]
         return ["stacks", "".join(span.text for span in row.name[-1:])]
@@ -154,38 +166,38 @@ class StacksPage(Page):
         """Enter unfolds what is folded or joined, and else opens the rank."""
         item: TreeRow = event.item
         if self.per_rank and item.key.startswith("rank:"):
-            self.tree.toggle(item.key)
+            self.stack_tree.toggle(item.key)
             self.fill()
         elif item.row is not None and (item.row.folded or item.row.joined):
-            self.tree.unfold(item.key)
+            self.stack_tree.unfold(item.key)
             self.fill()
         else:
             self.hangtop.go("rank")
 
     def do_fold(self) -> None:
         """Close the branch under the cursor."""
-        row = self.tree.current
+        row = self.stack_tree.current
         if row is not None:
-            self.tree.fold(row.key)
+            self.stack_tree.fold(row.key)
             self.fill()
 
     def do_unfold(self) -> None:
         """Open the branch, or the joined chain, under the cursor."""
-        row = self.tree.current
+        row = self.stack_tree.current
         if row is not None:
-            self.tree.unfold(row.key)
+            self.stack_tree.unfold(row.key)
             self.fill()
 
     def do_unfold_all(self) -> None:
         """Open everything."""
-        keys = [row.key for row in self.tree.given]
-        self.tree.unfold_all(keys)
+        keys = [row.key for row in self.stack_tree.given]
+        self.stack_tree.unfold_all(keys)
         self.fill()
 
     def do_merged(self) -> None:
         """Merged, or rank by rank."""
         self.per_rank = not self.per_rank
-        self.tree.top = 0
+        self.stack_tree.top = 0
         self.show()
 
     def do_cut(self) -> None:
@@ -208,21 +220,21 @@ class StacksPage(Page):
 
     def _outlier(self, step: int) -> None:
         """Step through the smallest groups: where the tree branches, and who gave no stack."""
-        odd = [r for r in self.tree.items if r.row is None or r.row.fewest]
+        odd = [r for r in self.stack_tree.items if r.row is None or r.row.fewest]
         odd.sort(key=lambda row: row.count)
         if not odd:
             self.hangtop.tell("all ranks are on one stack: nobody stands out", "warn")
             return
         keys = [row.key for row in odd]
-        here = self.tree.cursor_key
+        here = self.stack_tree.cursor_key
         place = (keys.index(here) + step) % len(keys) if here in keys else 0
         self.focus_pane("tree")
-        self.tree.select(keys[place])
+        self.stack_tree.select(keys[place])
         self.hangtop.tell(f"outlier {place + 1} of {len(keys)}")
 
     def editor_place(self) -> tuple[str, int] | None:
         """The frame under the cursor."""
-        row = self.tree.current
+        row = self.stack_tree.current
         if row is None or row.frame is None or not row.frame.file:
             return None
         return row.frame.file, row.frame.line

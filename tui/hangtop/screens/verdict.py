@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from textual.containers import Horizontal
-from textual.widget import Widget
 
 from hangtop.screens.page import Page
 from hangtop.spans import EMPTY, line, wrap_all
@@ -15,6 +14,11 @@ from hangtop.views.overview import verdict_title
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.text import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
 
 
 class VerdictPage(Page):
@@ -28,12 +32,12 @@ class VerdictPage(Page):
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
         flat = self.hangtop.ascii
-        yield TextPane("VERDICT", id="full", ascii=flat, indent=9)
-        yield ItemList("EVIDENCE", id="evidence", ascii=flat)
-        yield ItemList("WHAT TO DO", id="steps", ascii=flat)
+        yield TextPane("VERDICT", pane_id="full", flat=flat, indent=9)
+        yield ItemList("EVIDENCE", pane_id="evidence", flat=flat)
+        yield ItemList("WHAT TO DO", pane_id="steps", flat=flat)
         with Horizontal(id="lower"):
-            yield TextPane("OTHER EXPLANATIONS", id="others", ascii=flat, indent=4)
-            yield ItemList("BLIND SPOTS", id="blind", ascii=flat)
+            yield TextPane("OTHER EXPLANATIONS", pane_id="others", flat=flat, indent=4)
+            yield ItemList("BLIND SPOTS", pane_id="blind", flat=flat)
 
     def fill(self) -> None:
         """Fill the panes."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, line
-from hangtop_core.model import (
-    Diagnosis,
-    Frame,
-    Job,
-    Node,
-    Rank,
-    Snapshot,
-    StackSample,
-    ThreadStack,
-    Verdict,
-)
 from hangtop_core.text import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import (
+        Diagnosis,
+        Frame,
+        Job,
+        Node,
+        Rank,
+        Snapshot,
+        StackSample,
+        ThreadStack,
+        Verdict,
+    )
 
 STATE_ROLES = {
     "running": "good",

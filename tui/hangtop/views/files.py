@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import ago
-from hangtop_core.model import Descriptor, Rank
 from hangtop_core.text import plural, size
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Descriptor, Rank
 
 
 @dataclass(frozen=True, slots=True)

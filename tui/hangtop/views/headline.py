@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, cells, crop, line
 from hangtop.views.common import clock, span, state_line
-from hangtop_core.model import Diagnosis, Job, Snapshot
 from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Diagnosis, Job, Snapshot
 
 Piece = tuple[int, Line]
 """How soon a piece goes when there is no room (0 never), and the piece."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import ago, confidence, culprits, span
 from hangtop.views.places import doing
-from hangtop_core.analysis.stacks import classes, missing
-from hangtop_core.model import Diagnosis, Job, Snapshot, Verdict
+from hangtop_core.analysis.stacks import NoStack, classes, missing
 from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Diagnosis, Job, Snapshot, Verdict
+
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +62,23 @@ def class_rows(
                 role="culprit" if mark else "dim",
             )
         )
-    for none in missing(job.ranks):
-        rows.append(
-            ClassRow(
-                key=f"none:{none.why}",
-                ranks=none.ranks,
-                share=len(none.ranks) / total,
-                age=None,
-                place=f"no stack: {none.why}",
-                call="",
-                note="◀ culprit" if blamed.intersection(none.ranks) else "",
-                role="culprit" if blamed.intersection(none.ranks) else "warn",
-                fix=none.fix,
-            )
-        )
+    rows += [_without(none, total, blamed) for none in missing(job.ranks)]
     return rows
+
+
+def _without(none: NoStack, total: int, blamed: frozenset[int]) -> ClassRow:
+    guilty = not blamed.isdisjoint(none.ranks)
+    return ClassRow(
+        key=f"none:{none.why}",
+        ranks=none.ranks,
+        share=len(none.ranks) / total,
+        age=None,
+        place=f"no stack: {none.why}",
+        call="",
+        note="◀ culprit" if guilty else "",
+        role="culprit" if guilty else "warn",
+        fix=none.fix,
+    )
 
 
 def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
@@ -256,7 +265,7 @@ def _host_health(snapshot: Snapshot) -> list[Line]:
         if node.shm_total:
             low = (node.shm_free or 0) < node.shm_total * 0.05
             text = f"{size(node.shm_free)} free of {size(node.shm_total)}"
-            lines.append(labelled("/dev/shm", line((text, "bad" if low else ""))))
+            lines.append(labelled(SHARED_MEMORY, line((text, "bad" if low else ""))))
     for node in ready:
         for name, fact in node.capabilities.items():
             if not fact.ok:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import WRAPPERS, is_library, library_run, place, plain_name, site
-from hangtop_core.model import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Frame
 
 
 def doing(frames: Sequence[Frame]) -> tuple[str, str]:

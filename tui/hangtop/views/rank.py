@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, labelled, line
@@ -16,8 +17,10 @@ from hangtop.views.common import (
 )
 from hangtop.views.places import doing
 from hangtop.views.stacks import frame_lines
-from hangtop_core.model import Process, Rank, Snapshot, StackSample, Thread, ThreadStack
 from hangtop_core.text import plural, size
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Process, Rank, Snapshot, StackSample, Thread, ThreadStack
 
 
 def stack_title(rank: Rank, now: float) -> tuple[Line, Line]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, line
@@ -18,7 +19,9 @@ from hangtop.views.common import (
     span,
 )
 from hangtop.views.places import doing
-from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

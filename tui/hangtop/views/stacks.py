@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import ago, main_thread, span
 from hangtop_core.analysis.frames import is_library, place, plain_name
-from hangtop_core.analysis.stacks import Merged, Row, StackClass, flatten, steps_of
-from hangtop_core.model import Frame, Job, Rank, Snapshot
+from hangtop_core.analysis.stacks import Merged, NoStack, Row, StackClass, flatten, steps_of
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Frame, Job, Rank, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +41,21 @@ def tree_rows(
 ) -> list[TreeRow]:
     """The visible rows of a merged tree, and below them who gave no stack, with the reason."""
     rows = [_frame_row(row, now) for row in flatten(merged, folded, join=join, opened=opened)]
-    for none in merged.missing:
-        rows.append(
-            TreeRow(
-                key=f"none:{none.why}:{none.ranks[:1]}",
-                count=len(none.ranks),
-                share=0.0,
-                age=None,
-                name=line((f"no stack: {none.why}", "warn")),
-                place=line((none.fix or "", "dim")),
-                ranks=fold(none.ranks),
-                note=line(("no stack is not a match", "dim")),
-                fix=none.fix,
-            )
-        )
-    return rows
+    return [*rows, *(_without(none) for none in merged.missing)]
+
+
+def _without(none: NoStack) -> TreeRow:
+    return TreeRow(
+        key=f"none:{none.why}:{none.ranks[:1]}",
+        count=len(none.ranks),
+        share=0.0,
+        age=None,
+        name=line((f"no stack: {none.why}", "warn")),
+        place=line((none.fix or "", "dim")),
+        ranks=fold(none.ranks),
+        note=line(("no stack is not a match", "dim")),
+        fix=none.fix,
+    )
 
 
 def _frame_row(row: Row, now: float) -> TreeRow:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hangtop.actions import GROUPS, Action, keys_of
 from hangtop.items import Item
 from hangtop.keymap import ACTIONS
-from hangtop.situation import Situation
 from hangtop.spans import EMPTY, Line, labelled, line, plain
 from hangtop.views.common import clock, state_line
 from hangtop.views.files import FILE_COLUMNS, file_rows
@@ -20,8 +18,13 @@ from hangtop.views.rank import (
     stack_lines,
     thread_rows,
 )
-from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
 from hangtop_core.text import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hangtop.situation import Situation
+    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
 
 
 def help_lines(now: Situation) -> list[Line]:

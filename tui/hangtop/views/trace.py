@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hangtop.actions import can_strace
-from hangtop.situation import Situation
 from hangtop.spans import Line, line
 from hangtop.state import TRACE_SECONDS, Trace
-from hangtop_core.model import Rank
 from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from hangtop.situation import Situation
+    from hangtop_core.model import Rank
 
 COST = "Every system call of the rank stops twice while it runs; the rank itself goes on."
 

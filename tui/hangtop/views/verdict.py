@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hangtop.items import Item
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import confidence
 from hangtop.views.overview import nothing_found, verdict_lines
-from hangtop_core.model import Diagnosis, Job, Snapshot
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Diagnosis, Job, Snapshot
 
 PLACES = {"stacks": "stacks", "flight": "stacks"}
 """Screen that shows what a source said; the rank's own screen for all others."""
@@ -72,9 +76,8 @@ def other_lines(diagnosis: Diagnosis | None) -> list[Line]:
     for verdict in others:
         lines.append(line((verdict.cause, "bold"), "  ", confidence(verdict)))
         lines.append(line("    ", verdict.summary))
-        for seen in verdict.evidence[:2]:
-            lines.append(line("    ", (f"{seen.source}: {seen.text}", "dim")))
-        lines.append(EMPTY)
+        seen = [line("    ", (f"{one.source}: {one.text}", "dim")) for one in verdict.evidence[:2]]
+        lines += [*seen, EMPTY]
     return lines[:-1]
 
 
@@ -93,9 +96,11 @@ def step_items(diagnosis: Diagnosis | None) -> list[Item]:
 
 
 COMMANDS = frozenset(
-    "cat cd dmesg docker fuser gdb hangtop kill killall ls lsof mount nvidia-smi pkill ps py-spy "
-    "python python3 scontrol ssh strace sudo sysctl tail timeout torchrun ulimit".split()
+    {"cat", "cd", "dmesg", "docker", "fuser", "gdb", "hangtop", "kill", "killall", "ls", "lsof"}
+    | {"mount", "nvidia-smi", "ps", "py-spy", "python", "python3", "scontrol", "ssh", "strace"}
+    | {"sudo", "sysctl", "tail", "timeout", "torchrun", "ulimit"}
 )
+"""Programs that a next step may name: what follows them is what `y` copies."""
 
 
 def command_in(text: str) -> str | None:

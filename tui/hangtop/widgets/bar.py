@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line
 from hangtop.widgets.line_pane import LinePane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Bar(LinePane, can_focus=False):
@@ -14,8 +17,8 @@ class Bar(LinePane, can_focus=False):
     DEFAULT_CSS = "Bar { height: 1; }"
     framed = False
 
-    def __init__(self, *, id: str, ascii: bool = False) -> None:
-        super().__init__(id=id, ascii=ascii)
+    def __init__(self, *, pane_id: str, flat: bool = False) -> None:
+        super().__init__(pane_id=pane_id, flat=flat)
         self._make: Callable[[int], Line] = lambda width: EMPTY
 
     def show(self, make: Callable[[int], Line]) -> None:

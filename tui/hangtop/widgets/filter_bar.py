@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from textual import events
+from typing import TYPE_CHECKING
+
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Input
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.widget import Widget
 
 
 class FilterBar(Input):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from hangtop.items import Item
 from hangtop.spans import Line, Span, plain, wrap
 from hangtop.widgets.line_pane import LinePane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop.items import Item
 
 
 class ItemList(LinePane):
@@ -22,8 +26,8 @@ class ItemList(LinePane):
             self.pane = pane
             self.item = item
 
-    def __init__(self, title: str = "", *, id: str, ascii: bool = False) -> None:
-        super().__init__(title, id=id, ascii=ascii)
+    def __init__(self, title: str = "", *, pane_id: str, flat: bool = False) -> None:
+        super().__init__(title, pane_id=pane_id, flat=flat)
         self.items: tuple[Item, ...] = ()
         self.empty: Sequence[Line] = ()
         self.cursor_key: str | None = None

@@ -9,8 +9,9 @@ comparison.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -18,15 +19,16 @@ from textual.widget import Widget
 from hangtop.spans import EMPTY, Line, Span, cells, crop, fit, line, plain
 from hangtop.theme import ROLES, asciify
 
-FRAMES = {
-    "thin": "┌─┐│└┘",
-    "heavy": "┏━┓┃┗┛",
-    "ascii-thin": "+-+|++",
-    "ascii-heavy": "#=#|##",
+if TYPE_CHECKING:
+    from rich.style import Style
+
+FRAMES: dict[str, tuple[str, ...]] = {
+    "thin": ("┌", "─", "┐", "│", "└", "┘"),
+    "heavy": ("┏", "━", "┓", "┃", "┗", "┛"),
+    "ascii-thin": ("+", "-", "+", "|", "+", "+"),
+    "ascii-heavy": ("#", "=", "#", "#", "#", "#"),
 }
 """Corner, edge, corner, side, corner, corner: a focused pane is heavier, not only coloured."""
-
-OVERLAYS = ("cursor", "resting")
 
 
 class LinePane(Widget, can_focus=True):
@@ -35,9 +37,9 @@ class LinePane(Widget, can_focus=True):
     DEFAULT_CSS = "LinePane { height: 1fr; width: 1fr; overflow: hidden hidden; }"
     framed = True
 
-    def __init__(self, title: str = "", *, id: str, ascii: bool = False) -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id)
-        self.ascii = ascii
+    def __init__(self, title: str = "", *, pane_id: str, flat: bool = False) -> None:
+        super().__init__(id=pane_id)
+        self.flat = flat
         self.heading: Line = line((title, "title"))
         self.note: Line = EMPTY
         """Right end of the top edge: ages, counts, who did not answer."""
@@ -120,7 +122,7 @@ class LinePane(Widget, can_focus=True):
         return self._framed(rows, width, height, total, page)
 
     def _twin(self, text: Line) -> Line:
-        if not self.ascii:
+        if not self.flat:
             return text
         return tuple(Span(asciify(span.text), span.role) for span in text)
 
@@ -130,7 +132,7 @@ class LinePane(Widget, can_focus=True):
         focus = self.has_focus
         name = "heavy" if focus else "thin"
         left, edge, right, side, low_left, low_right = FRAMES[
-            f"ascii-{name}" if self.ascii else name
+            f"ascii-{name}" if self.flat else name
         ]
         role = "focus" if focus else "frame"
         hint = self.hint

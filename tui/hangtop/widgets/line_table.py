@@ -6,14 +6,16 @@ are sorted, filtered and renewed under it. On narrow screens columns drop by pri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from textual.message import Message
 
 from hangtop.columns import Column, Order
 from hangtop.spans import EMPTY, Line, Span, cells, fit, line, plain
 from hangtop.widgets.line_pane import LinePane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 SAMPLED_ROWS = 200
@@ -43,13 +45,13 @@ class LineTable(LinePane, Generic[T]):
         self,
         title: str = "",
         *,
-        id: str,  # noqa: A002 - Textual's name
+        pane_id: str,
         columns: Sequence[Column[T]],
         key: Callable[[T], str],
-        ascii: bool = False,  # noqa: A002 - as on the command line
+        flat: bool = False,
         headed: bool = True,
     ) -> None:
-        super().__init__(title, id=id, ascii=ascii)
+        super().__init__(title, pane_id=pane_id, flat=flat)
         self.columns = tuple(columns)
         self.key_of = key
         self.headed = headed

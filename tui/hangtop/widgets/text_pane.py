@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, cells, wrap
 from hangtop.widgets.line_pane import LinePane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class TextPane(LinePane):
@@ -15,12 +18,12 @@ class TextPane(LinePane):
         self,
         title: str = "",
         *,
-        id: str,
-        ascii: bool = False,
+        pane_id: str,
+        flat: bool = False,
         wrapped: bool = True,
         indent: int = 0,
-    ) -> None:  # noqa: A002 - Textual's name
-        super().__init__(title, id=id, ascii=ascii)
+    ) -> None:
+        super().__init__(title, pane_id=pane_id, flat=flat)
         self.wrapped = wrapped
         self.indent = indent
         self.follow = False
