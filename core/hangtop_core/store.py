@@ -137,9 +137,9 @@ class Store:
         if known is None:
             self._add(view, number, changes, at, complain)
             return
-        known.apply(changes, at, before)
-        self._touched(view, known)
-        view.warm.add(number)
+        if known.apply(changes, at, before):
+            self._touched(view, known)
+            view.warm.add(number)
         if not _IDENTITY.isdisjoint(changes):
             self._regroup = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from hangtop_core.errors import HangtopError
+
+log = logging.getLogger(__name__)
 
 MAX_SECONDS = 60.0
 
@@ -47,8 +50,8 @@ def folder() -> Path:
     return path
 
 
-def new_file(node: str, pid: int) -> TextIO:
-    """Open a new file for a trace, named by node, pid and time.
+def new_file(node: str, pid: int) -> tuple[Path, TextIO]:
+    """Make and open a new file for a trace, named by node, pid and time.
 
     Raises:
         OSError: when it cannot be made.
@@ -61,7 +64,7 @@ def new_file(node: str, pid: int) -> TextIO:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:
             continue
-        return open(fd, "w", encoding="utf-8", errors="backslashreplace")
+        return path, open(fd, "w", encoding="utf-8", errors="backslashreplace")
     raise FileExistsError(f"{path}: too many traces in one second")
 
 
@@ -87,7 +90,7 @@ class Trace:
         self.request_id: int | None = None
         self.future = future
         self._on_lines = on_lines
-        self._file = new_file(node, pid)
+        self._path, self._file = new_file(node, pid)
         self._count = 0
         self._lost = 0
         self._end: messages.TraceEnd | None = None
@@ -111,7 +114,10 @@ class Trace:
         self._count += len(piece.lines)
         self._file.writelines(line + "\n" for line in piece.lines)
         self._file.flush()
-        self._on_lines([clean(line, 500) for line in piece.lines])
+        try:
+            self._on_lines([clean(line, 500) for line in piece.lines])
+        except Exception:
+            log.exception("whoever watches the trace failed; it is saved all the same")
 
     def _take_end(self, summary: object) -> None:
         self._end = messages.decode(summary, messages.TraceEnd)
@@ -120,14 +126,14 @@ class Trace:
         self._file.close()
         if error is not None:
             if not self._count:
-                os.unlink(self._file.name)
+                self._path.unlink()
             reject(self.future, error)
             return
         end = self._end or messages.TraceEnd()
         result = StraceResult(
             self.node,
             self.pid,
-            self._file.name,
+            str(self._path),
             self._count,
             max(self._lost, end.dropped),
             end.seconds,

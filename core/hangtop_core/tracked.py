@@ -87,31 +87,39 @@ class Tracked:
         """Say that the picture has to be made anew."""
         self._built = None
 
-    def apply(self, changes: Mapping[str, Any], at: float, before: float) -> None:
-        """Fold changed fields, read at ``at``; the reading before was at ``before``."""
+    def apply(self, changes: Mapping[str, Any], at: float, before: float) -> bool:
+        """Fold changed fields, read at ``at``; the reading before was at ``before``.
+
+        Return whether that changed the picture.
+        """
         old = self.process
         new = msgspec.structs.replace(old, **changes)
-        moved = self._see_movement(old.meters, new.meters, at, before)
-        if not moved and _only_waited(old.meters, new.meters):
+        changed = self._see_movement(old.meters, new.meters, at, before)
+        if not changed and _only_waited(old.meters, new.meters):
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:
+            if self.settled:
+                # Nothing was noted while nothing moved; the shares count from just before now.
+                self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
+                self.settled = False
             self.process = new
-            self.settled = False
+            changed = True
+        if changed:
             self.touch()
+        return changed
 
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
-        """Compare counters with those read ``before``; say whether the main thread has run."""
+        """Compare counters with those read ``before``; say whether anything has moved."""
         moved = _moved_at(old, new, at)
         news = moved is not None and (self.moved_at is None or moved > self.moved_at + MOVE_JITTER)
         if news:
             self.moved_at = moved
-            self.touch()
         if old is not None and at > before:
             count = _grown(old.read_bytes, new.read_bytes)
             count += _grown(old.write_bytes, new.write_bytes)
             if count / (at - before) > IO_NOISE:
                 self.io_moved_at = at
-                self.touch()
+                news = True
         return news
 
     def pass_time(self, at: float) -> None:
@@ -119,7 +127,7 @@ class Tracked:
         meters = self.process.meters
         points = self._points
         points.append(_Point(at, meters.cpu_s, meters.main_cpu_ns))
-        while len(points) > 2 and at - points[1].at >= SHARE_WINDOW:
+        while len(points) > 2 and at - points[1].at >= SHARE_WINDOW - 0.5:
             points.popleft()
         first, last = points[0], points[-1]
         span = last.at - first.at
