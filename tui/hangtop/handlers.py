@@ -15,7 +15,7 @@ from hangtop.views.trace import COST, strace_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hangtop.app import HangtopApp
+    from hangtop.application import HangtopApp
     from hangtop.screens.page import Page
 
 

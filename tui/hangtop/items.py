@@ -14,9 +14,9 @@ class Item:
     """One entry of an `ItemList`."""
 
     key: str
-    text: Line
+    lines: tuple[Line, ...]
     indent: int = 0
-    """Blanks before its second and later lines."""
+    """Blanks before what wraps of its lines."""
     copy: str | None = None
     """What `y` copies instead of the text."""
     target: Any = None

@@ -55,7 +55,7 @@ def _actions(text: str, now: Situation) -> list[Action]:
 
 
 def _item(key: str, text: str) -> Item:
-    return Item(key, line((f"{key:<20} ", "bold"), text), 21)
+    return Item(key, (line((f"{key:<20} ", "bold"), text),), 21)
 
 
 def _action(action: Action, now: Situation) -> Item:
@@ -63,15 +63,12 @@ def _action(action: Action, now: Situation) -> Item:
     name = action.id.replace("_", " ")
     told = action.help if reason is None else f"not now: {reason}"
     keys = f"{keys_of(action).split(' ')[0]:<7}"
-    return Item(
-        name,
-        line(
-            (f"{name:<20} ", "bold" if reason is None else "off"),
-            (keys, "key"),
-            (told, "" if reason is None else "off"),
-        ),
-        28,
+    text = line(
+        (f"{name:<20} ", "bold" if reason is None else "off"),
+        (keys, "key"),
+        (told, "" if reason is None else "off"),
     )
+    return Item(name, (text,), 28)
 
 
 def parse(text: str) -> Command:

@@ -139,11 +139,11 @@ def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
     used = 0
     for word in _words(spans):
         size = cell_len(word.text.rstrip(" "))
-        if used and used + size > width:
+        if used > indent and used + size > width and (size <= width - indent or width - used < 12):
             lines.append(tuple(current))
             current = [Span(" " * indent)] if indent else []
             used = indent
-        for piece in _pieces(word, width - indent):
+        for piece in _pieces(word, width - used, width - indent):
             if used + cell_len(piece.text.rstrip(" ")) > width:
                 lines.append(tuple(current))
                 current = [Span(" " * indent)] if indent else []
@@ -151,7 +151,19 @@ def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
             current.append(piece)
             used += cell_len(piece.text)
     lines.append(tuple(current))
-    return lines
+    return [_without_tail(item) for item in lines]
+
+
+def _without_tail(spans: Line) -> Line:
+    """A line without the blanks at its end, which no one sees but which take room."""
+    kept = list(spans)
+    while kept:
+        text = kept[-1].text.rstrip(" ")
+        if text:
+            kept[-1] = Span(text, kept[-1].role)
+            break
+        kept.pop()
+    return tuple(kept)
 
 
 def _words(spans: Line) -> Iterable[Span]:
@@ -166,15 +178,17 @@ def _words(spans: Line) -> Iterable[Span]:
         yield Span(text[start:], span.role)
 
 
-def _pieces(word: Span, width: int) -> Iterable[Span]:
-    """A word that is wider than the line, in parts."""
+def _pieces(word: Span, first: int, width: int) -> Iterable[Span]:
+    """A word that is wider than the line in parts: the first one takes what room there is."""
     text = word.text
-    while cell_len(text.rstrip(" ")) > width:
-        cut = len(text)
-        while cell_len(text[:cut]) > width:
-            cut = max(1, cut - max(1, (cell_len(text[:cut]) - width) // 2))
+    room = max(first, 1)
+    while cell_len(text.rstrip(" ")) > room:
+        cut = min(len(text), room)
+        while cut > 1 and cell_len(text[:cut]) > room:
+            cut -= 1
         yield Span(text[:cut], word.role)
         text = text[cut:]
+        room = max(width, 1)
     yield Span(text, word.role)
 
 

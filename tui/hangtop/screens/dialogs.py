@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from hangtop.app import HangtopApp
+    from hangtop.application import HangtopApp
     from hangtop.items import Item
 
 T = TypeVar("T")

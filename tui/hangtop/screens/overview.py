@@ -47,7 +47,7 @@ class OverviewPage(Page):
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
         flat = self.hangtop.ascii
-        yield TextPane("VERDICT", pane_id="verdict", flat=flat, indent=6)
+        yield TextPane("VERDICT", pane_id="verdict", flat=flat)
         with Horizontal(id="middle"):
             yield LineTable[ClassRow](
                 "STACK CLASSES",
@@ -56,7 +56,7 @@ class OverviewPage(Page):
                 key=lambda row: row.key,
                 flat=flat,
             )
-            yield TextPane("HEALTH", pane_id="health", flat=flat, indent=9)
+            yield TextPane("HEALTH", pane_id="health", flat=flat)
         yield LineTable[RankRow](
             "RANKS", pane_id="ranks", columns=RANK_COLUMNS, key=lambda row: row.key, flat=flat
         )
@@ -161,7 +161,7 @@ class OverviewPage(Page):
             self.hangtop.go("rank")
         elif isinstance(item, ClassRow):
             self._choose(item)
-            self.hangtop.go("stacks")
+            self.hangtop.go("stacks", item.ranks[0] if item.ranks else None)
 
     def _choose(self, item: ClassRow) -> None:
         job = self.state.job

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.containers import Container
 from textual.screen import Screen
-from textual.widget import Widget
 
 from hangtop import query
 from hangtop.actions import FOOTERS, PAIRED, key_name
@@ -23,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from textual.app import ComposeResult
+    from textual.widget import Widget
     from textual.widgets import Input
 
-    from hangtop.app import HangtopApp
+    from hangtop.application import HangtopApp
     from hangtop.state import State
 
 NARROW = (100, 30)
@@ -47,6 +47,8 @@ class Page(Screen[None], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self.zoomed = False
+        self.active = self.PANES[0]
+        """The pane that keys work on, and that is shown when there is room for one."""
         self.filter_text = ""
 
     # Shortcuts
@@ -63,13 +65,14 @@ class Page(Screen[None], inherit_bindings=False):
 
     @property
     def active_pane(self) -> LinePane | None:
-        """The pane with the focus."""
-        return self.focused if isinstance(self.focused, LinePane) else None
+        """The pane that keys work on."""
+        return self.pane(self.active) if self.is_mounted else None
 
     @property
     def active_table(self) -> LineTable[Any] | None:
-        """The pane with the focus, when it is a table."""
-        return self.focused if isinstance(self.focused, LineTable) else None
+        """The active pane, when it is a table."""
+        pane = self.active_pane
+        return pane if isinstance(pane, LineTable) else None
 
     def pane(self, name: str) -> LinePane:
         """A pane by id."""
@@ -94,8 +97,7 @@ class Page(Screen[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Focus the first pane."""
-        self.pane(self.PANES[0]).focus()
-        self.lay_out()
+        self.focus_pane(self.PANES[0])
 
     def on_resize(self) -> None:
         """Another size may mean another arrangement."""
@@ -104,8 +106,15 @@ class Page(Screen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another screen was shown."""
-        self.lay_out()
-        self.show()
+        self.focus_pane(self.active)
+
+    def on_descendant_focus(self) -> None:
+        """A click, or Textual itself, may move the focus."""
+        pane = self.focused
+        if isinstance(pane, LinePane) and pane.id in self.PANES and pane.id != self.active:
+            self.active = pane.id
+            self.lay_out()
+            self.show()
 
     @property
     def narrow(self) -> bool:
@@ -116,14 +125,15 @@ class Page(Screen[None], inherit_bindings=False):
     def lay_out(self) -> None:
         """Show all panes, or one of them and perhaps the pinned one."""
         alone = self.narrow or self.zoomed
-        active = self.focused.id if isinstance(self.focused, LinePane) else self.PANES[0]
+        if not self.wanted(self.active):
+            self.active = self.PANES[0]
         pinned = None if self.zoomed or self.app.size.height < PIN_FROM else self.PINNED
-        if alone and active == pinned:
+        if alone and self.active == pinned:
             pinned = None
         self.set_class(alone, "-alone")
         for name in self.PANES:
             pane = self.pane(name)
-            shown = (not alone or name in (active, pinned)) and self.wanted(name)
+            shown = (not alone or name in (self.active, pinned)) and self.wanted(name)
             pane.display = shown
             pane.set_class(alone and name == pinned, "-pinned")
         for row in self.query("#body Container, #body Horizontal, #body Vertical"):
@@ -143,19 +153,14 @@ class Page(Screen[None], inherit_bindings=False):
 
     def _step_pane(self, step: int) -> None:
         names = [name for name in self.PANES if self.wanted(name)]
-        active = self.active_pane
-        place = names.index(active.id) if active and active.id in names else 0
+        place = names.index(self.active) if self.active in names else 0
         self.focus_pane(names[(place + step) % len(names)])
 
     def focus_pane(self, name: str) -> None:
         """Give a pane the focus, and show it if it was not."""
-        pane = self.pane(name)
-        pane.display = True
-        for parent in pane.ancestors:
-            if isinstance(parent, Widget) and parent is not self:
-                parent.display = True
-        self.set_focus(pane)
+        self.active = name
         self.lay_out()
+        self.set_focus(self.pane(self.active))
         self.show()
 
     def do_zoom(self) -> None:
@@ -208,10 +213,19 @@ class Page(Screen[None], inherit_bindings=False):
         job = self.state.job
         parts = [(job.name or job.key) if job else "no job", *self.path()]
         left = line(" ", (" › ".join(parts), "dim"))
+        panes = self._pane_names() if self.narrow else EMPTY
         if self.filter_text:
             left = line(left, "   filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
         told, role = self.hangtop.told
-        return spread(left, line((told, role), " ") if told else EMPTY, width)
+        return spread(left, line((told, role), " ") if told else panes, width)
+
+    def _pane_names(self) -> Line:
+        """The panes that Tab goes through, the shown one marked."""
+        parts: list[tuple[str, str]] = [("Tab", "key")]
+        for name in self.PANES:
+            if self.wanted(name):
+                parts += [(" ", ""), (name, "title" if name == self.active else "dim")]
+        return line(*parts, " ")
 
     def _foot(self, width: int) -> Line:
         now = self.state.situation(self.NAME)

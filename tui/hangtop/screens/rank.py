@@ -45,7 +45,7 @@ class RankPage(Page):
         flat = self.hangtop.ascii
         with Horizontal(id="upper"):
             yield TextPane("STACK", pane_id="stack", flat=flat, indent=4)
-            yield TextPane("PROCESS", pane_id="process", flat=flat, indent=9)
+            yield TextPane("PROCESS", pane_id="process", flat=flat)
         with Horizontal(id="middle"):
             yield LineTable[files.FileRow](
                 "OPEN FILES",
@@ -108,8 +108,7 @@ class RankPage(Page):
 
     def _room_for(self, name: str) -> bool:
         alone = self.narrow or self.zoomed
-        focus = self.focused.id if self.focused else None
-        return self.wanted(name) and (not alone or focus == name)
+        return self.wanted(name) and (not alone or self.active == name)
 
     def _fill_tables(self, rank: Rank, now: float) -> None:
         snapshot = self.state.snapshot
@@ -204,7 +203,7 @@ class RankPage(Page):
         if rank is not None and self.state.live:
             self._asked = (rank_key(rank), self.hangtop.real_now())
             self.hangtop.requests.descriptors(rank, quiet=False)
-        if not (self.zoomed and self.active_pane is self.pane("files")):
+        if not (self.zoomed and self.active == "files"):
             self.zoomed = True
             self.focus_pane("files")
 

@@ -45,7 +45,6 @@ class StacksPage(Page):
         super().__init__()
         self.per_rank = False
         self.merged: Merged | None = None
-        self._made: tuple[Any, ...] = ()
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -94,12 +93,24 @@ class StacksPage(Page):
             rows = rank_rows(snapshot, job, tree.opened, cut=state.cut, now=now)
         else:
             rows = tree_rows(self.merged, tree.folded, tree.opened, join=state.cut, now=now)
+        if tree.cursor_key is None or self.hangtop.lead is not None:
+            tree.cursor_key = self._start(rows)
         title, note = stacks_title(self.merged, now, state.cut, state.all_threads)
         if self.per_rank:
             title = line(("STACKS OF EACH RANK", "title"))
         tree.retitle(title, note)
         tree.set_items(rows, [line(("No rank gave a stack yet; B asks all of them.", "dim"))])
         self._compare()
+
+    def _start(self, rows: list[TreeRow]) -> str | None:
+        """The innermost frame of the rank that was come for, else the smallest group."""
+        goal, self.hangtop.lead = self.hangtop.lead, None
+        if goal is not None:
+            for row in reversed(rows):
+                if goal in self._ranks(row):
+                    return row.key
+        few = [row for row in rows if row.row is not None and row.row.fewest]
+        return min(few, key=lambda row: row.count).key if few else None
 
     def _compare(self) -> None:
         state = self.state

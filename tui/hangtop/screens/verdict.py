@@ -9,11 +9,11 @@ from textual.containers import Horizontal
 from hangtop.screens.page import Page
 from hangtop.spans import EMPTY, line, wrap_all
 from hangtop.views import verdict as views
-from hangtop.views.common import rank_key
+from hangtop.views.common import rank_key, span
 from hangtop.views.overview import verdict_title
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.text import duration, plural
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,11 +32,11 @@ class VerdictPage(Page):
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
         flat = self.hangtop.ascii
-        yield TextPane("VERDICT", pane_id="full", flat=flat, indent=9)
+        yield TextPane("VERDICT", pane_id="full", flat=flat)
         yield ItemList("EVIDENCE", pane_id="evidence", flat=flat)
         yield ItemList("WHAT TO DO", pane_id="steps", flat=flat)
         with Horizontal(id="lower"):
-            yield TextPane("OTHER EXPLANATIONS", pane_id="others", flat=flat, indent=4)
+            yield TextPane("OTHER EXPLANATIONS", pane_id="others", flat=flat)
             yield ItemList("BLIND SPOTS", pane_id="blind", flat=flat)
 
     def fill(self) -> None:
@@ -65,7 +65,7 @@ class VerdictPage(Page):
         lines = views.full_lines(state.snapshot, state.job, diagnosis)
         note = EMPTY
         if diagnosis is not None:
-            note = line(("observed ", "label"), duration(float(int(diagnosis.observed_for_s))))
+            note = line(("observed ", "label"), span(diagnosis.observed_for_s))
         pane.retitle(verdict_title(diagnosis), note)
         tall = len(wrap_all(lines, max(self.app.size.width - 4, 10), 9))
         most = 9 if self.app.size.height >= 30 else 6
@@ -86,8 +86,9 @@ class VerdictPage(Page):
 
     def do_open(self) -> None:
         """Go to what the evidence is about."""
-        if isinstance(self.focused, ItemList):
-            self.focused.open()
+        pane = self.active_pane
+        if isinstance(pane, ItemList):
+            pane.open()
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Evidence leads to the screen that shows it; a step is shown whole."""
@@ -100,4 +101,4 @@ class VerdictPage(Page):
             if rank.rank == number:
                 self.state.rank_key = rank_key(rank)
                 break
-        self.hangtop.go(screen)
+        self.hangtop.go(screen, number)

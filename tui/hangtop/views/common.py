@@ -73,12 +73,15 @@ def ago(at: float | None, now: float) -> str:
     if at is None:
         return "never"
     seconds = max(now - at, 0.0)
-    return "now" if seconds < 1.5 else f"{duration(float(int(seconds)))} ago"
+    return "now" if seconds < 1.5 else f"{span(seconds)} ago"
 
 
 def span(seconds: float | None) -> str:
     """A time span without fractions: those would repaint every second for nothing."""
-    return "-" if seconds is None else duration(float(int(max(seconds, 0.0))))
+    if seconds is None:
+        return "-"
+    whole = int(max(seconds, 0.0))
+    return f"{whole} s" if whole < 60 else duration(float(whole))
 
 
 def idle_seconds(rank: Rank, now: float) -> float | None:

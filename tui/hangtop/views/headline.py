@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, cells, crop, line
@@ -66,9 +67,9 @@ def _right(snapshot: Snapshot, now: float, paused: bool, live: bool) -> list[Pie
         return [(1, when), (4, nodes), (0, line(("‖ paused", "warn")))]
     if not live:
         return [(1, line(f"as of {clock(snapshot.at)}")), (4, nodes), (0, line("■ recording"))]
-    # Whole seconds, and nothing below two: a monitor that is on time need not say it each second.
-    late = behind >= 3
-    age = line(("age ", "label"), (span(behind) if late else "<3 s", "warn" if late else ""))
+    # Rounded up: a monitor that is on time then always says 1 s, and repaints nothing for it.
+    late = math.ceil(behind) >= 3
+    age = line(("age ", "label"), (span(max(math.ceil(behind), 1)), "warn" if late else ""))
     return [(4, age), (4, nodes), (0, line(("▶ live", "good")))]
 
 

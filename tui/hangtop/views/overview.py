@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hangtop_core.model import Diagnosis, Job, Snapshot, Verdict
 
 
+NEEDED = frozenset({"py-spy", "strace", "ptrace"})
+"""Capabilities whose lack is worth a line; a node without GPUs lacks nothing."""
+
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
 
 
@@ -104,8 +107,9 @@ CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
         minimum=12,
         maximum=44,
         flex=True,
+        keep_end=True,
     ),
-    Column("call", "IN", lambda row: line((row.call, "code")), maximum=20, minimum=6, drop=2),
+    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=20, minimum=6, drop=2),
     Column("note", "", lambda row: line((row.note, row.role)), minimum=9, maximum=12, drop=1),
 )
 
@@ -268,7 +272,7 @@ def _host_health(snapshot: Snapshot) -> list[Line]:
             lines.append(labelled(SHARED_MEMORY, line((text, "bad" if low else ""))))
     for node in ready:
         for name, fact in node.capabilities.items():
-            if not fact.ok:
+            if not fact.ok and name in NEEDED:
                 lines.append(labelled(name, line((fact.why or "not usable", "warn"))))
     noise = sum(node.noise_lines for node in snapshot.nodes)
     if noise:

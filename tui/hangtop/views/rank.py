@@ -349,7 +349,7 @@ CHILD_COLUMNS: tuple[Column[ChildRow], ...] = (
         flex=True,
         drop=1,
     ),
-    Column("call", "IN", lambda row: line((row.call, "code")), maximum=16, drop=4),
+    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=16, drop=4),
     Column(
         "cmd",
         "COMMAND",

@@ -71,8 +71,8 @@ def _frame_row(row: Row, now: float) -> TreeRow:
     if row.hidden:
         extra.append(f"⋯ {plural(row.hidden, 'frame')} cut")
     if row.joined:
-        extra.append(f"⋯ {plural(row.joined, 'frame')}, same ranks")
-    mark = ("◀ fewest", "culprit") if row.fewest else ("", "")
+        extra.append(f"⋯ {plural(row.joined, 'frame')} joined")
+    mark = ("◀ fewest ", "culprit") if row.fewest else ("", "")
     native = ("<C> ", "info") if frame.native else ("", "")
     return TreeRow(
         key=row.key,
@@ -80,13 +80,9 @@ def _frame_row(row: Row, now: float) -> TreeRow:
         share=row.share,
         age=None if row.since is None else now - row.since,
         name=line((rails, "dim"), sign, native, (plain_name(frame.name), role)),
-        place=line(
-            (where, "dim" if role == "dim" else ""),
-            "  " if extra else "",
-            (", ".join(extra), "dim"),
-        ),
+        place=line((where, "dim" if role == "dim" else "")),
         ranks=row.ranks,
-        note=line(mark),
+        note=line(mark, (", ".join(extra), "dim")),
         row=row,
         frame=frame,
     )
@@ -118,14 +114,21 @@ def _rank_heading(rank: Rank, key: str, is_open: bool, now: float) -> TreeRow:
     sample = rank.sample
     since = sample.same_since if sample else None
     failure = sample.failure if sample else None
-    told = ("not sampled yet", "warn") if sample is None else ("", "")
+    told = "  not sampled yet" if sample is None else ""
+    if failure is not None:
+        told = f"  no stack: {failure.text}"
     return TreeRow(
         key=key,
         count=1,
-        share=1 / 1,
+        share=0.0,
         age=None if since is None else now - since,
-        name=line("▾ " if is_open else "▸ ", (f"rank {rank.rank}", "bold"), f"  {rank.node}"),
-        place=line((f"no stack: {failure.text}", "warn") if failure else told),
+        name=line(
+            "▾ " if is_open else "▸ ",
+            (f"rank {rank.rank}", "bold"),
+            f"  {rank.node}",
+            (told, "warn"),
+        ),
+        place=EMPTY,
         ranks=str(rank.rank),
         note=line(("sampled ", "label"), ago(sample.at, now)) if sample else EMPTY,
         fix=failure.fix if failure else None,
@@ -140,12 +143,9 @@ def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
         share=0.0,
         age=None,
         name=line("    ", ("<C> ", "info") if frame.native else "", (plain_name(frame.name), role)),
-        place=line(
-            (place(frame) if frame.file else "", role),
-            (f"  ⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim"),
-        ),
+        place=line((place(frame) if frame.file else "", role)),
         ranks=str(rank.rank),
-        note=EMPTY,
+        note=line((f"⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim")),
         frame=frame,
     )
 
@@ -162,9 +162,9 @@ TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
     ),
     Column("age", "SAME", lambda row: line(span(row.age)), align="right", minimum=5, drop=3),
     Column("name", "FRAME", lambda row: row.name, minimum=20, maximum=64, flex=True),
-    Column("place", "AT", lambda row: row.place, minimum=14, maximum=56, flex=True),
-    Column("who", "RANKS", lambda row: line(row.ranks), minimum=6, maximum=20, drop=2),
-    Column("note", "", lambda row: row.note, minimum=8, maximum=24, drop=4),
+    Column("place", "AT", lambda row: row.place, minimum=14, maximum=56, flex=True, keep_end=True),
+    Column("who", "WHO", lambda row: line(row.ranks), minimum=4, maximum=20, drop=2),
+    Column("note", "", lambda row: row.note, minimum=8, maximum=36, drop=4),
 )
 
 
@@ -187,6 +187,10 @@ def stacks_title(merged: Merged, now: float, cut: bool, threads: bool) -> tuple[
     return title, note
 
 
+NAME_CELLS = 22
+"""Function names longer than this push their place to the right."""
+
+
 def class_of(merged: Merged, rank: int) -> StackClass | None:
     """The class a rank is in."""
     return next((one for one in merged.classes if rank in one.ranks), None)
@@ -195,20 +199,22 @@ def class_of(merged: Merged, rank: int) -> StackClass | None:
 def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
     """A stack, innermost first, with the source line of the user's frames."""
     lines: list[Line] = []
-    for frame, hidden in reversed(list(steps_of(frames, libraries=not cut))):
-        lines.append(frame_line(frame, hidden))
+    steps = list(reversed(list(steps_of(frames, libraries=not cut))))
+    size = max((len(plain_name(frame.name)) for frame, _ in steps), default=0)
+    for frame, hidden in steps:
+        lines.append(frame_line(frame, hidden, min(size, NAME_CELLS)))
         if frame.source and not is_library(frame):
             lines.append(line("    ", (frame.source.strip(), "code")))
     return lines
 
 
-def frame_line(frame: Frame, hidden: int = 0) -> Line:
-    """`all_reduce  torch/distributed/distributed_c10d.py:2810`."""
+def frame_line(frame: Frame, hidden: int = 0, size: int = 0) -> Line:
+    """`all_reduce  torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
     library = is_library(frame)
     return line(
         ("<C> ", "info") if frame.native else ("", ""),
         (plain_name(frame.name), "dim" if library else "bold"),
-        "  ",
+        " " * max(size - len(plain_name(frame.name)), 0) + "  ",
         (place(frame) if frame.file else "", "dim" if library else ""),
         (f"  ⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim"),
     )

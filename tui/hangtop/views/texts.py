@@ -156,5 +156,5 @@ def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
             (f"  {job.launcher}" if job.launcher else "", "dim"),
             (f"  {job.master}" if job.master else "", "dim"),
         )
-        items.append(Item(job.key, text, 2))
+        items.append(Item(job.key, (text,), 2))
     return items

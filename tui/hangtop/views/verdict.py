@@ -58,7 +58,7 @@ def evidence_items(diagnosis: Diagnosis | None) -> list[Item]:
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
-                text=line(head, seen.text, (f"  → {where}", "dim")),
+                lines=(line(head, seen.text, (f"  → {where}", "dim")),),
                 indent=24,
                 copy=f"{seen.source} {rank} {seen.text}".replace("  ", " "),
                 target=(goal, seen.rank),
@@ -88,10 +88,10 @@ def step_items(diagnosis: Diagnosis | None) -> list[Item]:
     items = []
     for place, text in enumerate(diagnosis.verdicts[0].next_steps, 1):
         command = command_in(text)
-        copies = line("   ", ("y", "key"), (f" copies {command}", "dim")) if command else EMPTY
-        items.append(
-            Item(str(place), line((f"{place}  ", "bold"), text, copies), 3, command or text)
-        )
+        lines = [line((f"{place}  ", "bold"), text)]
+        if command:
+            lines.append(line("   ", ("y", "key"), (" copies  ", "dim"), (command, "code")))
+        items.append(Item(str(place), tuple(lines), 3, command or text))
     return items
 
 
@@ -117,9 +117,12 @@ def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
     """What could not be seen, why, and how to change that."""
     items = []
     for place, spot in enumerate(diagnosis.blind_spots if diagnosis else ()):
-        who = f"rank {fold(spot.ranks)}" if spot.ranks else ", ".join(spot.nodes)
+        many = "ranks" if len(spot.ranks) > 1 else "rank"
+        who = f"{many} {fold(spot.ranks)}" if spot.ranks else ", ".join(spot.nodes)
         head = line(("? ", "warn"), (spot.what, "bold"), f"  {who}" if who else "", f": {spot.why}")
-        fix = line("  ", ("fix ", "label"), (spot.fix, "code")) if spot.fix else EMPTY
+        lines = [head]
+        if spot.fix:
+            lines.append(line(("  fix  ", "label"), (spot.fix, "code")))
         command = command_in(spot.fix) if spot.fix else None
-        items.append(Item(f"{place}:{spot.what}", line(head, fix), 2, command or spot.fix or None))
+        items.append(Item(f"{place}:{spot.what}", tuple(lines), 7, command or spot.fix or None))
     return items

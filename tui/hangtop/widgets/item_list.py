@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from hangtop.spans import Line, Span, plain, wrap
+from hangtop.spans import Line, Span, plain_lines, wrap
 from hangtop.widgets.line_pane import LinePane
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ class ItemList(LinePane):
         for text in () if self.items else self.empty:
             self._laid += [("", part) for part in wrap(text, width)]
         for item in self.items:
-            for part in wrap(item.text, width - 2, item.indent):
-                self._laid.append((item.key, part))
+            for text in item.lines:
+                parts = wrap(text, width - 2, item.indent)
+                self._laid += [(item.key, part) for part in parts]
         return len(self._laid)
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
@@ -94,8 +95,8 @@ class ItemList(LinePane):
         item = self.current
         if item is None:
             return super().current_text()
-        return item.copy or plain(item.text)
+        return item.copy or plain_lines(item.lines)
 
     def text_lines(self) -> list[Line]:
         """All entries."""
-        return [item.text for item in self.items] or list(self.empty)
+        return [text for item in self.items for text in item.lines] or list(self.empty)

@@ -182,7 +182,8 @@ class LineTable(LinePane, Generic[T]):
         seen = self._items[self.top : self.top + self.size.height]
         first = self._items[:SAMPLED_ROWS]
         for column in self.columns:
-            widest = self._widths.get(column.key, max(len(column.title), column.minimum))
+            least = 0 if column.flex else column.minimum
+            widest = self._widths.get(column.key, max(len(column.title), least))
             for item in (*first, *seen):
                 widest = max(widest, cells(column.cell(item)))
             self._widths[column.key] = min(widest, max(column.maximum, len(column.title)))
@@ -194,7 +195,8 @@ class LineTable(LinePane, Generic[T]):
         kept = list(self.columns)
 
         def need(column: Column[T]) -> int:
-            return column.minimum if column.flex else self._widths[column.key]
+            natural = self._widths[column.key]
+            return min(column.minimum, natural) if column.flex else natural
 
         while sum(need(c) + 1 for c in kept) - 1 > width:
             going = max(kept, key=lambda c: (c.drop, kept.index(c)))
@@ -206,7 +208,7 @@ class LineTable(LinePane, Generic[T]):
         for count, column in enumerate(flexible := [c for c in kept if c.flex]):
             last = count == len(flexible) - 1
             wish = self._widths[column.key] - widths[column.key]
-            share = spare if last else min(wish, spare // (len(flexible) - count))
+            share = spare if last else min(wish, spare)
             widths[column.key] += max(share, 0)
             spare -= max(share, 0)
         return [(column, widths[column.key]) for column in kept]
@@ -220,9 +222,8 @@ class LineTable(LinePane, Generic[T]):
             title = column.title
             if self.order.column == column.key:
                 title += "▲" if self.order.inverted else "▼"
-            spans += fit(line((title, "head")), size, align=column.align)
-            spans.append(Span(" "))
-        return self._twin(tuple(spans))
+            spans += [*fit(line((title, "head")), size, align=column.align), Span(" ")]
+        return tuple(spans[:-1])
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
         """One row, or one line of what is said when there is none."""

@@ -47,10 +47,17 @@ class TextPane(LinePane):
             self._laid = []
             for item in self._lines:
                 if self.wrapped and cells(item) > width:
-                    self._laid += wrap(item, width, self.indent)
+                    self._laid += wrap(item, width, self._indent_of(item))
                 else:
                     self._laid.append(item)
         return len(self._laid)
+
+    def _indent_of(self, item: Line) -> int:
+        """Under the value of a labelled line, else under its first character and `indent`."""
+        if item and item[0].role == "label":
+            return cells(item[:1])
+        text = "".join(span.text for span in item)
+        return len(text) - len(text.lstrip(" ")) + self.indent
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
         """One laid-out line."""
