@@ -43,22 +43,17 @@ class Bridge:
         """Forward lines of a running trace."""
         self._post(TraceLines(lines))
 
-    def ask(self, kind: str, told: str, request: Callable[[], Any]) -> Future[Any] | None:
+    def ask(
+        self, kind: str, told: str, request: Callable[[], Future[Any]], about: str = ""
+    ) -> None:
         """Make a request; its end, good or bad, comes back as an `Answered`."""
         try:
             future = request()
         except Exception as error:  # the user reads what it is, the app goes on
-            self._post(Answered(kind, told, None, error))
-            return None
-        if not isinstance(future, Future):
-            self._post(Answered(kind, told, future, None))
-            return None
-        future.add_done_callback(lambda done: self._answered(kind, told, done))
-        return future
-
-    def _answered(self, kind: str, told: str, future: Future[Any]) -> None:
-        if future.cancelled():
-            self._post(Answered(kind, told, None, CancelledError()))
+            self._post(Answered(kind, told, None, error, about))
             return
-        error = future.exception()
-        self._post(Answered(kind, told, None if error else future.result(), error))
+        future.add_done_callback(lambda done: self._answered(kind, told, done, about))
+
+    def _answered(self, kind: str, told: str, future: Future[Any], about: str) -> None:
+        error = CancelledError() if future.cancelled() else future.exception()
+        self._post(Answered(kind, told, None if error else future.result(), error, about))

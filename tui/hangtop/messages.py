@@ -27,8 +27,12 @@ class Updated(Message, bubble=False):
 class Answered(Message, bubble=False):
     """A request came to its end."""
 
-    def __init__(self, kind: str, told: str, result: Any, error: BaseException | None) -> None:
+    def __init__(
+        self, kind: str, told: str, result: Any, error: BaseException | None, about: str = ""
+    ) -> None:
         super().__init__()
+        self.about = about
+        """Key of the rank it was about."""
         self.kind = kind
         self.told = told
         """What was asked for, for people."""

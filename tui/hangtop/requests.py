@@ -55,7 +55,9 @@ class Requests:
         kind = "quiet" if quiet else "descriptors"
         told = f"descriptors of rank {rank.rank}"
         pids = [rank.process.pid, *(child.pid for child in rank.children)]
-        self._bridge.ask(kind, told, lambda: self._source.descriptors(rank.node, pids))
+        self._bridge.ask(
+            kind, told, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
+        )
 
     def strace(self, rank: Rank, now: float) -> None:
         """Start a trace of a rank."""
@@ -91,6 +93,8 @@ class Requests:
         """Tell how a request ended."""
         if answer.kind == "strace":
             self._end_trace(answer)
+        if answer.kind in ("quiet", "descriptors"):
+            self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
         if answer.error is not None and answer.kind != "quiet":
             self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":

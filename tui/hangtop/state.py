@@ -50,6 +50,8 @@ class State:
     """Seconds between two pictures at least; collection does not slow down."""
     confirmed: set[str] = field(default_factory=set)
     trace: Trace | None = None
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why descriptors could not be read, by rank key."""
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hangtop import query
     from hangtop_core.model import Rank
 
-READ_AGAIN_S = 10.0
+READ_AGAIN_S = 30.0
 """Descriptors are read again this long after the last time, while the screen is looked at."""
 
 
@@ -113,9 +113,10 @@ class RankPage(Page):
     def _fill_tables(self, rank: Rank, now: float) -> None:
         snapshot = self.state.snapshot
         table = self.table("files")
-        table.retitle(*files.files_title(rank, now))
+        why = self.state.unread.get(rank_key(rank), "")
+        table.retitle(*files.files_title(rank, now, why))
         asking = self._asked[0] == rank_key(rank)
-        table.set_items(files.file_rows(rank), files.files_empty(rank, asking))
+        table.set_items(files.file_rows(rank), files.files_empty(rank, asking, why))
         threads = views.thread_rows(rank)
         self.table("threads").retitle(line(("THREADS  ", "title"), str(len(threads))))
         gone = rank.process.denied or "No thread is seen: the process is gone or not readable."

@@ -40,21 +40,23 @@ def _weight(item: Descriptor) -> int:
     return {"socket": 1, "file": 0, "pipe": 1, "fifo": 1}.get(item.kind, 2)
 
 
-def files_title(rank: Rank, now: float) -> tuple[Line, Line]:
+def files_title(rank: Rank, now: float, why: str) -> tuple[Line, Line]:
     """Title and note of the pane."""
     title = line(("OPEN FILES", "title"))
     table = rank.descriptors
     if table is None:
-        return title, line(("asking", "dim"))
+        return title, line(("not read" if why else "asking", "dim"))
     return (
         line(title, f"  {plural(len(table.descriptors), 'descriptor')}"),
         line(("read ", "label"), ago(table.at, now)),
     )
 
 
-def files_empty(rank: Rank, asking: bool) -> list[Line]:
+def files_empty(rank: Rank, asking: bool, why: str) -> list[Line]:
     """What stands in the pane when there is no descriptor."""
     table = rank.descriptors
+    if table is None and why:
+        return [line((f"not read: {why}", "warn"))]
     if table is None:
         return [line(("asking the node…" if asking else "not read yet; l asks", "dim"))]
     if table.failure is None:

@@ -93,75 +93,67 @@ def _locals(thread: ThreadStack) -> list[Line]:
 def process_lines(rank: Rank, now: float) -> list[Line]:
     """What /proc says of the rank's process."""
     process = rank.process
+    counts = line(
+        size(process.meters.rss),
+        ("  threads ", "label"),
+        str(process.thread_count or len(process.threads)),
+        ("  fds ", "label"),
+        "?" if process.fd_count is None else str(process.fd_count),
+    )
+    shares = line(_share(rank.cpu_share), ("  main thread ", "label"), _share(rank.main_cpu_share))
+    return [
+        *_condition(rank, now),
+        *_waits(process),
+        labelled("cpu", shares),
+        labelled("memory", counts),
+        *_identity(rank, now),
+    ]
+
+
+def _condition(rank: Rank, now: float) -> list[Line]:
+    """Its state, and what stands in its way or in ours."""
+    process = rank.process
+    gone = rank.state in ("exited", "zombie")
     idle = idle_seconds(rank, now)
     state = line((rank.state, STATE_ROLES[rank.state] or "bold"))
-    if idle is not None and rank.state not in ("exited", "zombie"):
-        state = line(
-            state, ("  main thread last ran ", "label"), f"{span(idle)} ago" if idle >= 1 else "now"
-        )
+    if idle is not None and not gone:
+        told = f"{span(idle)} ago" if idle >= 1 else "now"
+        state = line(state, ("  main thread last ran ", "label"), told)
     lines = [labelled("state", state)]
-    if rank.state in ("exited", "zombie") and process.exit_code is not None:
+    if gone and process.exit_code is not None:
         lines.append(labelled("exit", _exit(process.exit_code)))
     if process.denied:
         lines.append(labelled("denied", line((process.denied, "warn"))))
     if process.tracer_pid:
-        lines.append(
-            labelled("tracer", line((f"{process.tracer or '?'} (pid {process.tracer_pid})", "bad")))
-        )
+        tracer = f"{process.tracer or '?'} (pid {process.tracer_pid})"
+        lines.append(labelled("tracer", line((tracer, "bad"))))
     if process.frozen:
-        lines.append(labelled("cgroup", line(("frozen", "bad"))))
-    lines += _waits(process)
-    lines.append(
-        labelled(
-            "cpu",
-            line(_share(rank.cpu_share), ("  main thread ", "label"), _share(rank.main_cpu_share)),
-        )
-    )
-    lines.append(
-        labelled(
-            "memory",
-            line(
-                size(process.meters.rss),
-                ("  threads ", "label"),
-                str(process.thread_count or len(process.threads)),
-                ("  fds ", "label"),
-                "?" if process.fd_count is None else str(process.fd_count),
-            ),
-        )
-    )
-    lines.append(
-        labelled(
-            "pid",
-            line(
-                str(process.pid),
-                ("  user ", "label"),
-                process.user,
-                ("  up ", "label"),
-                span(now - process.started_at),
-            ),
-        )
-    )
-    if rank.local_rank is not None or process.rank_source:
-        local = "" if rank.local_rank is None else f"local rank {rank.local_rank}"
-        lines.append(
-            labelled(
-                "rank",
-                line(
-                    str(rank.rank),
-                    (f"  from {process.rank_source}" if process.rank_source else "", "dim"),
-                    f"  {local}",
-                ),
-            )
-        )
-    lines.append(labelled("cmd", " ".join(process.cmdline) or process.comm))
+        lines.append(labelled("frozen", line(("its cgroup is frozen", "bad"))))
+    return lines
+
+
+def _identity(rank: Rank, now: float) -> list[Line]:
+    """Who it is: pid, rank, command, where its output goes, who started it."""
+    process = rank.process
+    up = span(now - process.started_at)
+    who = line(str(process.pid), ("  user ", "label"), process.user, ("  up ", "label"), up)
+    source = f"  from {process.rank_source}" if process.rank_source else ""
+    local = "" if rank.local_rank is None else f"  local rank {rank.local_rank}"
+    lines = [
+        labelled("pid", who),
+        labelled("rank", line(str(rank.rank), (source, "dim"), local)),
+        labelled("cmd", " ".join(process.cmdline) or process.comm),
+    ]
+    if process.launcher:
+        by = f"{process.launcher} (pid {process.launcher_pid or '?'})"
+        lines.append(labelled("launcher", by))
     if process.cwd:
         lines.append(labelled("cwd", process.cwd))
-    for name, target in zip(("stdout", "stderr"), process.outputs, strict=False):
-        lines.append(labelled(name, target))
-    if process.launcher:
-        lines.append(
-            labelled("launcher", f"{process.launcher} (pid {process.launcher_pid or '?'})")
-        )
+    if len(set(process.outputs)) == 1:
+        lines.append(labelled("output", process.outputs[0]))
+    else:
+        names = zip(("stdout", "stderr"), process.outputs, strict=False)
+        lines += [labelled(name, target) for name, target in names]
     if process.cgroup and process.cgroup != "/":
         lines.append(labelled("cgroup", process.cgroup))
     return lines
