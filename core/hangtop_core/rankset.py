@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_RANK = 10_000_000
+MAX_RANK = 999_999
 """Larger numbers are typing errors, and a range up to one would fill the memory."""
 
 _PIECE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")

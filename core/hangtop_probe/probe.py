@@ -6,8 +6,9 @@ import threading
 import time
 from typing import Dict, List, Optional
 
-from . import node, permission
+from . import descriptors, node, permission, recorder, strace
 from .requests import Message, Refused, Request
+from .resolver import Resolver
 from .server import Handler, describe
 from .stacks import Sampler
 from .table import Table
@@ -23,13 +24,25 @@ class Probe:
         self.bundle = bundle
         self.tools = Tools()
         self.table = Table(self.rights)
+        self.table.tools = self.tools.pids
         self.sampler = Sampler(self.tools, self.table)
+        self.resolver = Resolver(self.table, self._resolve)
+        self._ending = threading.Event()
         self._watching: List[Request] = []
         self._lock = threading.Lock()
 
     def handlers(self) -> Dict[str, Handler]:
         """Return what answers each `op`."""
-        return {"watch": self.watch, "stacks": self.sampler.handle}
+        return {
+            "watch": self.watch,
+            "stacks": self.sampler.handle,
+            "descriptors": lambda request: descriptors.handle(request, self.rights),
+            "recorder": lambda request: recorder.handle(request, self.rights),
+            "strace": lambda request: strace.handle(request, self.tools, self.rights),
+        }
+
+    def _resolve(self, pid: int) -> None:
+        self.sampler.take(pid, "nonblocking", True, 3.0, self._ending)
 
     def hello(self) -> Message:
         """Return the first message."""
@@ -49,6 +62,7 @@ class Probe:
             watch = Watch(self.table, float(message.get("interval") or 1.0))
         except (TypeError, ValueError):
             raise Refused("error", "interval is no number of seconds") from None
+        self.resolver.start()
         while True:
             request.wait_credit()
             if message.pop("resync", False):
@@ -67,6 +81,8 @@ class Probe:
 
     def close(self) -> None:
         """End the tools; nothing of ours may outlive the connection."""
+        self._ending.set()
+        self.resolver.stop()
         self.tools.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 FIRST_CREDIT = 64
 Message = Dict[str, Any]
@@ -24,6 +24,11 @@ class Refused(Exception):
 
 class Cancelled(Exception):
     """The head cancelled the request or the probe is ending."""
+
+
+def pids_of(message: Message) -> List[int]:
+    """Return the processes a request is about."""
+    return [p for p in message.get("pids") or [] if isinstance(p, int) and p > 0]
 
 
 def failure(kind: str, text: str, fix: Optional[str] = None) -> Message:
@@ -80,6 +85,10 @@ class Request:
                 if self._credit > 0:
                     self._put(make())
                     return
+
+    def give(self, data: Message) -> None:
+        """Send ``data`` as soon as there is credit."""
+        self.piece(lambda: data)
 
     def offer(self, data: Message) -> bool:
         """Send ``data`` if there is credit, else drop it and count it as lost."""

@@ -75,6 +75,9 @@ _INLINE = re.compile(
     r"((?:^|[\s,;{'\"(])-{0,2}[\w.-]*%s[\w.-]*['\"]?\s*[=:]\s*)(['\"]?)[^\s'\",;]+" % _SENSITIVE,
     re.IGNORECASE,
 )
+_OPTION = re.compile(
+    r"((?:^|[\s'\"])(--?[\w.-]*%s[\w.-]*)\s+)([^\s'\"-][^\s'\"]*)" % _SENSITIVE, re.IGNORECASE
+)
 _HEADER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 
 
@@ -95,6 +98,7 @@ def mask_text(value: str) -> str:
     value = _QUERY.sub(r"\1" + MASK, value)
     value = _HEADER.sub(r"\1 " + MASK, value)
     value = _INLINE.sub(_mask_inline, value)
+    value = _OPTION.sub(_mask_option, value)
     return _TOKENS.sub(MASK, value)
 
 
@@ -103,6 +107,12 @@ def _mask_inline(match: "re.Match[str]") -> str:
     if not is_secret_name(name) or _PLAIN_VALUE.match(match.group(0)[len(match.group(1)) :]):
         return match.group(0)
     return match.group(1) + match.group(2) + MASK
+
+
+def _mask_option(match: "re.Match[str]") -> str:
+    if not is_secret_name(match.group(2)) or _PLAIN_VALUE.match(match.group(3)):
+        return match.group(0)
+    return match.group(1) + MASK
 
 
 def mask_arguments(arguments: Iterable[str]) -> Tuple[str, ...]:

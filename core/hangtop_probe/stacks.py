@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import node, permission, procfs, sources, table
-from .requests import Message, Refused, Request, failure
+from .requests import Message, Refused, Request, failure, pids_of
 from .tools import Done, Tools, halted
 
 MODES = ("nonblocking", "blocking", "native")
@@ -126,7 +126,7 @@ def learn(result: Sample) -> Optional[table.Learned]:
     """
     for thread in result.threads:
         rows = result.stacks[thread["stack"]]
-        for row, variables in zip(reversed(rows), reversed(thread["locals"])):
+        for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
             if _is(row, _WRAP) and values.get("i", "").isdecimal():
                 return table.Learned(wrap_rank=int(values["i"]))
@@ -180,7 +180,7 @@ class Sampler:
     def handle(self, request: Request) -> Message:
         """Sample every process of the request, in parallel unless natively."""
         message = request.message
-        pids = [p for p in message.get("pids") or [] if isinstance(p, int) and p > 0]
+        pids = pids_of(message)
         mode = message.get("mode", "nonblocking")
         if mode not in MODES:
             raise Refused("error", "mode is none of %s" % ", ".join(MODES))
@@ -223,6 +223,8 @@ class Sampler:
         else:
             wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
             result = self._sampled(piece, pid, mode, wants_more, seconds, cancel)
+            if self._table.identity(pid) != identity:
+                result = Sample([], {}, failure("gone", "the process is gone"))
             taught = learn(result)
             if taught is not None:
                 self._table.learn(identity, taught)

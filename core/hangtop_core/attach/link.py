@@ -240,7 +240,8 @@ class Link:
             waiting = now.mono - self._pinged
             if waiting > timing.lost and now.mono - self._heard > timing.lost:
                 self._drop(now, "lost", f"no answer for {waiting:.0f} s")
-            elif waiting > timing.slow and self.state == "ready":
+                return
+            if waiting > timing.slow and self.state == "ready":
                 self._set(now, "slow", f"no answer for more than {timing.slow:g} s")
         elif now.mono >= self._next_ping:
             self._ping(now)

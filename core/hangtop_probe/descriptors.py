@@ -1,0 +1,271 @@
+"""Open files, sockets, pipes and locks of a process, and who is at their other end.
+
+No file is ever looked up by path: a path on a file system whose server is gone hangs whoever
+asks. What a descriptor is comes from /proc/PID/fd and fdinfo; fstat is used only on local file
+systems, told by the mount id in fdinfo.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as stat_module
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from . import locks, node, permission, procfs, table
+from .requests import Message, Request, failure, pids_of
+from .sockets import Sockets
+
+MAX_DESCRIPTORS = 4096
+MAX_HOLDERS = 16
+_MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
+
+
+class Info(NamedTuple):
+    """What /proc/PID/fdinfo/FD tells."""
+
+    mode: str
+    position: Optional[int]
+    mount: Optional[int]
+    inode: Optional[int]
+    """None before Linux 5.14."""
+    directory: bool
+    locks: List[locks.Lock]
+
+
+def parse_info(data: bytes) -> Info:
+    """Parse /proc/PID/fdinfo/FD."""
+    pairs = procfs.parse_pairs(data)
+    try:
+        flags = int(pairs.get("flags", ""), 8)
+    except ValueError:
+        return Info("?", None, None, None, False, [])
+    numbers = [procfs.parse_int(pairs.get(name)) for name in ("pos", "mnt_id", "ino")]
+    held = [line for line in data.split(b"\n") if line.startswith(b"lock:")]
+    return Info(
+        "?" if flags & os.O_PATH else _MODES.get(flags & os.O_ACCMODE, "?"),
+        numbers[0],
+        numbers[1],
+        numbers[2],
+        bool(flags & os.O_DIRECTORY),
+        locks.parse_locks(b"\n".join(held)),
+    )
+
+
+class Owner(NamedTuple):
+    """A descriptor of some process that leads to a pipe, a socket or a named pipe."""
+
+    pid: int
+    fd: int
+
+
+class Node:
+    """What is needed of the whole node, read once and only when it is asked for."""
+
+    def __init__(self) -> None:
+        self._owners: Optional[Dict[str, List[Owner]]] = None
+        self._locks: Optional[List[locks.Lock]] = None
+        self._sockets: Dict[Optional[str], Sockets] = {}
+
+    def owners(self, target: str) -> List[Owner]:
+        """Return all descriptors of all readable processes that lead to ``target``."""
+        if self._owners is None:
+            self._owners = {}
+            for pid in procfs.numbers(procfs.PROC):
+                base = "/proc/%d/fd/" % pid
+                for fd in procfs.numbers(base):
+                    link = procfs.link(base + str(fd))
+                    if link is not None and not link.startswith("anon_inode:"):
+                        self._owners.setdefault(link, []).append(Owner(pid, fd))
+        return self._owners.get(target, [])
+
+    def locks(self) -> List[locks.Lock]:
+        """Return all file locks."""
+        if self._locks is None:
+            self._locks = locks.read_locks()
+        return self._locks
+
+    def sockets(self, pid: int) -> Sockets:
+        """Return the sockets of the network namespace ``pid`` is in."""
+        space = procfs.link("/proc/%d/ns/net" % pid)
+        if space not in self._sockets:
+            self._sockets[space] = Sockets(pid)
+        return self._sockets[space]
+
+
+def holder(pid: int, how: str) -> Optional[Message]:
+    """Return a process in the form of model.Holder; None when it is gone."""
+    stat = procfs.read_stat(pid)
+    if stat is None:
+        return None
+    return {"pid": pid, "comm": stat.comm, "state": stat.state, "how": how}
+
+
+class Reader:
+    """Reads the descriptors of one process."""
+
+    def __init__(self, pid: int, around: Node) -> None:
+        self.pid = pid
+        self.around = around
+        data = procfs.read_all("/proc/%d/mountinfo" % pid) or b""
+        self.mounts = {mount.id: mount for mount in procfs.parse_mountinfo(data)}
+        self.waits = {
+            lock.file: lock for lock in around.locks() if lock.waiting and lock.pid == pid
+        }
+
+    def table(self) -> Tuple[List[Message], List[Message]]:
+        """Return all descriptors, and of these the files whose lock is waited for.
+
+        Raise OSError where they must not be read.
+        """
+        names = os.listdir("/proc/%d/fd" % self.pid)
+        rows = []
+        for fd in sorted(int(name) for name in names)[:MAX_DESCRIPTORS]:
+            row = self.descriptor(fd)
+            if row is not None:
+                rows.append(row)
+        waiting = [row for row in rows if row.get("locked") == "waiting"]
+        for key, lock in self.waits.items():
+            if not any(row.get("key") == key for row in waiting):
+                waiting.append(self._unopened(lock))
+        for row in rows + waiting:
+            row.pop("key", None)
+        return rows, waiting
+
+    def descriptor(self, fd: int) -> Optional[Message]:
+        """Return one descriptor in the form of model.Descriptor; None when it was closed."""
+        target = procfs.link("/proc/%d/fd/%d" % (self.pid, fd))
+        if target is None:
+            return None
+        info = parse_info(procfs.read("/proc/%d/fdinfo/%d" % (self.pid, fd)) or b"")
+        row: Message = {"fd": fd, "target": target, "mode": info.mode, "kind": "other"}
+        if target.startswith("socket:["):
+            row["kind"] = "socket"
+            self._add_socket(row, target)
+        elif target.startswith("pipe:["):
+            row["kind"] = "pipe"
+            self._add_other_ends(row, target, info)
+        elif target.startswith("anon_inode:"):
+            row["kind"] = "anon"
+        elif target.startswith("/"):
+            self._add_file(row, fd, target, info)
+        return row
+
+    def _add_file(self, row: Message, fd: int, target: str, info: Info) -> None:
+        mount = self.mounts.get(info.mount) if info.mount is not None else None
+        row["position"] = info.position
+        row["kind"] = "directory" if info.directory else "file"
+        if mount is not None:
+            row.update(mount=mount.point, fstype=mount.fstype)
+            if node.is_network(mount.fstype):
+                row["server"] = server_name(mount.source)
+            else:
+                self._add_status(row, fd)
+            if info.inode is not None:
+                self._add_lock(row, (mount.device, info.inode), info)
+        elif target.startswith("/memfd:"):
+            self._add_status(row, fd)
+        if row["kind"] == "fifo":
+            self._add_other_ends(row, target, info)
+
+    def _add_status(self, row: Message, fd: int) -> None:
+        try:
+            status = os.stat("/proc/%d/fd/%d" % (self.pid, fd))
+        except OSError:
+            return
+        mode = status.st_mode
+        terminal = row["target"].startswith(("/dev/pts/", "/dev/tty", "/dev/console"))
+        if stat_module.S_ISFIFO(mode):
+            row["kind"] = "fifo"
+        elif stat_module.S_ISCHR(mode) or stat_module.S_ISBLK(mode):
+            row["kind"] = "tty" if terminal else "device"
+        elif stat_module.S_ISREG(mode):
+            row["size"] = status.st_size
+        if row["kind"] != "file":
+            row["position"] = None
+
+    def _add_lock(self, row: Message, key: locks.FileKey, info: Info) -> None:
+        row["key"] = key
+        if key in self.waits:
+            row["locked"] = "waiting"
+            row["holders"] = self._lock_holders(self.waits[key])
+        elif any(not lock.waiting for lock in info.locks):
+            row["locked"] = "held"
+
+    def _lock_holders(self, wait: locks.Lock) -> List[Message]:
+        pids = set(locks.holders(self.around.locks()).get(wait.number, []))
+        found = [holder(pid, "holds the lock") for pid in sorted(pids) if pid > 0]
+        return [h for h in found if h is not None][:MAX_HOLDERS]
+
+    def _unopened(self, lock: locks.Lock) -> Message:
+        target = "inode %d on device %s" % (lock.file[1], lock.file[0])
+        held_by = self._lock_holders(lock)
+        return {"fd": -1, "kind": "file", "target": target, "locked": "waiting", "holders": held_by}
+
+    def _add_other_ends(self, row: Message, target: str, info: Info) -> None:
+        """Who has the opposite end: writers of what is read, readers of what is written."""
+        seen, found = set(), []
+        for owner in self.around.owners(target):
+            data = procfs.read("/proc/%d/fdinfo/%d" % owner)
+            mode = parse_info(data or b"").mode
+            same_descriptor = owner == (self.pid, row["fd"])
+            opposite = mode == "rw" or info.mode in ("rw", "?") or mode != info.mode
+            how = {"r": "reads", "w": "writes", "rw": "reads and writes"}.get(mode)
+            if same_descriptor or not opposite or how is None or (owner.pid, how) in seen:
+                continue
+            seen.add((owner.pid, how))
+            entry = holder(owner.pid, how)
+            if entry is not None:
+                found.append(entry)
+        row["holders"] = found[:MAX_HOLDERS]
+
+    def _add_socket(self, row: Message, target: str) -> None:
+        inode = procfs.number(target[8:-1].encode("utf-8", "replace"))
+        sockets = self.around.sockets(self.pid)
+        entry = sockets.by_inode.get(inode or -1)
+        if entry is None:
+            return
+        row["mode"] = "rw"
+        described: Message = dict(entry._asdict(), peer_pid=None, peer_name=None)
+        del described["inode"]
+        peer = sockets.peer(entry)
+        if peer is not None:
+            described.update(self._peer(self.around.owners("socket:[%d]" % peer)))
+        row["socket"] = described
+
+    def _peer(self, owners: Iterable[Owner]) -> Message:
+        """Forked children inherit sockets: the eldest process that has it is the peer."""
+        stats = [procfs.read_stat(pid) for pid in {owner.pid for owner in owners}]
+        live = sorted((s for s in stats if s is not None), key=lambda s: (s.start, s.pid))
+        return {"peer_pid": live[0].pid, "peer_name": live[0].comm} if live else {}
+
+
+def server_name(source: str) -> Optional[str]:
+    """Return the server of a network mount: `filer` of `filer:/export`, `host` of `//host/s`."""
+    if source.startswith("//"):
+        return source[2:].split("/")[0] or None
+    host, colon, _ = source.partition(":/")
+    return host.split("@")[-1] if colon and "@tcp" not in host else host if colon else None
+
+
+def handle(request: Request, rights: permission.Rights) -> Message:
+    """Answer `descriptors`: a piece per process."""
+    around = Node()
+    pids = pids_of(request.message)
+    for pid in pids:
+        piece = describe(pid, around, rights)
+        request.give(piece)
+    return {"pids": len(pids)}
+
+
+def describe(pid: int, around: Node, rights: permission.Rights) -> Dict[str, Any]:
+    """Return the piece for one process: its descriptors or the failure."""
+    stat = procfs.read_stat(pid)
+    piece: Message = {"pid": pid, "start": stat.start if stat else None, "at": table.clock()}
+    try:
+        piece["descriptors"], piece["waiting_locks"] = Reader(pid, around).table()
+    except OSError:
+        if stat is None or stat.state == "Z":
+            piece["failure"] = failure("gone", "the process is gone")
+        else:
+            piece["failure"] = failure("denied", *permission.why_denied(pid, rights))
+    return piece

@@ -1,0 +1,68 @@
+"""Finds the ranks that tell nothing by themselves: those of torch.multiprocessing.spawn.
+
+Their environment has no RANK; their stack has: `_wrap` of torch/multiprocessing/spawn.py holds
+the index in its local `i`. Children of Python processes that have torch loaded are sampled in
+the background until that frame was seen, a few times at most, and never in a table pass.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Dict, NamedTuple
+
+from . import procfs, table
+
+_DELAYS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 40.0)
+"""Seconds between one try and the next: importing torch takes a while before `_wrap` runs."""
+_LIBRARIES = (b"libtorch_python", b"libtorch_cpu")
+_MAX_MAPS = 8 << 20
+
+
+class _Try(NamedTuple):
+    tries: int
+    not_before: float
+
+
+class Resolver:
+    """Samples candidates on its own thread; what it learns goes to the table."""
+
+    def __init__(self, processes: table.Table, take: Callable[[int], None]) -> None:
+        self._table = processes
+        self._take = take
+        self._tries: Dict[table.Identity, _Try] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="resolver", daemon=True)
+
+    def start(self) -> None:
+        """Start, once."""
+        if not self._thread.is_alive() and not self._stop.is_set():
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Start nothing new."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            candidates = self._table.spawn_candidates()
+            self._tries = {k: v for k, v in self._tries.items() if k in candidates}
+            for identity in candidates:
+                if self._stop.is_set():
+                    return
+                self._attempt(identity)
+
+    def _attempt(self, identity: table.Identity) -> None:
+        now = time.monotonic()
+        last = self._tries.get(identity, _Try(0, 0.0))
+        if last.tries >= len(_DELAYS) or now < last.not_before:
+            return
+        self._tries[identity] = _Try(last.tries + 1, now + _DELAYS[last.tries])
+        if has_torch(identity[0]):
+            self._take(identity[0])
+
+
+def has_torch(pid: int) -> bool:
+    """Whether libtorch is mapped into a process. Taking its memory lock may take a moment."""
+    maps = procfs.read_all("/proc/%d/maps" % pid, _MAX_MAPS) or b""
+    return any(name in maps for name in _LIBRARIES)

@@ -1,0 +1,178 @@
+"""The `strace` request: the system calls of one process for a bounded time.
+
+strace stops every thread for a moment at each call, so it runs only when asked for, never on
+a process with a stopped, traced or disk-waiting thread, and afterwards it is made sure that
+the process runs again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING, List, Set
+
+from . import permission, procfs
+from .requests import Message, Refused, Request
+from .stacks import refusal, resume
+from .tools import Tools, halted
+
+if TYPE_CHECKING:
+    import subprocess
+
+MAX_SECONDS = 60.0
+MAX_LINES = 20000
+_IDLE = re.compile(rb"epoll_p?wait2?(?:\(| resumed>).*\) = 0(?: \(Timeout\))?(?: <[0-9.]+>)?$")
+_POLLING = re.compile(rb"(\[pid +\d+\])?.* epoll_p?wait2?\(.*<unfinished \.\.\.>$")
+_SUSPENDED = (b"<unfinished ...>", b"<detached ...>")
+_FLUSH = 0.3
+
+
+def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message:
+    """Answer `strace`: pieces of lines as they come, then how it went."""
+    pid = request.message.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        raise Refused("error", "strace needs a `pid`")
+    seconds = min(max(float(request.message.get("seconds") or 10), 0.5), MAX_SECONDS)
+    strace = shutil.which("strace")
+    if strace is None:
+        raise Refused("missing", "strace is not on PATH", "apt-get install strace")
+    before = procfs.states(pid)
+    if not before or set(before.values()) <= {"Z", "X"}:
+        raise Refused("gone", "the process is gone")
+    if halted(before).busy:
+        reason = refusal(before)
+        raise Refused(reason["kind"], reason["text"])
+    argv = [strace, "-q", "-f", "-p", str(pid), "-tt", "-T", "-y", "-s", "64"]
+    try:
+        trace = Trace(request, tools.start(argv), tools)
+    except OSError as error:
+        raise Refused("error", "strace does not start: %s" % error) from None
+    try:
+        trace.run(seconds)
+    finally:
+        running = trace.stop(pid)
+    if trace.refused:
+        raise Refused("denied", *permission.why_denied(pid, rights))
+    return dict(trace.summary(), running_again=running)
+
+
+class Trace:
+    """One running strace and what it has printed."""
+
+    def __init__(self, request: Request, process: "subprocess.Popen[bytes]", tools: Tools) -> None:
+        self._request = request
+        self._process = process
+        self._tools = tools
+        self._rest = b""
+        self._shown = b""
+        self._lines: List[str] = []
+        self._began = time.monotonic()
+        self._sent = 0
+        self._dropped = 0
+        self._idle = 0
+        self._polling: Set[bytes] = set()
+        self.refused = False
+
+    def run(self, seconds: float) -> None:
+        """Read and send lines for ``seconds``, or until strace ends or is cancelled."""
+        assert self._process.stderr is not None  # noqa: S101  # it was opened with a pipe
+        stream = self._process.stderr.fileno()
+        flushed = time.monotonic()
+        while True:
+            left = self._began + seconds - time.monotonic()
+            if left <= 0 or self._sent + self._dropped > MAX_LINES:
+                break
+            ready, _, _ = select.select([stream], [], [], min(left, 0.1))
+            self._request.check()
+            if ready and not self._take(stream):
+                break
+            if not ready:
+                self._show_rest()
+            if time.monotonic() - flushed > _FLUSH:
+                self._flush()
+                flushed = time.monotonic()
+        self._flush()
+
+    def _take(self, stream: int) -> bool:
+        data = _read(stream)
+        if not data:
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._add(line)
+        return True
+
+    def _add(self, line: bytes) -> None:
+        if b"attach: ptrace(PTRACE_SEIZE" in line and b"not permitted" in line:
+            self.refused = True
+        shown, self._shown = self._shown, b""
+        if shown and line.startswith(shown) and line.endswith(_SUSPENDED):
+            return
+        if _IDLE.search(line) or self._polls_again(line):
+            self._idle += 1
+        else:
+            self._lines.append(procfs.text(line)[:1000])
+
+    def _polls_again(self, line: bytes) -> bool:
+        """Whether a thread that was seen polling polls: only its first poll says something."""
+        polling = _POLLING.match(line)
+        if polling is None:
+            return False
+        thread = polling.group(1) or b""
+        again = thread in self._polling
+        self._polling.add(thread)
+        return again
+
+    def _show_rest(self) -> None:
+        """Send the call a thread is in now: strace ends that line when something else happens."""
+        if self._rest and self._rest != self._shown:
+            self._shown = self._rest
+            self._lines.append(procfs.text(self._rest)[:1000])
+
+    def _flush(self) -> None:
+        if not self._lines:
+            return
+        lines, self._lines = self._lines, []
+        if self._request.offer({"lines": lines}):
+            self._sent += len(lines)
+        else:
+            self._dropped += len(lines)
+
+    def stop(self, pid: int) -> bool:
+        """End strace so that it detaches; return whether the process runs again.
+
+        What it still prints is read, or a full pipe would keep it from ending.
+        """
+        assert self._process.stderr is not None  # noqa: S101  # it was opened with a pipe
+        stream = self._process.stderr.fileno()
+        deadline = time.monotonic() + 2.0
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([stream], [], [], 0.1)
+            if ready and not self._take(stream):
+                break
+        self._tools.end(self._process, signal.SIGINT)
+        if not self._request.cancelled.is_set():
+            self._flush()
+        return not halted(procfs.states(pid)).stopped or resume(pid)
+
+    def summary(self) -> Message:
+        """Return the counts; polls that timed out are counted and not sent."""
+        return {
+            "lines": self._sent,
+            "dropped": self._dropped,
+            "idle_polls": self._idle,
+            "seconds": round(time.monotonic() - self._began, 2),
+        }
+
+
+def _read(stream: int) -> bytes:
+    try:
+        return os.read(stream, 65536)
+    except OSError:
+        return b""

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangtop_probe import commands
+from hangtop_probe.discovery import Attribution, Candidate, attribute, restrict
+
+TRAIN = ("python", "-u", "train.py")
+TORCHRUN = ("/venv/bin/python", "/venv/bin/torchrun", "--nproc-per-node=2", "train.py")
+GLOO = frozenset(["python", "gloo_tcp_loop", "pt_gloo_runloop"])
+
+
+def job_env(rank: int, **more: str) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "none",
+        **more,
+    }
+
+
+def table(*candidates: Candidate) -> dict[int, Candidate]:
+    return {c.pid: c for c in candidates}
+
+
+def process(pid: int, ppid: int, **fields: Any) -> Candidate:
+    cmdline = fields.pop("cmdline", TRAIN)
+    defaults = {
+        "start": pid,
+        "comm": "python",
+        "environ": {},
+        "python": commands.is_python_name(cmdline[0]) if cmdline else False,
+    }
+    return Candidate(pid, ppid, cmdline=cmdline, **{**defaults, **fields})
+
+
+def roles(found: dict[int, Attribution]) -> dict[int, tuple[str, int | None]]:
+    return {pid: (a.role, a.rank) for pid, a in found.items()}
+
+
+LAUNCHER = process(10, 1, comm="pt_elastic", cmdline=TORCHRUN)
+RANK0 = process(20, 10, environ=job_env(0), threads=GLOO)
+RANK1 = process(21, 10, environ=job_env(1), threads=GLOO)
+
+
+def test_torchrun_with_two_ranks() -> None:
+    found = attribute(table(process(1, 0, cmdline=("init",)), LAUNCHER, RANK0, RANK1))
+    assert roles(found) == {10: ("launcher", None), 20: ("rank", 0), 21: ("rank", 1)}
+    assert found[10].label == "torchrun"
+    assert found[21] == Attribution("rank", "rank 1", 1, "RANK", 21, 10, "torchrun")
+
+
+def test_launcher_without_ranks_is_reported() -> None:
+    assert roles(attribute(table(LAUNCHER))) == {10: ("launcher", None)}
+
+
+def test_ranks_of_a_dead_launcher_are_found() -> None:
+    orphan = RANK1._replace(ppid=1)
+    found = attribute(table(orphan))
+    assert (found[21].rank, found[21].launcher, found[21].launcher_pid) == (1, "torchrun", None)
+
+
+def test_launcher_that_inherits_a_rank_is_no_rank() -> None:
+    launcher = LAUNCHER._replace(environ=job_env(0))
+    assert roles(attribute(table(launcher, RANK0)))[10] == ("launcher", None)
+
+
+def test_children_are_named_after_what_they_do() -> None:
+    tracker = "from multiprocessing.resource_tracker import main;main(5)"
+    server = "from multiprocessing.forkserver import main; main(1)"
+    worker = "/site/torch/_inductor/compile_worker/__main__.py"
+    inherited = job_env(0)
+    found = attribute(
+        table(
+            RANK0,
+            process(31, 20, comm="pt_data_worker", environ=inherited),
+            process(30, 20, comm="pt_data_worker", environ=inherited),
+            process(32, 20, cmdline=("python", "-c", tracker), environ=inherited),
+            process(33, 20, cmdline=("python", "-c", server), environ=inherited),
+            process(34, 33, comm="pt_data_worker", environ=inherited),
+            process(35, 20, cmdline=("python", worker, "--parent=20"), environ=inherited),
+            process(36, 35, cmdline=("python", worker, "--parent=20"), environ=inherited),
+            process(37, 20, comm="aws", cmdline=("aws", "s3", "cp"), environ=inherited),
+            process(38, 20, is_debug_server=True, environ=inherited),
+        )
+    )
+    assert {pid: (a.label, a.rank_pid) for pid, a in found.items() if pid >= 30} == {
+        30: ("DataLoader worker 0", 20),
+        31: ("DataLoader worker 1", 20),
+        32: ("resource tracker", 20),
+        33: ("forkserver", 20),
+        34: ("DataLoader worker 2", 20),
+        35: ("inductor compile worker", 20),
+        36: ("inductor compile worker", 20),
+        37: ("subprocess aws", 20),
+        38: ("debug server", 20),
+    }
+    assert {a.rank for a in found.values()} == {0}
+
+
+def test_a_learned_worker_id_wins_over_the_order() -> None:
+    found = attribute(
+        table(
+            RANK0,
+            process(30, 20, comm="pt_data_worker", worker_id=5),
+            process(31, 20, is_worker=True),
+        )
+    )
+    assert (found[30].worker_id, found[31].worker_id) == (5, 1)
+    assert found[31].label == "DataLoader worker 1"
+
+
+def test_forked_copy_of_a_rank_is_its_subprocess() -> None:
+    copy = process(40, 20, environ=job_env(0))
+    assert roles(attribute(table(RANK0, copy)))[40] == ("subprocess", 0)
+
+
+def test_shell_wrapper_is_no_rank() -> None:
+    wrapper = process(20, 10, comm="bash", cmdline=("bash", "-c", "x"), environ=job_env(0))
+    inner = process(50, 20, environ=job_env(0))
+    found = attribute(table(LAUNCHER, wrapper, inner))
+    assert 20 not in found
+    assert (found[50].rank, found[50].launcher_pid) == (0, 10)
+
+
+def test_python_wrapper_gives_way_to_the_process_in_the_group() -> None:
+    wrapper = process(20, 10, cmdline=("python", "wrap.py"), environ=job_env(0))
+    inner = process(50, 20, environ=job_env(0), threads=GLOO)
+    assert roles(attribute(table(LAUNCHER, wrapper, inner)))[50] == ("rank", 0)
+
+
+def test_two_jobs_with_the_same_ranks_are_apart() -> None:
+    other = process(60, 1, environ=job_env(0, MASTER_PORT="29501"), threads=GLOO)
+    assert roles(attribute(table(RANK0, other))) == {20: ("rank", 0), 60: ("rank", 0)}
+
+
+def test_a_job_started_inside_a_rank_has_its_own_ranks() -> None:
+    inner_launcher = process(
+        70, 20, comm="pt_elastic", cmdline=(*TORCHRUN[:2], "x.py"), environ=job_env(0)
+    )
+    inner = process(71, 70, environ=job_env(0, MASTER_PORT="29511"), threads=GLOO)
+    found = attribute(table(RANK0, inner_launcher, inner))
+    assert (found[71].role, found[71].launcher_pid) == ("rank", 70)
+
+
+def test_a_variable_named_rank_alone_proves_nothing() -> None:
+    assert attribute(table(process(20, 1, environ={"RANK": "3"}))) == {}
+
+
+def test_open_mpi_ranks() -> None:
+    launcher = process(10, 1, comm="mpirun", cmdline=("mpirun", "-np", "2", "python", "t.py"))
+    rank = process(20, 10, environ={"OMPI_COMM_WORLD_RANK": "1"})
+    found = attribute(table(launcher, rank))
+    assert (found[20].rank, found[20].rank_source, found[20].launcher) == (
+        1,
+        "OMPI_COMM_WORLD_RANK",
+        "mpirun",
+    )
+    assert found[10].label == "mpirun"
+
+
+def test_slurm_rank_needs_a_step_above_or_a_process_group() -> None:
+    environ = {"SLURM_PROCID": "3", "SLURM_JOB_ID": "77"}
+    step = process(5, 1, comm="slurmstepd", cmdline=("slurmstepd: [77.0]",))
+    assert roles(attribute(table(step, process(20, 5, environ=environ)))) == {20: ("rank", 3)}
+    assert attribute(table(process(20, 1, environ=environ))) == {}
+    in_group = process(20, 1, environ=environ, threads=GLOO)
+    assert roles(attribute(table(in_group))) == {20: ("rank", 3)}
+
+
+def test_rank_wins_over_slurm() -> None:
+    rank = process(20, 1, environ=job_env(1, SLURM_PROCID="0"))
+    assert attribute(table(rank))[20].rank_source == "RANK"
+
+
+def test_spawned_ranks_come_from_their_stacks() -> None:
+    parent = process(10, 1, cmdline=("python", "main.py"))
+    spawned = ("python", "-c", "from multiprocessing.spawn import x", "--multiprocessing-fork")
+    ranks = [process(20 + i, 10, cmdline=spawned, wrap_rank=i) for i in (0, 1)]
+    found = attribute(table(parent, *ranks))
+    assert roles(found) == {10: ("launcher", None), 20: ("rank", 0), 21: ("rank", 1)}
+    assert (found[21].rank_source, found[21].launcher, found[21].launcher_pid) == (
+        "mp.spawn",
+        "mp.spawn",
+        10,
+    )
+
+
+def test_rank_of_another_user_has_no_number() -> None:
+    by_threads = process(20, 1, environ=None, threads=GLOO)
+    by_launcher = process(21, 10, environ=None)
+    found = attribute(table(LAUNCHER, by_threads, by_launcher))
+    assert roles(found) == {10: ("launcher", None), 20: ("rank", None), 21: ("rank", None)}
+    assert found[20].label == "rank ?"
+
+
+def test_worker_that_outlived_its_rank_is_no_rank() -> None:
+    found = attribute(table(process(30, 1, comm="pt_data_worker", environ=job_env(2))))
+    assert (found[30].role, found[30].rank, found[30].rank_pid) == ("dataloader-worker", 2, None)
+
+
+def test_the_probe_itself_is_never_a_rank() -> None:
+    assert attribute(table(process(20, 1, environ=job_env(0))), frozenset([20])) == {}
+
+
+def test_named_pids_bring_what_belongs_to_them() -> None:
+    everything = table(LAUNCHER, RANK0, RANK1, process(30, 20, comm="pt_data_worker"))
+    found = restrict(attribute(everything), everything, frozenset([20, 99]))
+    assert sorted(found) == [10, 20, 30]
+    plain = table(process(44, 1))
+    assert restrict({}, plain, frozenset([44]))[44].label == "pid 44"
+
+
+def test_launcher_commands() -> None:
+    kind = commands.launcher_kind
+    assert kind("python", ("python3", "-m", "torch.distributed.run", "x.py")) == "torchrun"
+    assert kind("python", ("python3", "-um", "torch.distributed.launch", "x.py")) == "torchrun"
+    assert kind("pt_elastic", ("py", "/b/accelerate", "launch", "x.py")) == "torchrun"
+    assert kind("pt_elastic", ("python", "/b/accelerate", "launch", "x.py")) == "accelerate"
+    assert kind("python", ("python", "/b/accelerate", "config")) is None
+    assert kind("python", ("python", "-u", "-m", "deepspeed.launcher.launch")) == "deepspeed"
+    assert kind("python", ("python", "-X", "dev", "train.py", "torchrun")) is None
+    assert kind("srun", ("srun", "hostname")) is None
+    assert kind("srun", ("srun", "-n2", "python3.11", "t.py")) == "srun"
+    assert kind("orted", ("orted", "--hnp")) == "mpirun"
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> dict[int, Candidate]:
+    pids = draw(st.lists(st.integers(2, 30), unique=True, max_size=12))
+    environs = st.sampled_from([None, {}, job_env(0), job_env(1), {"SLURM_PROCID": "1"}])
+    commands_ = st.sampled_from([TRAIN, TORCHRUN, ("bash",), (), ("python", "-c", "x")])
+    comms = st.sampled_from(["python", "pt_elastic", "pt_data_worker", "slurmstepd"])
+    threads = st.sampled_from([frozenset[str](), GLOO])
+    return table(
+        *(
+            process(
+                pid,
+                draw(st.integers(0, 30)),
+                comm=draw(comms),
+                cmdline=draw(commands_),
+                environ=draw(environs),
+                threads=draw(threads),
+                wrap_rank=draw(st.none() | st.integers(0, 3)),
+            )
+            for pid in pids
+        )
+    )
+
+
+@given(forests())
+def test_any_table_even_with_cycles_gives_roles_of_known_processes(
+    candidates: dict[int, Candidate],
+) -> None:
+    found = attribute(candidates)
+    assert set(found) <= set(candidates)
+    for pid, attribution in found.items():
+        assert (attribution.role == "rank") == (attribution.rank_pid == pid)
+        assert attribution.launcher_pid != pid
+        if attribution.rank_pid is not None:
+            assert found[attribution.rank_pid].role == "rank"

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_probe import wire
+from hangtop_probe.guard import Guard, Hanging
+from hangtop_probe.requests import FIRST_CREDIT, Refused, Request
+from hangtop_probe.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Line:
+    """A server on two pipes, with the other ends."""
+
+    def __init__(self, silence: float = 30.0) -> None:
+        self.requests_read, self.requests = os.pipe()
+        self.answers, self.answers_write = os.pipe()
+        self.server = Server(self.handlers(), self.requests_read, self.answers_write, silence)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        self.reader = wire.Reader()
+        self.rest = b""
+
+    def handlers(self) -> dict[str, Any]:
+        def many(request: Request) -> dict[str, Any]:
+            for number in range(request.message["n"]):
+                request.give(
+                    {"number": number, "fill": os.urandom(request.message.get("fill", 0)).hex()}
+                )
+            return {"sent": request.message["n"]}
+
+        def tail(request: Request) -> dict[str, Any]:
+            sent = sum(request.offer({"n": n}) for n in range(request.message["n"]))
+            request.wait_credit()
+            request.offer({"last": True})
+            return {"sent": sent}
+
+        def broken(request: Request) -> dict[str, Any]:
+            return {"x": {}["missing"]}
+
+        def refused(request: Request) -> dict[str, Any]:
+            raise Refused("missing", "there is none", "get one")
+
+        return {"many": many, "tail": tail, "broken": broken, "refused": refused}
+
+    def send(self, **message: Any) -> None:
+        os.write(self.requests, b"".join(wire.encode(message)))
+
+    def receive(self) -> dict[str, Any]:
+        while b"\n" not in self.rest:
+            data = os.read(self.answers, 1 << 20)
+            assert data, "the server closed"
+            self.rest += data
+        line, self.rest = self.rest.split(b"\n", 1)
+        message = self.reader.feed(line)
+        return message if message is not None else self.receive()
+
+    def close(self) -> None:
+        os.close(self.requests)
+        self.thread.join(5)
+        assert not self.thread.is_alive()
+        os.close(self.answers)
+        self.server.writer.close(5)
+        for fd in (self.requests_read, self.answers_write):
+            os.close(fd)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    line = Line()
+    yield line
+    line.close()
+
+
+def test_pieces_are_numbered_and_end(line: Line) -> None:
+    line.send(id=4, op="many", n=2)
+    assert line.receive() == {"id": 4, "seq": 0, "data": {"number": 0, "fill": ""}}
+    assert line.receive()["seq"] == 1
+    assert line.receive() == {"id": 4, "end": {"sent": 2}}
+
+
+def test_without_credit_pieces_are_held_back(line: Line) -> None:
+    line.send(id=4, op="many", n=FIRST_CREDIT + 2)
+    for _ in range(FIRST_CREDIT):
+        line.receive()
+    line.send(id=5, op="ping")
+    assert line.receive() == {"id": 5, "end": {}}
+    line.send(op="credit", id=4, n=2)
+    assert [line.receive().get("seq") for _ in range(3)] == [FIRST_CREDIT, FIRST_CREDIT + 1, None]
+
+
+def test_a_tail_drops_and_says_how_many(line: Line) -> None:
+    line.send(id=4, op="tail", n=FIRST_CREDIT + 7)
+    for _ in range(FIRST_CREDIT):
+        line.receive()
+    line.send(op="credit", id=4, n=1)
+    assert line.receive()["data"] == {"last": True, "lost": 7}
+    assert line.receive() == {"id": 4, "end": {"sent": FIRST_CREDIT}}
+
+
+def test_cancel_ends_a_request_that_waits_for_credit(line: Line) -> None:
+    line.send(id=4, op="many", n=1000)
+    for _ in range(FIRST_CREDIT):
+        line.receive()
+    line.send(op="cancel", id=4)
+    assert line.receive() == {"id": 4, "end": {"cancelled": True}}
+
+
+def test_ping_overtakes_what_is_queued(line: Line) -> None:
+    line.send(id=4, op="many", n=40, fill=200_000)
+    line.receive()
+    time.sleep(0.2)
+    line.send(id=5, op="ping")
+    before = 0
+    while line.receive()["id"] != 5:
+        before += 1
+    assert before < 39
+
+
+def test_failures_are_answers(line: Line) -> None:
+    line.send(id=4, op="refused")
+    error = {"kind": "missing", "text": "there is none", "fix": "get one"}
+    assert line.receive() == {"id": 4, "err": error}
+    line.send(id=5, op="broken")
+    answer = line.receive()
+    assert answer["err"]["kind"] == "error"
+    assert "KeyError: 'missing' (test_server.py:" in answer["err"]["text"]
+    line.send(id=6, op="nonsense")
+    assert line.receive()["err"]["kind"] == "unsupported"
+
+
+def test_garbage_is_answered_and_survived(line: Line) -> None:
+    os.write(line.requests, b"hello?\n" + wire.MAGIC + b"{{{\n" + wire.MAGIC + b'{"op":1}\n')
+    assert line.receive()["err"]["kind"] == "wire"
+    assert line.receive()["err"]["kind"] == "error"
+    os.write(line.requests, b"y" * (wire.MAX_LINE * 2) + b"\n")
+    line.send(id=7, op="ping")
+    assert line.receive() == {"id": 7, "end": {}}
+
+
+def test_silence_ends_it() -> None:
+    line = Line(silence=0.2)
+    line.thread.join(3)
+    assert not line.thread.is_alive()
+    line.close()
+
+
+def test_a_reader_that_is_gone_ends_it() -> None:
+    line = Line()
+    os.close(line.answers)
+    line.send(id=4, op="ping")
+    line.thread.join(3)
+    assert not line.thread.is_alive()
+    line.answers = os.open(os.devnull, os.O_RDONLY)
+    line.close()
+
+
+def test_a_call_that_hangs_is_left_behind() -> None:
+    guard = Guard(limit=2)
+    forever = threading.Event()
+    assert guard.call(lambda: 7) == 7
+    with pytest.raises(Hanging):
+        guard.call(forever.wait, 0.05)
+    assert guard.call(lambda: 8) == 8
+    with pytest.raises(ZeroDivisionError):
+        guard.call(lambda: 1 // 0)
+    with pytest.raises(Hanging):
+        guard.call(forever.wait, 0.05)
+    with pytest.raises(Hanging, match="too many"):
+        guard.call(lambda: 9)
+    forever.set()
+    time.sleep(0.1)
+    assert guard.call(lambda: 9) == 9

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangtop_probe import procfs, sources, stacks
+from hangtop_probe.table import Learned
+from hangtop_probe.tools import Done, halted
+
+SPAWN = "/site/torch/multiprocessing/spawn.py"
+WORKER = "/site/torch/utils/data/_utils/worker.py"
+
+
+def frame(name: str, file: str, line: int = 1, **variables: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "filename": file,
+        "short_filename": Path(file).name,
+        "module": None,
+        "line": line,
+        "locals": [{"name": n, "addr": 1, "arg": True, "repr": v} for n, v in variables.items()]
+        or None,
+    }
+
+
+def dump(*frames: dict[str, Any], **fields: Any) -> bytes:
+    thread = {"thread_name": "MainThread", "os_thread_id": 7, "active": True, "owns_gil": False}
+    return json.dumps([{**thread, "frames": frames, **fields}]).encode()
+
+
+def test_a_dump_becomes_rows_and_threads() -> None:
+    native = {**frame("read", ""), "module": "/lib/libc.so.6", "short_filename": None}
+    result = stacks.parse(dump(native, frame("f", "/a/b.py", 3, x="1")))
+    [thread] = result.threads
+    assert result.stacks[thread["stack"]] == [
+        ["read", "/lib/libc.so.6", "", 1, True, None],
+        ["f", "/a/b.py", "b.py", 3, False, None],
+    ]
+    assert (thread["tid"], thread["active"], thread["gil"]) == (7, True, False)
+    assert thread["locals"] == [[], [{"name": "x", "value": "1", "argument": True}]]
+
+
+def test_equal_stacks_have_equal_keys_and_lines_tell_them_apart() -> None:
+    first, same, other = (
+        stacks.parse(dump(frame("f", "/a.py", line))).threads[0]["stack"] for line in (1, 1, 2)
+    )
+    assert first == same != other
+
+
+def test_what_frames_tell_about_a_process() -> None:
+    def learned(*frames: dict[str, Any]) -> Learned | None:
+        return stacks.learn(stacks.parse(dump(*frames)))
+
+    assert learned(frame("f", "/a.py"), frame("_wrap", SPAWN, i="3")) == Learned(wrap_rank=3)
+    assert learned(frame("_worker_loop", WORKER, worker_id="2")) == Learned(None, True, 2)
+    assert learned(frame("_worker_loop", WORKER)) == Learned(None, True, None)
+    debug = frame("main", "/site/torch/distributed/debug/_frontend.py")
+    assert learned(debug) == Learned(is_debug_server=True)
+    assert learned(frame("_wrap", "/mine/spawn.py", i="3")) is None
+    # A DataLoader worker forked by a spawned rank has both frames: the inner one counts.
+    both = (frame("_worker_loop", WORKER, worker_id="1"), frame("_wrap", SPAWN, i="0"))
+    assert learned(*both) == Learned(None, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Error: Failed to find python version from target process", "not-python"),
+        ("Error: Unsupported version of Python: 3.99.0", "unsupported"),
+        ("Error: Failed to get stack: bad\n\nStack backtrace:\n 0: x", "error"),
+        ("", "error"),
+    ],
+)
+def test_py_spy_messages(said: str, kind: str) -> None:
+    failure = stacks.explain(os.getpid(), Done(1, b"", said.encode()), 5)
+    assert failure["kind"] == kind
+    assert "backtrace" not in failure["text"]
+
+
+def test_other_reasons() -> None:
+    assert stacks.explain(2**22 + 1, Done(1, b"", b"x"), 5)["kind"] == "gone"
+    timeout = stacks.explain(os.getpid(), Done(None, b"", b"", timed_out=True), 5)
+    assert timeout["kind"] == "timeout"
+    assert stacks.explain(os.getpid(), Done(1, b"", b"Permission Denied: Try"), 5)["fix"]
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(
+        lambda value: json.dumps(value).encode()
+    )
+)
+def test_a_garbled_dump_raises_only_what_is_caught(data: bytes) -> None:
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        stacks.parse(data)
+
+
+def test_halted_states() -> None:
+    assert halted({1: "S", 2: "R"}) == (False, False)
+    assert halted({1: "S", 2: "D"}) == (False, True)
+    assert halted({1: "t"}) == (True, True)
+    refused = stacks.refusal({5: "S", 6: "D"})
+    assert refused["kind"] == "stopped"
+    assert "thread 6 waits for a disk" in refused["text"]
+
+
+def mount(point: str, fstype: str) -> procfs.Mount:
+    return procfs.Mount(1, "0:1", point, fstype, "x")
+
+
+def test_source_lines_come_from_local_files_only(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import x\n    loss = f(  y )\n" + "z" * 500 + "\n")
+    local = [mount("/", "ext4")]
+    me = os.getpid()
+    assert sources.line(me, str(file), 2, local) == "loss = f(  y )"
+    assert sources.line(me, str(file), 3, local) == "z" * 200
+    assert sources.line(me, str(file), 99, local) is None
+    for fstype in ("nfs4", "lustre", "fuse.sshfs", "ceph", "9p"):
+        assert sources.line(me, str(file), 2, [*local, mount(str(tmp_path), fstype)]) is None
+    fifo = tmp_path / "fifo.py"
+    os.mkfifo(fifo)
+    assert sources.line(me, str(fifo), 1, local) is None
+
+
+def test_a_link_to_a_network_mount_is_not_followed(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "a.py").write_text("x = 1\n")
+    (tmp_path / "link").symlink_to(real)
+    mounts = [mount("/", "ext4"), mount(str(real), "nfs")]
+    assert sources.line(os.getpid(), str(tmp_path / "link" / "a.py"), 1, mounts) is None
+
+
+def test_only_the_innermost_and_the_innermost_own_frame_get_a_line(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("a\nb\nc\n")
+    library = tmp_path / "site-packages" / "lib.py"
+    library.parent.mkdir()
+    library.write_text("d\n")
+    rows: list[list[Any]] = [
+        ["x", "libc.so", "", 0, True, None],
+        ["g", str(library), "", 1, False, None],
+        ["f", str(own), "", 2, False, None],
+        ["main", str(own), "", 3, False, None],
+    ]
+    sources.add(os.getpid(), rows)
+    assert [row[5] for row in rows] == [None, "d", "b", None]

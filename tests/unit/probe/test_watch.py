@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from hangtop_probe import permission
+from hangtop_probe.table import Learned, Table
+from hangtop_probe.watch import BUDGET, Differ, Strings, Watch
+
+
+def row(pid: int, start: int = 1, **fields: Any) -> dict[str, Any]:
+    return {"pid": pid, "start": start, **fields}
+
+
+def test_strings_are_told_once() -> None:
+    strings = Strings()
+    assert [strings.number(t) for t in ("a", "b", "a", None)] == [0, 1, 0, None]
+    assert strings.take_new() == {"0": "a", "1": "b"}
+    assert strings.take_new() == {}
+    assert strings.number("b") == 1
+    strings.restart()
+    assert (strings.number("b"), strings.take_new()) == (0, {"0": "b"})
+
+
+def test_only_changed_fields_are_sent() -> None:
+    differ = Differ()
+    assert differ.delta({7: row(7, state="S", rank=1)}).set == {"7": row(7, state="S", rank=1)}
+    assert differ.delta({7: row(7, state="S", rank=1)}) == ({}, {})
+    assert differ.delta({7: row(7, state="T", rank=1)}).set == {"7": {"state": "T"}}
+
+
+def test_a_process_that_left_tells_its_exit_code() -> None:
+    differ = Differ()
+    differ.delta({7: row(7), 8: row(8)})
+    differ.delta({7: row(7, exit_code=-9), 8: row(8)})
+    assert differ.delta({}).gone == {"7": {"exit_code": -9}, "8": {}}
+
+
+def test_a_pid_given_to_another_process_is_gone_and_new() -> None:
+    differ = Differ()
+    differ.delta({7: row(7, 1, rank=0)})
+    delta = differ.delta({7: row(7, 2, rank=0)})
+    assert delta.gone == {"7": {}}
+    assert delta.set == {"7": row(7, 2, rank=0)}
+
+
+def test_after_a_restart_all_is_sent_again() -> None:
+    differ = Differ()
+    differ.delta({7: row(7)})
+    differ.restart()
+    assert differ.delta({7: row(7)}).set == {"7": row(7)}
+
+
+@pytest.fixture
+def named() -> Any:
+    """A table that reports one real process, named by pid."""
+    code = "import time; print(flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout
+    child.stdout.readline()
+    processes = Table(permission.rights())
+    processes.scope(False, frozenset([child.pid]))
+    yield processes, child
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]]) -> None:
+    processes, child = named
+    # Our own children are taken for tools of the probe, and yet a named pid is reported.
+    watch = Watch(processes, 1.0)
+    first = watch.piece()
+    fields = first["set"][str(child.pid)]
+    assert fields["role"] == "rank"
+    assert fields["ppid"] == os.getpid()
+    assert fields["state"] == "S"
+    [thread] = fields["threads"]
+    assert first["strings"][str(thread[4])] in ("clock_nanosleep", "select", "pselect6")
+    assert abs(fields["started_at"] - time.time()) < 10
+    time.sleep(0.3)
+    second = watch.piece()["set"].get(str(child.pid), {})
+    assert set(second) <= {"meters"}
+    if fields["meters"]["main_last_ran_s"] is not None:
+        assert 0.2 < second["meters"]["main_last_ran_s"] < 5
+    child.kill()
+    time.sleep(0.2)
+    assert watch.piece()["set"][str(child.pid)]["exit_code"] == -9
+    child.wait()
+    assert watch.piece()["gone"] == {str(child.pid): {"exit_code": -9}}
+
+
+def test_the_interval_grows_with_the_cost_of_a_pass() -> None:
+    processes = Table(permission.rights())
+    watch = Watch(processes, 1.0)
+    for _ in range(12):
+        watch._passes += 1
+        watch._note_cost(0.05)
+    assert watch.pause == pytest.approx(0.05 / BUDGET)
+    for _ in range(60):
+        watch._note_cost(0.002)
+    assert watch.pause == 1.0
+
+
+def test_what_was_learned_is_kept_and_added_to() -> None:
+    processes = Table(permission.rights())
+    me = processes.identity(os.getpid())
+    assert me is not None
+    processes.learn(me, Learned(is_worker=True))
+    processes.learn(me, Learned(worker_id=3))
+    assert processes._learned[me] == Learned(None, True, 3, False)
