@@ -7,12 +7,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.report import diagnosis_text
-
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import NoJobFoundError, choose, find_job
+from hangtop.cli.output import coloured, width
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import to_json
+from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(to_json(diagnosis).decode())
     else:
-        print(diagnosis_text(diagnosis, colour=sys.stdout.isatty()))
+        print(coloured(diagnosis_text(diagnosis, min(width(), 120))), end="")
     return exit_status(diagnosis)
 
 
@@ -96,7 +96,7 @@ class ProgressLine:
         if self.width and not sys.stderr.isatty():
             return
         text = (
-            f"nothing has moved for {stalled_for_s or 0.0:.0f} s; "
+            f"nothing has moved for {int(stalled_for_s or 0.0)} s; "
             f"a hang is {self.hang_after:.0f} s of that (--hang-after); still observing ..."
         )
         self.width = max(self.width, len(text))
