@@ -1,0 +1,391 @@
+"""One connection to one probe: its state, its requests, and starting it again.
+
+A link is driven from outside (lines, endings, the clock) by the session's thread alone and does
+no waiting itself. Whatever a node does becomes a `Node` state with a reason, or a line among its
+noise; no exception leaves a link because of what a node said.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from hangtop_core.attach.messages import BadPieceError, Hello, decode
+from hangtop_core.attach.requests import Requests
+from hangtop_core.errors import HangtopError, NodeNotReadyError
+from hangtop_core.text import clean
+from hangtop_probe import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hangtop_core.attach.engine import Engine
+    from hangtop_core.attach.local import Launcher
+    from hangtop_core.model import NodeState
+
+log = logging.getLogger(__name__)
+
+
+class Timing(Struct, frozen=True):
+    """All waits of a link, in seconds."""
+
+    hello: float = 20.0
+    """From starting the command to the probe's first message."""
+    ping: float = 5.0
+    slow: float = 3.0
+    """Without a pong for this long a node is slow."""
+    lost: float = 15.0
+    """Without any answer for this long it is lost, and connected to again."""
+    kill: float = 2.0
+    """From ending a probe's input to killing it."""
+    retry_first: float = 0.5
+    retry_last: float = 60.0
+    healthy: float = 30.0
+    """Ready for this long, the waits between retries start from the first again."""
+
+
+class Moment(NamedTuple):
+    """The time, on both clocks: `epoch` for people, `mono` for waits."""
+
+    epoch: float
+    mono: float
+
+
+class Listener(Protocol):
+    """Who wants to know what becomes of a link."""
+
+    def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
+        """Fields of `model.Node` have changed."""
+
+    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
+        """A probe said hello: this is a new connection, nothing was asked of it yet."""
+
+
+KEPT_NOISE = 8
+
+
+class Link:
+    """The connection to one node's probe, over all its generations."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        engine: Engine,
+        listener: Listener,
+        timing: Timing | None = None,
+    ) -> None:
+        self.name = launcher.node
+        self.state: NodeState = "connecting"
+        self.generation = 0
+        self.conn: int | None = None
+        self.unsupported: set[str] = set()
+        """Requests that this node's probe does not know."""
+        self._launcher = launcher
+        self._engine = engine
+        self._listener = listener
+        self._timing = timing or Timing()
+        self._reader = wire.Reader()
+        self._requests = Requests()
+        self._noise: list[str] = []
+        self._noise_lines = 0
+        self._started = 0.0
+        self._ready_since: float | None = None
+        self._was_ready = False
+        self._heard = 0.0
+        self._pinged: float | None = None
+        self._ponged: float | None = None
+        self._next_ping = 0.0
+        self._retry_at: float | None = None
+        self._failures = 0
+        self._dying: dict[int, float] = {}
+        self._closing = False
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether requests can be made now."""
+        return self.conn is not None and self.state in ("ready", "slow")
+
+    @property
+    def idle(self) -> bool:
+        """Whether no process of this link is left."""
+        return self.conn is None and not self._dying
+
+    def start(self, now: Moment) -> None:
+        """Start the probe."""
+        self._retry_at = None
+        self._reader = wire.Reader()
+        self._started = now.mono
+        self._pinged = None
+        self.conn = self._engine.open(self.name, self._launcher.argv())
+
+    def retry(self, now: Moment) -> None:
+        """Connect now, whatever the state: asked for by a person."""
+        self._failures = 0
+        if self.can_ask:
+            return
+        self._drop(now, "connecting", "trying again", again=False)
+        self.start(now)
+
+    def restart(self, now: Moment, reason: str) -> None:
+        """Begin a new connection, because this one cannot go on."""
+        if self.conn is not None:
+            self._drop(now, "lost", reason)
+
+    def close(self, now: Moment) -> None:
+        """Let the probe end; `idle` tells when it has."""
+        self._closing = True
+        self._retry_at = None
+        self._fail_all(NodeNotReadyError(f"the session with {self.name} is over"))
+        self._abandon(now)
+
+    def kill(self) -> None:
+        """Kill whatever of this link is still running."""
+        for conn in (*self._dying, *([self.conn] if self.conn is not None else [])):
+            self._engine.kill(conn)
+
+    # Requests
+
+    def request(
+        self,
+        op: str,
+        params: Mapping[str, Any],
+        *,
+        on_piece: Callable[[Any], None],
+        on_end: Callable[[Mapping[str, Any] | None, HangtopError | None], None],
+        deadline: float | None = None,
+    ) -> int | None:
+        """Ask the probe for ``op`` and return the request's id, or None when it cannot be asked.
+
+        ``on_piece`` gets every piece; `BadPieceError` from it is noted. ``on_end`` is called
+        exactly once, with the probe's summary or with an error. ``deadline`` is a time on the
+        monotonic clock.
+        """
+        if not self.can_ask:
+            on_end(None, NodeNotReadyError(f"{self.name} is {self.state}"))
+            return None
+        request = self._requests.add(op, on_piece, on_end, deadline)
+        self._send({"op": op, "id": request.id, **params})
+        return request.id
+
+    def send_again(self, request_id: int | None, op: str, params: Mapping[str, Any]) -> None:
+        """Send more about a request that is under way."""
+        if request_id is not None and request_id in self._requests:
+            self._send({"op": op, "id": request_id, **params})
+
+    def cancel(self, request_id: int) -> None:
+        """Ask the probe to end a request early; its ``on_end`` follows."""
+        if request_id in self._requests:
+            self._send({"op": "cancel", "id": request_id})
+
+    # What the engine reports
+
+    def on_lines(self, conn: int, lines: list[bytes], now: Moment) -> None:
+        """Take lines of a connection; those of an earlier generation are dropped."""
+        for line in lines:
+            if conn != self.conn:
+                return
+            try:
+                message = self._reader.feed(line)
+            except wire.WireError as error:
+                self.note(f"damaged line: {error}")
+                self._drop(now, "lost", f"the probe's stream is damaged: {clean(str(error), 120)}")
+                return
+            if message is not None:
+                self._heard = now.mono
+                self._message(message, now)
+        self._take_noise()
+
+    def on_closed(self, conn: int, code: int | None, stderr: bytes, now: Moment) -> None:
+        """Take the end of a connection."""
+        self._dying.pop(conn, None)
+        if conn != self.conn:
+            return
+        self.conn = None
+        text = stderr.decode("utf-8", "replace")
+        ending = self._launcher.explain(code, text, self._was_ready)
+        if text.strip():
+            log.warning("standard error of the probe on %s:\n%s", self.name, text)
+        self._drop(now, ending.state, ending.reason, again=ending.retry)
+
+    def tick(self, now: Moment) -> None:
+        """Do what is due: pings, deadlines, retries and kills."""
+        for conn, kill_at in list(self._dying.items()):
+            if now.mono >= kill_at:
+                self._dying[conn] = now.mono + 60
+                self._engine.kill(conn)
+        if self._closing:
+            return
+        if self._retry_at is not None and now.mono >= self._retry_at:
+            self.start(now)
+        elif self.conn is not None:
+            self._watch_over(now)
+        for request in self._requests.overdue(now.mono):
+            self._send({"op": "cancel", "id": request.id})
+            request.time_out()
+
+    def _watch_over(self, now: Moment) -> None:
+        timing = self._timing
+        if self._ready_since is None:
+            if now.mono - self._started > timing.hello:
+                self._drop(
+                    now,
+                    "lost" if self._was_ready else "unreachable",
+                    f"no hello from the probe within {timing.hello:g} s",
+                )
+            return
+        if self._pinged is not None:
+            waiting = now.mono - self._pinged
+            if waiting > timing.lost and now.mono - self._heard > timing.lost:
+                self._drop(now, "lost", f"no answer for {waiting:.0f} s")
+                return
+            if waiting > timing.slow and self.state == "ready":
+                self._set(now, "slow", f"no answer for more than {timing.slow:g} s")
+        elif now.mono >= self._next_ping:
+            self._ping(now)
+        if self._failures and now.mono - self._ready_since > timing.healthy:
+            self._failures = 0
+
+    def _ping(self, now: Moment) -> None:
+        self._pinged = sent = now.mono
+        self._next_ping = now.mono + self._timing.ping
+
+        def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            if error is None and self._pinged == sent:
+                self._pinged = None
+                self._ponged = self._heard - sent
+
+        request = self._requests.add("ping", _ignore, pong, None)
+        self._send({"op": "ping", "id": request.id})
+
+    # Messages
+
+    def _message(self, message: dict[str, Any], now: Moment) -> None:
+        try:
+            if "hello" in message:
+                self._hello(decode(message["hello"], Hello), now)
+                return
+            handled = self._requests.handle(message)
+        except BadPieceError as error:
+            self.note(f"bad message: {error}")
+            return
+        except wire.WireError as error:
+            self.note(f"damaged stream: {error}")
+            self._drop(now, "lost", f"the probe's stream is damaged: {error}")
+            return
+        if handled.wrong is not None:
+            self.note(handled.wrong)
+        if handled.credit is not None:
+            self._send({"op": "credit", "id": handled.credit[0], "n": handled.credit[1]})
+        self._see_pong(now)
+
+    def _see_pong(self, now: Moment) -> None:
+        if self._ponged is None:
+            return
+        latency, self._ponged = self._ponged, None
+        changes: dict[str, Any] = {"latency_s": round(latency, 4)}
+        if self.state == "slow":
+            self._set(now, "ready", None, **changes)
+        else:
+            self._listener.link_changed(self, changes)
+
+    def _hello(self, hello: Hello, now: Moment) -> None:
+        if self._ready_since is not None:
+            self.note("a second hello on one connection")
+            return
+        if hello.protocol != wire.PROTOCOL:
+            reason = f"its probe speaks protocol {hello.protocol}, hangtop {wire.PROTOCOL}"
+            self._drop(now, "incompatible", reason, again=False)
+            return
+        self._ready_since = now.mono
+        self._was_ready = True
+        self._next_ping = now.mono
+        self._set(
+            now,
+            "ready",
+            None,
+            hostname=clean(hello.hostname, 100) or None,
+            system=clean(hello.system, 100),
+            arch=clean(hello.arch, 40),
+            python=clean(hello.python, 40),
+            user=clean(hello.user, 60),
+            uid=hello.uid,
+            boot_id=hello.boot_id,
+            cpus=hello.cpus,
+            capabilities=hello.capabilities,
+        )
+        self._listener.link_ready(self, hello, now)
+
+    # Noise
+
+    def note(self, text: str) -> None:
+        """Keep a finding about what this node sends."""
+        log.warning("%s: %s", self.name, clean(text, 500))
+        self._noise_lines += 1
+        self._add_noise([clean(text, 200)])
+
+    def _take_noise(self) -> None:
+        if self._reader.noise_lines:
+            self._noise_lines += self._reader.noise_lines
+            lines = [raw.decode("utf-8", "replace") for raw in self._reader.noise]
+            self._reader.noise_lines = 0
+            self._reader.noise.clear()
+            self._add_noise([clean(line, 200) for line in lines])
+
+    def _add_noise(self, lines: list[str]) -> None:
+        self._noise = (self._noise + lines)[-KEPT_NOISE:]
+        changes = {"noise_lines": self._noise_lines, "noise": tuple(self._noise)}
+        self._listener.link_changed(self, changes)
+
+    # States
+
+    def _set(self, now: Moment, state: NodeState, reason: str | None, **more: Any) -> None:
+        changes: dict[str, Any] = {"reason": reason, "generation": self.generation, **more}
+        if state != self.state:
+            log.info("%s is %s: %s", self.name, state, reason or "")
+            self.state = state
+            changes.update(state=state, since=now.epoch)
+        self._listener.link_changed(self, changes)
+
+    def _drop(self, now: Moment, state: NodeState, reason: str, again: bool = True) -> None:
+        """Leave the present connection, and plan the next one."""
+        self._take_noise()
+        self._abandon(now)
+        if self._closing:
+            return
+        self.generation += 1
+        if again:
+            wait = self._backoff()
+            self._retry_at = now.mono + wait
+            reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
+        self._set(now, state, reason)
+        self._fail_all(NodeNotReadyError(f"{self.name} is {state}: {reason}"))
+
+    def _abandon(self, now: Moment) -> None:
+        self._ready_since = None
+        self._pinged = None
+        if self.conn is not None:
+            self._engine.close_input(self.conn)
+            self._dying[self.conn] = now.mono + self._timing.kill
+            self.conn = None
+
+    def _backoff(self) -> float:
+        """Return a random wait up to a bound that doubles with every failure (full jitter)."""
+        bound = min(self._timing.retry_last, self._timing.retry_first * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        return bound * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
+
+    def _fail_all(self, error: HangtopError) -> None:
+        requests, self._requests = self._requests, Requests()
+        requests.fail_all(error)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self.conn is not None:
+            for line in wire.encode(message, message["id"]):
+                self._engine.write(self.conn, line)
+
+
+def _ignore(piece: Any) -> None:
+    """Pings have no pieces."""

@@ -1,0 +1,324 @@
+"""What probes say, as msgspec types with limits: nothing from a node gets past here undecoded.
+
+See docs/protocol.md. Numbers are checked for being finite, texts and lists for their length; a
+value that does not fit is dropped and named, the rest of its piece is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from hangtop_core.model import (
+    Collective,
+    Descriptor,
+    DescriptorTable,
+    Fact,
+    Failure,
+    Frame,
+    Local,
+    Node,
+    Process,
+    Recorder,
+    Text,
+    Thread,
+)
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+
+MAX_STRINGS = 65_536
+"""Entries of one connection's string table before it is begun anew; twice as many are refused."""
+
+Time = Annotated[float, Meta(ge=0, le=1e11)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Key = Annotated[str, Meta(min_length=1, max_length=128)]
+_Cell = str | int | None
+
+
+class BadPieceError(ValueError):
+    """A piece from a node does not hold what it should; the text says where."""
+
+
+class Hello(Struct, frozen=True):
+    """The first message of a probe."""
+
+    protocol: int
+    python: Text = ""
+    arch: Text = ""
+    system: Text = ""
+    hostname: Text = ""
+    user: Text = ""
+    uid: int | None = None
+    pid: int = 0
+    boot_id: Text | None = None
+    clock: Time | None = None
+    cpus: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    capabilities: Annotated[dict[Text, Fact], Meta(max_length=64)] = field(default_factory=dict)
+    bundle: Text | None = None
+
+
+class WatchPiece(Struct, frozen=True):
+    """One tick of a node; the inner objects are decoded one by one."""
+
+    at: Time
+    took_ms: Time = 0.0
+    probe_cpu: Time | None = None
+    strings: dict[str, Any] = field(default_factory=dict)
+    node: dict[str, Any] = field(default_factory=dict)
+    set: dict[str, Any] = field(default_factory=dict)
+    gone: dict[str, Any] = field(default_factory=dict)
+    whole: bool | None = None
+
+
+class Gone(Struct, frozen=True):
+    """How a process left the table."""
+
+    exit_code: int | None = None
+
+
+class FrameRow(Struct, frozen=True, array_like=True):
+    """One frame on the wire."""
+
+    name: Text
+    file: Text
+    short: Text
+    line: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+    native: bool = False
+    source: Text | None = None
+
+
+class StackThread(Struct, frozen=True):
+    """One thread's stack on the wire."""
+
+    stack: Key
+    tid: int | None = None
+    name: Text | None = None
+    active: bool = False
+    gil: bool = False
+    locals: Annotated[tuple[tuple[Local, ...], ...], Meta(max_length=5000)] = ()
+
+
+class StackPiece(Struct, frozen=True):
+    """What py-spy saw of one process."""
+
+    pid: Pid
+    at: Time
+    start: int | None = None
+    took: Time = 0.0
+    mode: str = "nonblocking"
+    stacks: Annotated[dict[Key, tuple[FrameRow, ...]], Meta(max_length=4096)] = field(
+        default_factory=dict
+    )
+    threads: Annotated[tuple[StackThread, ...], Meta(max_length=4096)] = ()
+    failure: Failure | None = None
+
+
+class DescriptorPiece(Struct, frozen=True):
+    """The open descriptors of one process."""
+
+    pid: Pid
+    at: Time
+    start: int | None = None
+    descriptors: Annotated[tuple[Descriptor, ...], Meta(max_length=100_000)] = ()
+    waiting_locks: Annotated[tuple[Descriptor, ...], Meta(max_length=1000)] = ()
+    failure: Failure | None = None
+
+
+class CollectiveRow(Struct, frozen=True, array_like=True):
+    """One flight-recorder entry on the wire."""
+
+    group: Text
+    group_desc: Text
+    seq: int
+    op: Text
+    sizes: Text
+    completed: bool
+    created_at: float | None = None
+
+
+class RecorderPiece(Struct, frozen=True):
+    """One rank's flight recorder."""
+
+    pid: Pid
+    at: Time
+    start: int | None = None
+    source: Text | None = None
+    entries: Annotated[tuple[CollectiveRow, ...], Meta(max_length=100_000)] = ()
+    failure: Failure | None = None
+
+
+class TracePiece(Struct, frozen=True):
+    """Lines of an strace."""
+
+    lines: tuple[Text, ...] = ()
+    lost: Count = 0
+
+
+class TraceEnd(Struct, frozen=True):
+    """How an strace ended."""
+
+    lines: Count = 0
+    dropped: Count = 0
+    idle_polls: Count = 0
+    seconds: Time = 0.0
+    running_again: bool | None = None
+
+
+class Problem(Struct, frozen=True):
+    """Why a request failed as a whole."""
+
+    text: Text
+    kind: Text = "error"
+    fix: Text | None = None
+
+
+_DELTA_TYPES: dict[str, Any] = {
+    item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "threads"
+}
+_NODE_TYPES: dict[str, Any] = {
+    item.name: item.type
+    for item in msgspec.structs.fields(Node)
+    if item.name
+    in {
+        "load1",
+        "memory_total",
+        "memory_available",
+        "shm_total",
+        "shm_free",
+        "mounts",
+        "cpus",
+        "processes",
+        "python_processes",
+        "other_users",
+        "capabilities",
+    }
+}
+_Delta = cast(
+    "Callable[..., Struct]",
+    msgspec.defstruct(
+        "_Delta", [(name, kind | UnsetType, UNSET) for name, kind in _DELTA_TYPES.items()]
+    ),
+)
+_ThreadRows = Annotated[list[tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]], Meta()]
+
+
+def decode(raw: object, kind: type[T]) -> T:
+    """Convert ``raw`` into ``kind``.
+
+    Raises:
+        BadPieceError: when it does not fit; its text names the field.
+    """
+    try:
+        value = msgspec.convert(raw, kind)
+    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+        raise BadPieceError(clean(str(error), 200)) from error
+    at = getattr(value, "at", 0.0)
+    if not math.isfinite(at):
+        raise BadPieceError("`$.at` is not a time")
+    return value
+
+
+def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
+    """Add new entries to a connection's string table; return what is wrong with them."""
+    wrong: list[str] = []
+    for key, value in new.items():
+        known = key.isdecimal() and len(key) < 10
+        if not known or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
+            wrong.append(f"string table entry {clean(key, 20)!r}")
+            continue
+        table[int(key)] = clean(value, 200)
+    return wrong
+
+
+def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
+    """Decode the changed fields of one process; return them, and what could not be read."""
+    if not isinstance(raw, dict):
+        return {}, ["is not an object"]
+    wrong: list[str] = []
+    raw = dict(raw)
+    rows = raw.pop("threads", None)
+    changes = _fields(raw, _DELTA_TYPES, wrong)
+    if rows is not None:
+        try:
+            changes["threads"] = _threads(rows, strings)
+        except (BadPieceError, KeyError) as error:
+            wrong.append(f"threads: {error}")
+    return changes, wrong
+
+
+def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Decode the changed fields of a node; return them, and what could not be read."""
+    wrong: list[str] = []
+    return _fields(raw, _NODE_TYPES, wrong), wrong
+
+
+def _fields(raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+    """Decode known fields, all at once where they are good, else one by one."""
+    if types is _DELTA_TYPES:
+        try:
+            delta = msgspec.convert(raw, cast(Any, _Delta))
+        except (msgspec.ValidationError, RecursionError, OverflowError):
+            pass
+        else:
+            return {name: getattr(delta, name) for name in raw if name in types}
+    good: dict[str, Any] = {}
+    for name in raw.keys() & types.keys():
+        try:
+            good[name] = decode(raw[name], types[name])
+        except BadPieceError as error:
+            wrong.append(f"{name}: {error}")
+    return good
+
+
+def _threads(rows: object, strings: Mapping[int, str]) -> tuple[Thread, ...]:
+    return tuple(
+        Thread(
+            tid=tid,
+            name=_cell(name, strings) or "",
+            state=_cell(state, strings) or "?",
+            wchan=_cell(wchan, strings),
+            syscall=_cell(syscall, strings),
+            fd=fd,
+            futex=_cell(futex, strings),
+        )
+        for tid, name, state, wchan, syscall, fd, futex in decode(rows, _ThreadRows)
+    )
+
+
+def _cell(cell: _Cell, strings: Mapping[int, str]) -> str | None:
+    return strings[cell] if isinstance(cell, int) else cell
+
+
+def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
+    """Turn rows into the model's frames."""
+    return tuple(Frame(r.name, r.file, r.short, r.line, r.native, r.source) for r in rows)
+
+
+def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
+    """Turn a piece into the model's table, on the head's clock."""
+    return DescriptorTable(piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks)
+
+
+def recorder(piece: RecorderPiece, skew: float) -> Recorder:
+    """Turn a piece into the model's recorder, on the head's clock."""
+    entries = tuple(
+        Collective(
+            r.group,
+            r.group_desc,
+            r.seq,
+            r.op,
+            r.sizes,
+            r.completed,
+            None if r.created_at is None else r.created_at - skew,
+        )
+        for r in piece.entries
+    )
+    return Recorder(piece.at - skew, piece.source, entries, piece.failure)

@@ -1,0 +1,320 @@
+"""Everything that runs on the session's thread: links, store, and what is asked by itself.
+
+The collector takes events of the engine and the passing of time, and never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+
+from hangtop_core import sampling
+from hangtop_core.attach import messages
+from hangtop_core.attach.engine import Closed, Engine, Event
+from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.local import Launcher, boot_id
+from hangtop_core.attach.messages import BadPieceError, Hello
+from hangtop_core.commandlog import CommandLog
+from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
+from hangtop_core.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hangtop_core.model import StackSample
+
+log = logging.getLogger(__name__)
+
+GRACE = 3.0
+"""Seconds by which a probe may exceed a deadline before it is given up on."""
+ROUND = 0.5
+"""Seconds between two looks at what is due."""
+
+
+class Watching(Struct, frozen=True):
+    """What the `watch` request of every node asks for, and how often stacks are sampled."""
+
+    interval: float = 1.0
+    sample_every: float = 5.0
+    all_users: bool = False
+    pids: tuple[int, ...] = ()
+
+
+class Ask(NamedTuple):
+    """One request to one node, and what becomes of its pieces."""
+
+    op: str
+    pids: tuple[int, ...]
+    params: Mapping[str, Any]
+    what: str
+    take: Callable[[str, Any], None]
+    """Gets node and piece; may raise `BadPieceError`."""
+    deadline: float
+    by_itself: bool = False
+    pauses: bool = False
+
+
+class Collector:
+    """Keeps the nodes watched and sampled. All methods belong to the session's thread."""
+
+    def __init__(self, engine: Engine, watching: Watching, timing: Timing | None = None) -> None:
+        self.store = Store()
+        self.commands = CommandLog()
+        self.links: dict[str, Link] = {}
+        self.urgent = False
+        """Set when something came that should not wait for the next tick."""
+        self._engine = engine
+        self._watching = watching
+        self._timing = timing
+        self._by_conn: dict[int, Link] = {}
+        self._now = Moment(0.0, 0.0)
+        self._next_round = 0.0
+        self._busy: dict[str, set[str]] = {}
+        self._boot_id = boot_id()
+        self._odd: Mapping[str, frozenset[int]] = {}
+
+    def set_time(self, now: Moment) -> None:
+        """Say what time it is, before anything else is asked of the collector."""
+        self._now = now
+
+    # Nodes
+
+    def add(self, launcher: Launcher, now: Moment) -> None:
+        """Start watching a node."""
+        self._now = now
+        link = Link(launcher, self._engine, self, self._timing)
+        self.links[link.name] = link
+        self._busy[link.name] = set()
+        self.store.add_node(link.name, now.epoch)
+        self._start(link, now)
+
+    def _start(self, link: Link, now: Moment) -> None:
+        link.start(now)
+        self._index(link)
+
+    def _index(self, link: Link) -> None:
+        if link.conn is not None:
+            self._by_conn[link.conn] = link
+
+    def retry(self, name: str, now: Moment) -> None:
+        """Connect to a node again now."""
+        link = self.links.get(name)
+        if link is not None:
+            link.retry(now)
+            self._index(link)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no process of ours is left."""
+        return all(link.idle for link in self.links.values())
+
+    def close(self, now: Moment) -> None:
+        """Let all probes end."""
+        for link in self.links.values():
+            link.close(now)
+
+    def handle(self, event: Event, now: Moment) -> None:
+        """Take what the engine reports."""
+        self._now = now
+        link = self._by_conn.get(event.conn)
+        if isinstance(event, Closed):
+            self._by_conn.pop(event.conn, None)
+            if link is not None:
+                link.on_closed(event.conn, event.code, event.stderr, now)
+            return
+        if link is not None:
+            link.on_lines(event.conn, event.lines, now)
+        self._engine.consumed(event.conn, event.size)
+
+    def tick(self, now: Moment) -> None:
+        """Do what is due."""
+        self._now = now
+        for link in self.links.values():
+            link.tick(now)
+            self._index(link)
+        if now.mono >= self._next_round:
+            self._next_round = now.mono + ROUND
+            for link in self.links.values():
+                if link.can_ask and not self._busy[link.name]:
+                    self._round(link)
+
+    def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
+        """Say, by node, which ranks have a stack few others share."""
+        self._odd = odd
+
+    # What links report
+
+    def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
+        """Fields of a node have changed."""
+        self.store.change_node(link.name, changes)
+        self.urgent = self.urgent or "state" in changes
+
+    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
+        """A probe said hello: watch it."""
+        same = hello.boot_id is not None and hello.boot_id == self._boot_id
+        self.store.connected(link.name, hello.clock, same, now.epoch)
+        self._busy[link.name].clear()
+        watching = self._watching
+        params = {
+            "interval": watching.interval,
+            "all_users": watching.all_users,
+            "pids": list(watching.pids) or None,
+        }
+
+        def take(raw: Any) -> None:
+            piece = messages.decode(raw, messages.WatchPiece)
+            view = self.store.nodes[link.name]
+            self.urgent = self.urgent or view.fresh
+            self.store.fold_watch(link.name, piece, link.note)
+            if len(view.strings) > messages.MAX_STRINGS:
+                view.strings = {}
+                link.send_again(request_id, "watch", {**params, "resync": True})
+
+        def end(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            if link.can_ask:
+                link.restart(self._now, f"the probe gave up watching: {error or 'ended'}")
+
+        request_id = link.request("watch", params, on_piece=take, on_end=end)
+
+    # What is asked by itself
+
+    def _round(self, link: Link) -> None:
+        view = self.store.nodes[link.name]
+        if view.at is None:
+            return
+        odd = self._odd.get(link.name, frozenset())
+        now = self._now.epoch
+        plan = sampling.plan(view.live.values(), now, self._watching.sample_every, odd)
+        for pid in plan.renew:
+            self.store.renew(link.name, pid, now)
+        if plan.sample:
+            self._by_itself(link, self.stacks(plan.sample, by_itself=True))
+        if plan.descriptors:
+            self._by_itself(link, self.descriptors(plan.descriptors, by_itself=True))
+        if plan.recorder:
+            self._by_itself(link, self.recorder(plan.recorder, by_itself=True))
+
+    def _by_itself(self, link: Link, ask: Ask) -> None:
+        if ask.op in link.unsupported:
+            return
+        busy = self._busy[link.name]
+        busy.add(ask.op)
+
+        def done(error: HangtopError | None) -> None:
+            busy.discard(ask.op)
+            self.urgent = True
+            if isinstance(error, RefusedError) and error.kind == "unsupported":
+                link.unsupported.add(ask.op)
+
+        self.ask(link, ask, done)
+
+    # Requests
+
+    def ask(
+        self,
+        link: Link,
+        ask: Ask,
+        done: Callable[[HangtopError | None], None],
+        summary: Callable[[object], None] | None = None,
+    ) -> int | None:
+        """Make one request and log it; return its id.
+
+        ``done`` is called once, when it is over; before it ``summary``, with what the probe said
+        at the end, unless it failed.
+        """
+        number = self.commands.begin(
+            link.name,
+            ask.pids,
+            ask.what,
+            self._now.epoch,
+            by_itself=ask.by_itself,
+            pauses=ask.pauses,
+        )
+
+        def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            if summary is not None and error is None:
+                try:
+                    summary(said)
+                except BadPieceError as wrong:
+                    link.note(f"{ask.op}: {wrong}")
+            self.commands.end(number, self._now.epoch, "done" if error is None else str(error))
+            done(error)
+
+        return link.request(
+            ask.op,
+            ask.params,
+            on_piece=lambda raw: ask.take(link.name, raw),
+            on_end=end,
+            deadline=self._now.mono + ask.deadline + GRACE,
+        )
+
+    def link(self, name: str) -> Link:
+        """Return the link to a node.
+
+        Raises:
+            UnknownNodeError: when there is none of that name.
+        """
+        if name not in self.links:
+            raise UnknownNodeError(f"there is no node {name!r} in this session")
+        return self.links[name]
+
+    def stacks(
+        self,
+        pids: Sequence[int],
+        mode: str = "nonblocking",
+        want_locals: bool = False,
+        deadline: float = 10.0,
+        *,
+        by_itself: bool = False,
+        got: Callable[[str, int, StackSample], None] | None = None,
+    ) -> Ask:
+        """Describe a request for stacks; ``got`` gets every sample."""
+
+        def take(node: str, raw: Any) -> None:
+            piece = messages.decode(raw, messages.StackPiece)
+            try:
+                sample = self.store.fold_stacks(node, piece)
+            except BadPieceError:
+                # Its stack was dropped here, or lost on the way: begin anew with all of them.
+                self.links[node].restart(self._now, "stacks and their names do not fit together")
+                raise
+            if got is not None:
+                got(node, piece.pid, sample)
+
+        option = {"nonblocking": " --nonblocking", "native": " --native"}.get(mode, "")
+        # As many at a time as the node has cores, so the whole takes longer than one deadline.
+        rounds = 1 + len(pids) // (1 if mode == "native" else 2)
+        return Ask(
+            "stacks",
+            tuple(pids),
+            {"pids": list(pids), "mode": mode, "locals": want_locals, "deadline": deadline},
+            f"py-spy dump{option}{' --locals' if want_locals else ''}",
+            take,
+            deadline * rounds,
+            by_itself,
+            pauses=mode != "nonblocking",
+        )
+
+    def descriptors(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
+        """Describe a request for descriptor tables."""
+
+        def take(node: str, raw: Any) -> None:
+            piece = messages.decode(raw, messages.DescriptorPiece)
+            self.store.fold_descriptors(node, piece)
+
+        what = "read /proc/PID/fd"
+        params = {"pids": list(pids)}
+        return Ask("descriptors", tuple(pids), params, what, take, 20.0, by_itself)
+
+    def recorder(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
+        """Describe a request for flight recorders."""
+
+        def take(node: str, raw: Any) -> None:
+            piece = messages.decode(raw, messages.RecorderPiece)
+            self.store.fold_recorder(node, piece)
+
+        what = "ask the flight recorder"
+        params = {"pids": list(pids)}
+        return Ask("recorder", tuple(pids), params, what, take, 20.0, by_itself)

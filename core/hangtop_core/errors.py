@@ -1,0 +1,119 @@
+"""What hangtop raises to its caller, each with what happened, why and what to try.
+
+    HangtopError
+    ├── UsageError            an argument that cannot be used
+    ├── NoJobError            no training job where it was looked for
+    ├── RequestError          something asked of a node did not come
+    │   ├── UnknownNodeError      no such node in this session
+    │   ├── NodeNotReadyError     the node cannot be asked now
+    │   ├── ReadOnlyError         refused, because hangtop was started with --readonly
+    │   ├── RequestTimeoutError   no answer within its deadline
+    │   ├── RequestCancelledError given up by whoever asked, or by the end of the session
+    │   └── RefusedError          the probe refused or failed, with its own reason and fix
+    ├── StartError            a process of hangtop itself could not be started
+    └── ClosedError           the session is over
+
+What goes wrong on a node or with a rank is no exception: it is a state with a reason in the
+`Snapshot`. These errors are for the one request, or the one command, that cannot go on.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HangtopError(Exception):
+    """Base of all errors that hangtop raises on purpose.
+
+    ``str(error)`` is what happened, in one line; `help` is why, and the exact commands to try.
+    """
+
+    HELP: ClassVar[str] = ""
+
+    def __init__(self, text: str, help_text: str | None = None) -> None:
+        super().__init__(text)
+        self._help = help_text
+
+    @property
+    def help(self) -> str:
+        """Why it happened and what to try; may be several lines, ``""`` when nothing is known."""
+        return self.HELP if self._help is None else self._help
+
+
+class UsageError(HangtopError):
+    """An argument cannot be used."""
+
+    HELP = "`hangtop --help` shows every option with examples."
+
+
+class NoJobError(HangtopError):
+    """There is no training job where it was looked for."""
+
+    HELP = (
+        "hangtop looks for processes whose environment holds RANK, OMPI_COMM_WORLD_RANK, PMI_RANK\n"
+        "or SLURM_PROCID, for children of torch.multiprocessing.spawn, and for torchrun itself.\n"
+        "Try: hangtop --all-users        when the job belongs to somebody else\n"
+        "     hangtop --pid PID          when the process is started in another way\n"
+        "     hangtop demo               to see hangtop at work"
+    )
+
+
+class RequestError(HangtopError):
+    """Something that was asked of a node did not come."""
+
+
+class UnknownNodeError(RequestError):
+    """There is no such node in this session."""
+
+    HELP = "The nodes of a session are those of its target options; see `hangtop --help`."
+
+
+class NodeNotReadyError(RequestError):
+    """The node cannot be asked now: connecting, lost or refused."""
+
+    HELP = "The node's state says why. Connections are retried by themselves."
+
+
+class ReadOnlyError(RequestError):
+    """Refused: it would touch a process beyond reading /proc."""
+
+    HELP = "hangtop was started with --readonly. Start it without, to allow this."
+
+
+class RequestTimeoutError(RequestError):
+    """No answer came within the request's deadline."""
+
+    HELP = (
+        "The node may be overloaded, or a tool on it (py-spy, strace) may hang. The request was\n"
+        "given up and cancelled on the node; asking again does no harm."
+    )
+
+
+class RequestCancelledError(RequestError):
+    """The request was given up."""
+
+    HELP = "Nothing failed: it was cancelled before its answer was complete."
+
+
+class RefusedError(RequestError):
+    """The probe refused the request or failed at it.
+
+    Attributes:
+        kind: one of the kinds of `hangtop_core.model.Failure`.
+    """
+
+    def __init__(self, text: str, kind: str = "error", fix: str | None = None) -> None:
+        super().__init__(text, fix or "")
+        self.kind = kind
+
+
+class StartError(HangtopError):
+    """A process of hangtop itself could not be started."""
+
+    HELP = "Check the limits of this shell: ulimit -u (processes) and ulimit -n (open files)."
+
+
+class ClosedError(HangtopError):
+    """The session is over."""
+
+    HELP = "A session that was closed cannot be used again; make a new one."

@@ -1,0 +1,87 @@
+"""Answers that are put together from several nodes, and futures that keep them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hangtop_core.errors import HangtopError, RefusedError, RequestError
+from hangtop_core.model import Failure, StackSample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
+    from hangtop_core.collector import Collector
+
+
+class Sampled(NamedTuple):
+    """The sample of one process that was asked for."""
+
+    node: str
+    pid: int
+    sample: StackSample
+
+
+class Gather:
+    """Collects the samples of one `Session.sample` over nodes."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        wanted: Mapping[str, Sequence[int]],
+        future: Future[tuple[Sampled, ...]],
+    ) -> None:
+        self._collector = collector
+        self._future = future
+        self._got: dict[tuple[str, int], Sampled] = {}
+        self._wanted = [(node, pid) for node, pids in wanted.items() for pid in pids]
+        self._waiting = 1
+
+    def ask(
+        self, node: str, pids: Sequence[int], mode: str, want_locals: bool, deadline: float
+    ) -> None:
+        """Ask one node."""
+        if not pids:
+            return
+        link = self._collector.link(node)
+        self._waiting += 1
+
+        def done(error: HangtopError | None) -> None:
+            missing = error or RequestError("the probe gave no answer for this process")
+            failed = failed_sample(time.time(), missing)
+            for pid in pids:
+                self._got.setdefault((node, pid), Sampled(node, pid, failed))
+            self._collector.urgent = True
+            self.settle()
+
+        def got(node: str, pid: int, sample: StackSample) -> None:
+            self._got[node, pid] = Sampled(node, pid, sample)
+
+        ask = self._collector.stacks(pids, mode, want_locals, deadline, got=got)
+        self._collector.ask(link, ask, done)
+
+    def settle(self) -> None:
+        """Count one part as done; with the last one the future has its result."""
+        self._waiting -= 1
+        if self._waiting == 0:
+            found = (self._got[key] for key in self._wanted if key in self._got)
+            resolve(self._future, tuple(found))
+
+
+def failed_sample(at: float, error: HangtopError) -> StackSample:
+    """Return the sample of a process whose node could not be asked."""
+    kind = error.kind if isinstance(error, RefusedError) else "error"
+    return StackSample(at, 0.0, "nonblocking", (), Failure(kind, str(error), error.help or None))
+
+
+def resolve(future: Future[Any], value: Any) -> None:
+    """Give a future its result, unless it was cancelled or has one."""
+    if not future.done() and future.set_running_or_notify_cancel():
+        future.set_result(value)
+
+
+def reject(future: Future[Any], error: BaseException) -> None:
+    """Give a future its error, unless it was cancelled or is done."""
+    if not future.done() and future.set_running_or_notify_cancel():
+        future.set_exception(error)

@@ -1,0 +1,183 @@
+"""What to ask of a node by itself, and when: cheap enough to flow, soon enough for a verdict.
+
+A thread that has not run cannot have changed its stack. So every process is sampled once, and
+again only after its main thread ran; otherwise its sample is renewed without running py-spy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hangtop_core.model import StackSample, Thread
+    from hangtop_core.stacktable import StackTable
+    from hangtop_core.tracked import Tracked
+
+MAX_SAMPLES = 16
+"""Processes of one node in one round of samples."""
+MAX_TABLES = 4
+"""Descriptor tables of one node in one round."""
+QUIET = 2.0
+"""Seconds without the main thread running after which a process counts as waiting."""
+LONG_REST = 7.0
+"""Seconds after which even what wakes up now and then rests: torch's DataLoader polls every 5 s
+(torch 2.13 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL)."""
+REAL_AGAIN = 60.0
+"""Seconds after which even a process that never moved is really sampled: other threads may."""
+STEADY_MOVES = 6
+"""Samples of a moving process at the full rate; then the rate halves, down to a sixth."""
+ASK_AGAIN = 30.0
+"""Seconds between two descriptor tables or recorder readings of a process that moves."""
+WORKER_SERVER = "pt_workerserver"
+"""Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
+
+_SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
+
+
+class Plan(NamedTuple):
+    """Pids of one node, by what is due."""
+
+    sample: list[int]
+    renew: list[int]
+    descriptors: list[int]
+    recorder: list[int]
+
+
+def plan(processes: Iterable[Tracked], now: float, every: float, odd: frozenset[int]) -> Plan:
+    """Return what is due on one node.
+
+    Args:
+        processes: its live processes.
+        now: on the head's clock, as the samples.
+        every: seconds between two samples of a process that moves.
+        odd: pids of ranks whose stack few others share.
+    """
+    due: list[tuple[tuple[int, float], int]] = []
+    result = Plan([], [], [], [])
+    for known in processes:
+        pid = known.process.pid
+        if not can_sample(known):
+            continue
+        if _can_renew(known, now, every):
+            result.renew.append(pid)
+        elif _sample_due(known, now, every):
+            last = known.sample.at if known.sample is not None else 0.0
+            due.append(((0 if known.process.role == "rank" else 1, last), pid))
+        if known.process.role != "rank":
+            continue
+        if len(result.descriptors) < MAX_TABLES and _table_due(known, now, pid in odd):
+            result.descriptors.append(pid)
+        if _recorder_due(known, now):
+            result.recorder.append(pid)
+    due.sort()
+    result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
+    return result
+
+
+def can_sample(known: Tracked) -> bool:
+    """Whether py-spy can be expected to see anything in a process."""
+    process = known.process
+    if known.gone or process.state in ("Z", "X") or process.role not in _SAMPLED_ROLES:
+        return False
+    if process.role != "subprocess":
+        return True
+    return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
+
+
+def _quiet(known: Tracked, now: float) -> bool:
+    return known.moved_at is None or known.moved_at < now - QUIET
+
+
+def _can_renew(known: Tracked, now: float, every: float) -> bool:
+    sample = known.sample
+    return (
+        sample is not None
+        and bool(sample.threads)
+        and now - sample.at >= every
+        and known.still_since(sample.at)
+        and now - known.full_sample_at < REAL_AGAIN
+    )
+
+
+def _sample_due(known: Tracked, now: float, every: float) -> bool:
+    sample = known.sample
+    if sample is None:
+        return known.attempts == 0 or now - known.full_sample_at > every
+    if known.attempts:
+        return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
+    age = now - sample.at
+    if age > QUIET and _came_to_rest(known, sample, now):
+        return True
+    slower = max(known.moving_samples - STEADY_MOVES, 0)
+    factor = 1.0 if known.process.role == "rank" else 6.0
+    return age >= every * min(factor * 2.0**slower, 6.0)
+
+
+def _came_to_rest(known: Tracked, sample: StackSample, now: float) -> bool:
+    """Whether it ran after its last sample and rests now: what it rests in is what matters.
+
+    One that keeps waking up in the same functions has to rest for longer than it usually does.
+    """
+    if known.moved_at is None or known.moved_at <= sample.at:
+        return False
+    since = sample.same_functions_since
+    wakes_often = since is not None and since < sample.at
+    return now - known.moved_at > (LONG_REST if wakes_often else QUIET)
+
+
+def _table_due(known: Tracked, now: float, odd: bool) -> bool:
+    if not _quiet(known, now) or not (odd or _waits_on_file(known)):
+        return False
+    table = known.descriptors
+    if table is None:
+        return True
+    moved = known.moved_at is not None and known.moved_at > table.at
+    return now - table.at > (ASK_AGAIN if moved else 2 * ASK_AGAIN)
+
+
+def _waits_on_file(known: Tracked) -> bool:
+    """Whether the main thread is in a system call on a descriptor, a lock or a disk."""
+    main = main_thread(known)
+    if main is None:
+        return False
+    return main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+
+
+def main_thread(known: Tracked) -> Thread | None:
+    """Return the main thread as the process table shows it."""
+    pid = known.process.pid
+    return next((thread for thread in known.process.threads if thread.tid == pid), None)
+
+
+def _recorder_due(known: Tracked, now: float) -> bool:
+    if not any(thread.name == WORKER_SERVER for thread in known.process.threads):
+        return False
+    recorder = known.recorder
+    if recorder is None:
+        return True
+    age = now - recorder.at
+    if known.moved_at is not None and known.moved_at > recorder.at:
+        return age > (QUIET if _quiet(known, now) else ASK_AGAIN)
+    return recorder.failure is not None and age > ASK_AGAIN
+
+
+def odd_ranks(ranks: Iterable[Tracked], stacks: StackTable) -> Mapping[str, frozenset[int]]:
+    """Return by node the pids of a job's ranks whose main stack few others share."""
+    shapes = {
+        (known.node, known.process.pid): stacks.shape(known.sample.threads[0].stack)[1]
+        for known in ranks
+        if known.sample is not None and known.sample.threads
+    }
+    sizes = Counter(shapes.values())
+    if len(sizes) < 2:
+        return {}
+    largest = max(sizes.values())
+    few = max(2, len(shapes) // 8)
+    found: dict[str, set[int]] = {}
+    for (node, pid), shape in shapes.items():
+        if sizes[shape] <= few and (sizes[shape] < largest or largest == 1):
+            found.setdefault(node, set()).add(pid)
+    return {node: frozenset(pids) for node, pids in found.items()}

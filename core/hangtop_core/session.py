@@ -1,0 +1,391 @@
+"""The facade for screens and command line: start, look at the latest `Update`, ask for more.
+
+A session owns two threads: the engine's, which moves bytes, and its own, which does everything
+else. Nothing here blocks its caller except `Session.wait` and `Session.close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+from hangtop_core import sampling
+from hangtop_core.attach.engine import ClusterShellEngine, Event
+from hangtop_core.attach.link import Moment, Timing
+from hangtop_core.attach.local import Launcher, LocalLauncher
+from hangtop_core.collector import Ask, Collector, Watching
+from hangtop_core.errors import (
+    ClosedError,
+    HangtopError,
+    ReadOnlyError,
+    RequestCancelledError,
+    RequestError,
+)
+from hangtop_core.gather import Gather, Sampled, reject, resolve
+from hangtop_core.traces import StraceResult, Trace
+from hangtop_core.updates import Diagnose, Options, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hangtop_core.commandlog import CommandRecord
+    from hangtop_core.model import DescriptorTable, Diagnosis, Recorder, Snapshot
+    from hangtop_core.tracked import Tracked
+
+log = logging.getLogger(__name__)
+# Without a handler of the application's, Python would write warnings over the screen.
+logging.getLogger("hangtop_core").addHandler(logging.NullHandler())
+
+CLOSE_WAIT = 3.0
+"""Seconds probes get to end by themselves before they are killed."""
+URGENT_GAP = 0.2
+"""Seconds between two updates when something came that should not wait."""
+DIAGNOSE_SHARE = 3.0
+"""Updates are at least this many times as far apart as diagnosing takes."""
+
+__all__ = ["Diagnose", "Options", "Sampled", "Session", "StraceResult", "Update"]
+
+
+class Session:
+    """Observes nodes until it is closed. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        options: Options,
+        diagnose: Diagnose,
+        launchers: Sequence[Launcher] | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        """Prepare a session; without ``launchers`` on this machine.
+
+        ``diagnose`` gets a snapshot, a job of it (None when there is none) and
+        ``options.hang_after``; it runs on the session's thread and must be pure.
+        """
+        self.options = options
+        self._diagnose = diagnose
+        self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
+        self._inbox: queue.SimpleQueue[Event | Callable[[], None]] = queue.SimpleQueue()
+        self._engine = ClusterShellEngine(self._inbox.put)
+        watching = Watching(options.interval, options.sample_every, options.all_users, options.pids)
+        self._collector = Collector(self._engine, watching, timing)
+        self._thread = threading.Thread(target=self._run, name="hangtop-session", daemon=True)
+        self._state_lock = threading.Lock()
+        self._news = threading.Condition()
+        self._latest: Update | None = None
+        self._subscribers: dict[int, Callable[[Update], None]] = {}
+        self._last_subscriber = 0
+        self._traces: list[Trace] = []
+        self._diagnoses: dict[str, Diagnosis] = {}
+        self._closing = threading.Event()
+        self._published = 0.0
+        self._cost = 0.0
+
+    # Life
+
+    def start(self) -> None:
+        """Start observing."""
+        with self._state_lock:
+            if self._closing.is_set():
+                raise ClosedError("the session was closed")
+            if self._thread.ident is None:
+                self._engine.start()
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the probes and both threads; nothing is left afterwards. May be called twice."""
+        with self._state_lock:
+            self._closing.set()
+            started = self._thread.ident is not None
+        if started and threading.current_thread() is not self._thread:
+            self._inbox.put(_nothing)
+            self._thread.join(CLOSE_WAIT + 10)
+        with self._news:
+            self._news.notify_all()
+
+    def __enter__(self) -> Session:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Updates
+
+    @property
+    def latest(self) -> Update | None:
+        """The newest update; None before the first."""
+        return self._latest
+
+    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+        """Call ``callback`` with every update, on the session's thread; return how to stop it.
+
+        It must return soon. When it raises, that is logged and it is not called again.
+        """
+        with self._news:
+            self._last_subscriber += 1
+            number = self._last_subscriber
+            self._subscribers[number] = callback
+
+        def unsubscribe() -> None:
+            with self._news:
+                self._subscribers.pop(number, None)
+
+        return unsubscribe
+
+    def wait(self, predicate: Callable[[Update], bool], timeout: float) -> Update | None:
+        """Wait at most ``timeout`` seconds for an update for which ``predicate`` holds.
+
+        Return None when none came, or when the session was closed meanwhile.
+        """
+        until = time.monotonic() + timeout
+        seen: Update | None = None
+        while True:
+            with self._news:
+                while self._latest is seen:
+                    left = until - time.monotonic()
+                    if left <= 0 or self._closing.is_set():
+                        return None
+                    self._news.wait(left)
+                seen = self._latest
+            if seen is not None and predicate(seen):
+                return seen
+
+    # Requests
+
+    def sample(
+        self,
+        pids: Mapping[str, Sequence[int]] | None = None,
+        *,
+        mode: Literal["nonblocking", "blocking", "native"] = "nonblocking",
+        locals: bool = False,  # noqa: A002  # what py-spy and its users call them
+        deadline: float = 10.0,
+    ) -> Future[tuple[Sampled, ...]]:
+        """Sample stacks now: of ``pids`` by node, or of all ranks.
+
+        Every process asked for is in the result; one that gave no stack has a sample with the
+        failure. ``blocking`` and ``native`` pause each target for some milliseconds.
+        ``deadline`` is in seconds for each process.
+        """
+        future: Future[tuple[Sampled, ...]] = Future()
+        if mode != "nonblocking" and self._refused(future, f"{mode} stacks pause the ranks"):
+            return future
+
+        def work() -> None:
+            wanted = self._all_ranks() if pids is None else pids
+            gather = Gather(self._collector, wanted, future)
+            for node, some in wanted.items():
+                gather.ask(node, some, mode, locals, deadline)
+            gather.settle()
+
+        return self._do(work, future)
+
+    def descriptors(
+        self, node: str, pids: Sequence[int]
+    ) -> Future[dict[int, DescriptorTable | None]]:
+        """Read the open descriptors of processes; None for one that is gone."""
+        return self._fold(
+            node, pids, self._collector.descriptors(pids), lambda known: known.descriptors
+        )
+
+    def recorder(self, node: str, pids: Sequence[int]) -> Future[dict[int, Recorder | None]]:
+        """Read the flight recorders of ranks; None for one that is gone."""
+        return self._fold(node, pids, self._collector.recorder(pids), lambda known: known.recorder)
+
+    def strace(
+        self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
+    ) -> Future[StraceResult]:
+        """Trace the system calls of one process for at most ``seconds`` (60 at most).
+
+        ``on_lines`` gets cleaned lines on the session's thread; all lines go to a file, named in
+        the result. Fails with `RefusedError` where tracing could leave the process stopped, and
+        with `ReadOnlyError` in a read-only session.
+        """
+        future: Future[StraceResult] = Future()
+        if self._refused(future, "strace pauses the process at every system call"):
+            return future
+
+        def work() -> None:
+            if any((t.node, t.pid) == (node, pid) for t in self._traces):
+                raise RequestError(f"process {pid} is being traced already")
+            self._collector.link(node)
+            trace = Trace(node, pid, seconds, on_lines, future)
+            self._traces.append(trace)
+            trace.start(self._collector, self._traces.remove)
+
+        return self._do(work, future)
+
+    def cancel_strace(self, node: str, pid: int) -> None:
+        """End the trace of a process early; its result comes as usual."""
+
+        def work() -> None:
+            for trace in self._traces:
+                if (trace.node, trace.pid) == (node, pid) and trace.request_id is not None:
+                    self._collector.link(node).cancel(trace.request_id)
+
+        self._inbox.put(work)
+
+    def retry(self, node: str) -> None:
+        """Connect to a node now that was lost, refused or unreachable."""
+        self._inbox.put(lambda: self._collector.retry(node, _now()))
+
+    @property
+    def commands(self) -> tuple[CommandRecord, ...]:
+        """Everything that was run against nodes beyond reading /proc, oldest first."""
+        return self._collector.commands.records()
+
+    def _refused(self, future: Future[Any], why: str) -> bool:
+        if self.options.readonly:
+            future.set_exception(ReadOnlyError(f"{why}, and this session is read-only"))
+        return self.options.readonly
+
+    def _do(self, work: Callable[[], None], future: Future[Any]) -> Future[Any]:
+        """Run ``work`` on the session's thread; its error becomes the future's."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except HangtopError as error:
+                reject(future, error)
+            except Exception as error:
+                log.exception("a request failed")
+                reject(future, RequestError(f"{type(error).__name__}: {error}"))
+
+        if self._closing.is_set() or self._thread.ident is None:
+            future.set_exception(ClosedError("the session is not running"))
+        else:
+            self._inbox.put(guarded)
+        return future
+
+    def _fold(
+        self, node: str, pids: Sequence[int], ask: Ask, pick: Callable[[Tracked], Any]
+    ) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def done(error: HangtopError | None) -> None:
+            self._collector.urgent = True
+            if error is not None:
+                reject(future, error)
+                return
+            live = self._collector.store.nodes[node].live
+            resolve(future, {pid: pick(live[pid]) if pid in live else None for pid in pids})
+
+        return self._do(
+            lambda: _ignored(self._collector.ask(self._collector.link(node), ask, done)), future
+        )
+
+    def _all_ranks(self) -> dict[str, list[int]]:
+        return {
+            name: [
+                known.process.pid
+                for known in view.live.values()
+                if known.process.role == "rank" and sampling.can_sample(known)
+            ]
+            for name, view in self._collector.store.nodes.items()
+            if view.live
+        }
+
+    # The session's thread
+
+    def _run(self) -> None:
+        for launcher in self._launchers:
+            self._collector.add(launcher, _now())
+        while not self._closing.is_set():
+            try:
+                self._turn()
+            except Exception:
+                log.exception("a turn of the session failed")
+        self._finish()
+
+    def _turn(self) -> None:
+        """Handle what has come, do what is due, and publish when it is time."""
+        self._handle_all(self._patience())
+        now = _now()
+        self._collector.tick(now)
+        gap = max(URGENT_GAP if self._collector.urgent else self.options.interval, 0.1)
+        if now.mono - self._published >= max(gap, self._cost * DIAGNOSE_SHARE):
+            self._collector.urgent = False
+            self._publish(now)
+
+    def _patience(self) -> float:
+        due = self._published + self.options.interval - time.monotonic()
+        return min(max(due, 0.02), URGENT_GAP if self._collector.urgent else 0.5)
+
+    def _handle_all(self, timeout: float) -> None:
+        with contextlib.suppress(queue.Empty):
+            item = self._inbox.get(timeout=timeout)
+            for _ in range(2000):
+                self._handle(item)
+                item = self._inbox.get_nowait()
+
+    def _handle(self, item: Event | Callable[[], None]) -> None:
+        try:
+            if callable(item):
+                self._collector.set_time(_now())
+                item()
+            else:
+                self._collector.handle(item, _now())
+        except Exception:
+            log.exception("an event could not be handled")
+
+    def _publish(self, now: Moment) -> None:
+        began = time.perf_counter()
+        snapshot = self._collector.store.publish(now.epoch)
+        self._collector.set_odd(self._collector.store.odd_ranks())
+        diagnoses = self._judge(snapshot)
+        self._cost = time.perf_counter() - began
+        self._published = now.mono
+        update = Update(snapshot, diagnoses, round(self._cost, 4))
+        with self._news:
+            self._latest = update
+            self._news.notify_all()
+            subscribers = list(self._subscribers.items())
+        for number, callback in subscribers:
+            try:
+                callback(update)
+            except Exception:
+                log.exception("a subscriber failed and is not called again")
+                with self._news:
+                    self._subscribers.pop(number, None)
+
+    def _judge(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
+        """Diagnose every job; where that fails, what was concluded last stands."""
+        last, self._diagnoses = self._diagnoses, {}
+        for job in snapshot.jobs or (None,):
+            key = job.key if job is not None else ""
+            try:
+                diagnosis = self._diagnose(snapshot, job, self.options.hang_after)
+            except Exception:
+                log.exception("diagnosing job %r failed", key)
+                if key not in last:
+                    continue
+                diagnosis = last[key]
+            self._diagnoses[key] = diagnosis
+        return dict(self._diagnoses)
+
+    def _finish(self) -> None:
+        self._collector.close(_now())
+        until = time.monotonic() + CLOSE_WAIT
+        while not self._collector.idle and time.monotonic() < until:
+            self._handle_all(0.1)
+            self._collector.tick(_now())
+        self._engine.stop()
+        self._handle_all(0.0)
+        for trace in self._traces:
+            reject(trace.future, RequestCancelledError("the session was closed"))
+
+
+def _now() -> Moment:
+    return Moment(time.time(), time.monotonic())
+
+
+def _nothing() -> None:
+    """Wake the session's thread."""
+
+
+def _ignored(value: object) -> None:
+    """Drop a value where only the effect matters."""

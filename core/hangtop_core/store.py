@@ -1,0 +1,388 @@
+"""Folds what probes tell into the newest state of everything, and publishes frozen `Snapshot`s.
+
+One writer, the session's thread. What did not change since the last snapshot is the same object
+in the next one, so a snapshot costs what has changed, not what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from hangtop_core import jobs, sampling
+from hangtop_core.attach import messages
+from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.model import Job, Node, Process, Snapshot, StackSample, ThreadStack
+from hangtop_core.stacktable import StackTable
+from hangtop_core.tracked import Tracked, adopt
+
+Complain = Callable[[str], None]
+Mode = Literal["nonblocking", "blocking", "native"]
+
+KEEP_GONE = 600.0
+"""Seconds a process that left stays listed, where nothing else keeps it."""
+KEEP_GONE_SUBPROCESS = 60.0
+SAME_CLOCK = 0.1
+"""Seconds by which a clock may differ before it counts as skewed: the way here takes time."""
+
+_IDENTITY = frozenset(
+    {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
+)
+"""Fields that decide to which job a process belongs."""
+_MODES: dict[str, Mode] = {
+    "nonblocking": "nonblocking",
+    "blocking": "blocking",
+    "native": "native",
+}
+
+
+class NodeView:
+    """Everything known of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.live: dict[int, Tracked] = {}
+        self.gone: list[Tracked] = []
+        self.strings: dict[int, str] = {}
+        self.skew = 0.0
+        self.at: float | None = None
+        """Time of the newest piece, on the head's clock."""
+        self.warm: set[int] = set()
+        """Pids whose shares of a core are not all zero yet."""
+        self.left_out: set[int] = set()
+        """Pids whose first description was not whole, until the next connection."""
+        self.fresh = True
+        """Whether the next piece is the first of a connection, and so a whole one."""
+
+
+class Store:
+    """The newest state and a bounded history of every rank."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeView] = {}
+        self.stacks = StackTable()
+        self._groups: tuple[jobs.Group, ...] = ()
+        self._regroup = True
+        self._by_identity: dict[tuple[str, int, int], Tracked] = {}
+        self._jobs: dict[str, Job] = {}
+        self._changed: set[str] = set()
+        self._job_of: dict[tuple[str, int, int], str] = {}
+        self._observed_since: float | None = None
+        self._tick = 0
+
+    # Nodes
+
+    def add_node(self, name: str, at: float) -> None:
+        """Add a node that is about to be connected to."""
+        self.nodes[name] = NodeView(Node(name=name, since=at))
+
+    def change_node(self, name: str, changes: Mapping[str, Any]) -> None:
+        """Set fields of a node."""
+        view = self.nodes[name]
+        view.node = msgspec.structs.replace(view.node, **changes)
+
+    def connected(self, name: str, clock: float | None, same_machine: bool, at: float) -> None:
+        """Note a new connection: its first piece will be a whole one, on this clock."""
+        view = self.nodes[name]
+        view.strings = {}
+        view.left_out.clear()
+        view.fresh = True
+        skew = 0.0 if clock is None or same_machine else clock - at
+        view.skew = skew if abs(skew) > SAME_CLOCK else 0.0
+        self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
+
+    # The process table
+
+    def fold_watch(self, name: str, piece: messages.WatchPiece, complain: Complain) -> None:
+        """Fold one piece of a node's `watch` stream; what cannot be read is complained about."""
+        view = self.nodes[name]
+        at = piece.at - view.skew
+        before = view.at if view.at is not None else at
+        if self._observed_since is None:
+            self._observed_since = at
+        for wrong in messages.read_strings(view.strings, piece.strings):
+            complain(wrong)
+        fields, wrongs = messages.read_node(piece.node)
+        fields["last_seen"] = at
+        if piece.probe_cpu is not None:
+            fields["probe_cpu"] = piece.probe_cpu
+        self.change_node(name, fields)
+        for wrong in wrongs:
+            complain(f"node: {wrong}")
+        for pid, raw in piece.gone.items():
+            self._leave(view, pid, raw, at, complain)
+        for pid, raw in piece.set.items():
+            self._set(view, pid, raw, at, before, complain)
+        if view.fresh:
+            self._sweep(view, piece.set, at)
+        for number in list(view.warm):
+            self._pass_time(view, number, at)
+        view.at = at
+        view.fresh = False
+
+    def _set(
+        self, view: NodeView, pid: str, raw: object, at: float, before: float, complain: Complain
+    ) -> None:
+        changes, wrong = messages.read_changes(raw, view.strings)
+        for text in wrong:
+            complain(f"process {pid[:12]}: {text}")
+        if not pid.isdecimal() or not changes:
+            return
+        if "started_at" in changes:
+            changes["started_at"] -= view.skew
+        number = int(pid)
+        known = view.live.get(number)
+        if known is not None and changes.get("start", known.process.start) != known.process.start:
+            self._forget_live(view, known, at, None)
+            known = None
+        if known is None:
+            self._add(view, number, changes, at, complain)
+            return
+        if known.apply(changes, at, before):
+            self._touched(view, known)
+            view.warm.add(number)
+        if not _IDENTITY.isdisjoint(changes):
+            self._regroup = True
+
+    def _add(
+        self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
+    ) -> None:
+        try:
+            process = Process(**changes)
+        except TypeError:
+            if pid not in view.left_out:
+                view.left_out.add(pid)
+                complain(f"process {pid}: not whole")
+            return
+        if process.pid != pid:
+            complain(f"process {pid}: says its pid is {process.pid}")
+            return
+        known = Tracked(view.node.name, process, at)
+        view.live[pid] = known
+        view.warm.add(pid)
+        self._by_identity[_identity(known)] = known
+        self._regroup = True
+
+    def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
+        known = view.live.get(int(pid)) if pid.isdecimal() else None
+        if known is None:
+            return
+        code: int | None = None
+        try:
+            code = messages.decode(raw, messages.Gone).exit_code
+        except BadPieceError as error:
+            complain(f"process {pid}: {error}")
+        self._forget_live(view, known, at, code)
+
+    def _forget_live(self, view: NodeView, known: Tracked, at: float, code: int | None) -> None:
+        code = known.process.exit_code if code is None else code
+        known.leave(at, code)
+        del view.live[known.process.pid]
+        view.warm.discard(known.process.pid)
+        view.gone.append(known)
+        self._touched(view, known)
+        self._regroup = True
+
+    def _sweep(self, view: NodeView, present: Mapping[str, Any], at: float) -> None:
+        """After a reconnection: whoever is not in the whole piece left while we were away."""
+        for pid, known in list(view.live.items()):
+            if str(pid) not in present:
+                self._forget_live(view, known, at, None)
+
+    def _pass_time(self, view: NodeView, pid: int, at: float) -> None:
+        known = view.live[pid]
+        before = known.cpu_share, known.main_cpu_share
+        known.pass_time(at)
+        if known.settled:
+            view.warm.discard(pid)
+        if before != (known.cpu_share, known.main_cpu_share):
+            self._touched(view, known)
+
+    def _touched(self, view: NodeView, known: Tracked) -> None:
+        """Note that the picture of a process, and so of its rank and job, is to be made anew."""
+        known.touch()
+        process = known.process
+        if process.rank_pid is not None and process.rank_pid != process.pid:
+            owner = view.live.get(process.rank_pid)
+            if owner is not None:
+                owner.touch()
+                known = owner
+        key = self._job_of.get(_identity(known))
+        if key is not None:
+            self._changed.add(key)
+
+    # What was asked for
+
+    def live(self, name: str, pid: int, start: int | None = None) -> Tracked | None:
+        """Return the live process with this pid, and this start time where it is known."""
+        known = self.nodes[name].live.get(pid)
+        if known is not None and start is not None and known.process.start != start:
+            return None
+        return known
+
+    def fold_stacks(self, name: str, piece: messages.StackPiece) -> StackSample:
+        """Fold one process's stacks and return its sample.
+
+        Raises:
+            BadPieceError: when it refers to a stack that was never sent.
+        """
+        view = self.nodes[name]
+        for key, rows in piece.stacks.items():
+            self.stacks.add(key, messages.frames(rows))
+        missing = next((t.stack for t in piece.threads if t.stack not in self.stacks), None)
+        if missing is not None:
+            raise BadPieceError(f"stack {missing!r} was never sent")
+        threads = [
+            ThreadStack(t.tid, t.name, t.active, t.gil, t.stack, t.locals) for t in piece.threads
+        ]
+        threads.sort(key=lambda thread: thread.tid != piece.pid)
+        sample = StackSample(
+            at=piece.at - view.skew,
+            took_s=piece.took,
+            mode=_MODES.get(piece.mode, "nonblocking"),
+            threads=tuple(threads),
+            failure=piece.failure,
+        )
+        known = self.live(name, piece.pid, piece.start)
+        if known is None:
+            return sample
+        known.take_sample(sample, self.stacks)
+        self._touched(view, known)
+        return known.sample if known.sample is not None else sample
+
+    def renew(self, name: str, pid: int, at: float) -> None:
+        """Count a sample once more without taking it: the main thread has not run since."""
+        known = self.live(name, pid)
+        if known is not None:
+            known.renew(at)
+            self._touched(self.nodes[name], known)
+
+    def fold_descriptors(self, name: str, piece: messages.DescriptorPiece) -> None:
+        """Fold one process's descriptors."""
+        view = self.nodes[name]
+        known = self.live(name, piece.pid, piece.start)
+        if known is not None:
+            known.descriptors = messages.descriptor_table(piece, view.skew)
+            self._touched(view, known)
+
+    def fold_recorder(self, name: str, piece: messages.RecorderPiece) -> None:
+        """Fold one rank's flight recorder."""
+        view = self.nodes[name]
+        known = self.live(name, piece.pid, piece.start)
+        if known is not None:
+            known.recorder = messages.recorder(piece, view.skew)
+            self._touched(view, known)
+
+    # Snapshots
+
+    def publish(self, now: float) -> Snapshot:
+        """Return everything known at ``now``."""
+        self._tick += 1
+        if self._tick % 5 == 0:
+            self._prune(now)
+        if self._regroup:
+            self._group()
+        for group in self._groups:
+            if group.key in self._changed or group.key not in self._jobs:
+                self._jobs[group.key] = self._job(group)
+        self._changed.clear()
+        if self.stacks.full and self._tick % 10 == 0:
+            self.stacks.keep_only(self._used_stacks())
+        return Snapshot(
+            at=now,
+            observed_since=self._observed_since if self._observed_since is not None else now,
+            tick=self._tick,
+            nodes=tuple(view.node for view in self.nodes.values()),
+            jobs=tuple(self._jobs[group.key] for group in self._groups),
+            stacks=self.stacks.publish(),
+        )
+
+    def odd_ranks(self) -> dict[str, frozenset[int]]:
+        """Return by node the pids of ranks whose main stack few others of their job share."""
+        found: dict[str, frozenset[int]] = {}
+        for group in self._groups:
+            ranks = [self._by_identity[_of(member)] for member in group.ranks]
+            for node, pids in sampling.odd_ranks(ranks, self.stacks).items():
+                found[node] = found.get(node, frozenset()) | pids
+        return found
+
+    def _everything(self) -> Iterator[Tracked]:
+        for view in self.nodes.values():
+            yield from view.live.values()
+            yield from view.gone
+
+    def _group(self) -> None:
+        self._regroup = False
+        for view in self.nodes.values():
+            adopt(view.live, view.gone)
+        self._groups = jobs.group(
+            jobs.Member(known.node, known.process, known.parent)
+            for known in self._everything()
+            if known.process.role in ("rank", "launcher")
+        )
+        self._jobs = {}
+        self._job_of = {
+            (member.node, member.process.pid, member.process.start): group.key
+            for group in self._groups
+            for member in (*group.ranks, *group.launchers, *group.unnumbered)
+        }
+
+    def _job(self, group: jobs.Group) -> Job:
+        find = self._by_identity
+        ranks = tuple(find[_of(member)].rank() for member in group.ranks)
+        launchers = [find[_of(member)] for member in group.launchers]
+        return Job(
+            key=group.key,
+            name=group.name,
+            launcher=group.launcher,
+            id=group.id,
+            world_size=group.world_size,
+            master=group.master,
+            ranks=ranks,
+            launchers=tuple(known.process for known in launchers),
+            launcher_samples={
+                known.process.pid: known.sample for known in launchers if known.sample is not None
+            },
+            unnumbered=tuple(find[_of(member)].process for member in group.unnumbered),
+            nodes=_nodes(group),
+        )
+
+    def _prune(self, now: float) -> None:
+        """Drop processes that left, once nothing keeps them."""
+        alive = {
+            key for identity, key in self._job_of.items() if not self._by_identity[identity].gone
+        }
+        for view in self.nodes.values():
+            kept = [known for known in view.gone if self._keep(view, known, alive, now)]
+            if len(kept) != len(view.gone):
+                for known in set(view.gone).difference(kept):
+                    self._by_identity.pop(_identity(known), None)
+                view.gone = kept
+                self._regroup = True
+
+    def _keep(self, view: NodeView, known: Tracked, alive: set[str], now: float) -> bool:
+        process = known.process
+        age = now - (process.gone_at or now)
+        if process.role in ("rank", "launcher"):
+            return age < KEEP_GONE or self._job_of.get(_identity(known)) in alive
+        return age < (KEEP_GONE_SUBPROCESS if process.role == "subprocess" else KEEP_GONE)
+
+    def _used_stacks(self) -> Iterable[str]:
+        for known in self._everything():
+            if known.sample is not None:
+                yield from (thread.stack for thread in known.sample.threads)
+
+
+def _identity(known: Tracked) -> tuple[str, int, int]:
+    return known.node, known.process.pid, known.process.start
+
+
+def _of(member: jobs.Member) -> tuple[str, int, int]:
+    return member.node, member.process.pid, member.process.start
+
+
+def _nodes(group: jobs.Group) -> tuple[str, ...]:
+    members = (*group.ranks, *group.launchers, *group.unnumbered)
+    return tuple(dict.fromkeys(member.node for member in members))

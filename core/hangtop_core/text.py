@@ -1,0 +1,121 @@
+"""Text for people: cleaning what nodes say, and writing times and sizes shortly.
+
+Anything that comes from a node (names, command lines, banners, error texts) may hold escape
+sequences that move a terminal's cursor, change its title or reorder what is read. `clean` takes
+them out; command line and screens show nothing from a node that has not been through it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+ELLIPSIS = "…"
+
+# ECMA-48: CSI, then OSC and the other string commands up to their terminator (or the end of the
+# text), then the short escapes.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"
+    r"|\x1b[ -/]*[0-~]?",
+    re.DOTALL,
+)
+_PLAIN = re.compile(r"[ -~]*")
+_BLANKS = re.compile(r"[ \t\r\n\v\f\x1c-\x1f\x85\u2028\u2029]+")
+# Cc control, Cf format (bidirectional overrides, zero width), Cs lone surrogates, Co private use.
+_DROPPED = frozenset({"Cc", "Cf", "Cs", "Co"})
+_MAX_MARKS = 2
+
+
+def clean(text: str, limit: int = 400) -> str:
+    """Return ``text`` as one harmless line of at most ``limit`` characters.
+
+    Escape sequences, control and formatting characters (Unicode categories Cc, Cf, Cs, Co) go;
+    line breaks and runs of blanks become one blank; more than two combining marks on one
+    character go. What is cut off at the end is shown by an ellipsis.
+    """
+    # Bounded before the work: a node may send megabytes.
+    text = text[: limit * 4 + 400]
+    if not _PLAIN.fullmatch(text):
+        text = _BLANKS.sub(" ", _ESCAPES.sub("", text))
+        text = "".join(_visible(text))
+    return shorten(text.strip(), limit)
+
+
+def _visible(text: str) -> list[str]:
+    kept: list[str] = []
+    marks = 0
+    for char in text:
+        category = unicodedata.category(char)
+        if category in _DROPPED:
+            continue
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if marks <= _MAX_MARKS:
+            kept.append(char)
+    return kept
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut ``text`` at its end to at most ``limit`` characters, the last one an ellipsis."""
+    if len(text) <= limit:
+        return text
+    return text[: max(limit - 1, 0)].rstrip() + ELLIPSIS if limit > 0 else ""
+
+
+def shorten_middle(text: str, limit: int) -> str:
+    """Cut ``text`` in its middle: for host names and keys, which differ at both ends."""
+    if len(text) <= limit:
+        return text
+    if limit <= 1:
+        return ELLIPSIS[:limit]
+    tail = (limit - 1) // 2
+    return text[: limit - 1 - tail] + ELLIPSIS + (text[-tail:] if tail else "")
+
+
+def shorten_path(path: str, limit: int) -> str:
+    """Cut folders from the left of ``path``: the file's name says most."""
+    if len(path) <= limit:
+        return path
+    parts = path.split("/")
+    while len(parts) > 1:
+        parts.pop(0)
+        short = f"{ELLIPSIS}/{'/'.join(parts)}"
+        if len(short) <= limit:
+            return short
+    return shorten_middle(parts[-1], limit)
+
+
+def duration(seconds: float | None) -> str:
+    """Write a time span for people.
+
+    ``0.4 s`` and ``12 s`` below a minute, ``3:12`` below an hour, ``1 h 04 m`` below a day, then
+    ``2 d 03 h``; ``?`` when unknown. Negative spans count as 0.
+    """
+    if seconds is None or seconds != seconds:
+        return "?"
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f} s" if seconds >= 0.05 else "0 s"
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def size(count: float | None) -> str:
+    """Write a number of bytes for people, in powers of 1024: ``17 B``, ``1.5 MiB``."""
+    if count is None:
+        return "?"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1023.5 or unit == "TiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
+
+
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
+    """Write ``1 rank``, ``4 ranks``; ``nouns`` where an s does not make the plural."""
+    return f"{count} {noun if count == 1 else nouns or noun + 's'}"

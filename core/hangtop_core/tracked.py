@@ -1,0 +1,273 @@
+"""What is known of one process over time: movement, shares of a core, and its newest sample."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from hangtop_core.model import (
+    DescriptorTable,
+    Meters,
+    Process,
+    Rank,
+    RankState,
+    Recorder,
+    StackSample,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hangtop_core.stacktable import StackTable
+
+IO_NOISE = 512.0
+"""Bytes a second that mean nothing: a heartbeat, a log line, a metrics socket."""
+SHARE_WINDOW = 5.0
+"""Seconds over which shares of a core are averaged."""
+MAX_GONE_CHILDREN = 16
+"""Children of one rank that left and are still listed."""
+MOVE_JITTER = 0.05
+"""Seconds by which two readings of one scheduler time may differ."""
+
+_STATES: dict[str, RankState] = {
+    "R": "running",
+    "S": "sleeping",
+    "I": "sleeping",
+    "D": "disk-wait",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "zombie",
+    "X": "exited",
+    "x": "exited",
+}
+"""Letters of /proc/PID/stat, proc_pid_stat(5)."""
+
+
+class _Point(NamedTuple):
+    at: float
+    cpu_s: float
+    main_ns: int | None
+
+
+class Tracked:
+    """One process of one node. Written by the store only; `rank` makes the frozen picture."""
+
+    def __init__(self, node: str, process: Process, at: float) -> None:
+        self.node = node
+        self.process = process
+        self.parent = process.launcher_pid or process.ppid
+        """What started it; remembered, because an orphan's parent is somebody else."""
+        self.moved_at: float | None = None
+        self.io_moved_at: float | None = None
+        self.cpu_share: float | None = None
+        self.main_cpu_share: float | None = None
+        self.sample: StackSample | None = None
+        self.full_sample_at = 0.0
+        """When py-spy last really ran; renewed samples do not count."""
+        self.attempts = 0
+        """Samples that failed in a row."""
+        self.moving_samples = 0
+        """Samples in a row before each of which the main thread had run."""
+        self.descriptors: DescriptorTable | None = None
+        self.recorder: Recorder | None = None
+        self.children: dict[int, Tracked] = {}
+        self.settled = False
+        """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
+        self._points: deque[_Point] = deque(maxlen=64)
+        self._built: Rank | None = None
+        self._see_movement(None, process.meters, at, at)
+        self.pass_time(at)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process has left."""
+        return self.process.gone_at is not None
+
+    def touch(self) -> None:
+        """Say that the picture has to be made anew."""
+        self._built = None
+
+    def apply(self, changes: Mapping[str, Any], at: float, before: float) -> bool:
+        """Fold changed fields, read at ``at``; the reading before was at ``before``.
+
+        Return whether that changed the picture.
+        """
+        old = self.process
+        new = msgspec.structs.replace(old, **changes)
+        changed = self._see_movement(old.meters, new.meters, at, before)
+        if not changed and _only_waited(old.meters, new.meters):
+            new = msgspec.structs.replace(new, meters=old.meters)
+        if new != old:
+            if self.settled:
+                # Nothing was noted while nothing moved; the shares count from just before now.
+                self._points.clear()
+                self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
+                self.settled = False
+            self.process = new
+            self.parent = new.launcher_pid or self.parent
+            changed = True
+        if changed:
+            self.touch()
+        return changed
+
+    def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
+        """Compare counters with those read ``before``; say whether anything has moved."""
+        moved = _moved_at(old, new, at)
+        news = moved is not None and (self.moved_at is None or moved > self.moved_at + MOVE_JITTER)
+        if news:
+            self.moved_at = moved
+        if old is not None and at > before:
+            count = _grown(old.read_bytes, new.read_bytes)
+            count += _grown(old.write_bytes, new.write_bytes)
+            if count / (at - before) > IO_NOISE:
+                self.io_moved_at = at
+                news = True
+        return news
+
+    def pass_time(self, at: float) -> None:
+        """Note the counters at ``at``, whether they changed or not, and work out the shares."""
+        meters = self.process.meters
+        points = self._points
+        points.append(_Point(at, meters.cpu_s, meters.main_cpu_ns))
+        while len(points) > 2 and at - points[1].at >= SHARE_WINDOW - 0.5:
+            points.popleft()
+        first, last = points[0], points[-1]
+        span = last.at - first.at
+        if span <= 0:
+            return
+        cpu = round(max(last.cpu_s - first.cpu_s, 0.0) / span, 3)
+        main = None
+        if first.main_ns is not None and last.main_ns is not None:
+            main = round(max(last.main_ns - first.main_ns, 0) / 1e9 / span, 3)
+        if (cpu, main) != (self.cpu_share, self.main_cpu_share):
+            self.cpu_share, self.main_cpu_share = cpu, main
+            self.touch()
+        self.settled = span >= SHARE_WINDOW and cpu == 0.0 and not main
+
+    def leave(self, at: float, exit_code: int | None) -> None:
+        """Note that the process has left."""
+        self.process = msgspec.structs.replace(self.process, gone_at=at, exit_code=exit_code)
+        self.cpu_share = self.main_cpu_share = None
+        self.settled = True
+        self.touch()
+
+    def take_sample(self, sample: StackSample, stacks: StackTable) -> None:
+        """Take a new sample, counting on from the last one where the stack is the same."""
+        last = self.sample
+        self.full_sample_at = sample.at
+        self.touch()
+        if sample.failure is not None:
+            self.attempts += 1
+            if last is not None and last.threads:
+                if sample.failure.kind == "gone":
+                    return  # where it was last is worth more than that it is not there now
+                if self.still_since(last.at):
+                    self.renew(sample.at)
+                    return
+            same = last is not None and last.failure is not None
+            self.sample = _continued(sample, last, same, same)
+            return
+        self.attempts = 0
+        self.moving_samples += 1
+        lines = functions = False
+        if last is not None and last.threads and sample.threads:
+            old, new = (stacks.shape(s.threads[0].stack) for s in (last, sample))
+            lines, functions = old[0] == new[0], old[1] == new[1]
+        self.sample = _continued(sample, last, lines, functions)
+
+    def still_since(self, at: float) -> bool:
+        """Whether the main thread is known not to have run since ``at``."""
+        return self.moved_at is not None and self.moved_at < at - MOVE_JITTER
+
+    def renew(self, at: float) -> None:
+        """Count the present sample once more: the main thread has not run since."""
+        self.moving_samples = 0
+        if self.sample is not None:
+            count = self.sample.count + 1
+            self.sample = msgspec.structs.replace(self.sample, at=at, count=count)
+            self.touch()
+
+    def rank(self) -> Rank:
+        """Return the rank this process is; the same object until something changes."""
+        if self._built is None:
+            children = sorted(self.children.values(), key=lambda c: c.process.pid)
+            self._built = Rank(
+                rank=self.process.rank if self.process.rank is not None else -1,
+                node=self.node,
+                state=rank_state(self.process),
+                process=self.process,
+                children=tuple(child.process for child in children),
+                sample=self.sample,
+                child_samples={c.process.pid: c.sample for c in children if c.sample is not None},
+                descriptors=self.descriptors,
+                recorder=self.recorder,
+                moved_at=self.moved_at,
+                io_moved_at=self.io_moved_at,
+                cpu_share=self.cpu_share,
+                main_cpu_share=self.main_cpu_share,
+            )
+        return self._built
+
+
+def rank_state(process: Process) -> RankState:
+    """Return the state of a rank from its process."""
+    if process.gone_at is not None:
+        return "exited"
+    return _STATES.get(process.state[:1], "unknown")
+
+
+def _continued(
+    sample: StackSample, last: StackSample | None, lines: bool, functions: bool
+) -> StackSample:
+    same_lines = last is not None and lines
+    same_functions = last is not None and functions
+    return msgspec.structs.replace(
+        sample,
+        count=last.count + 1 if last is not None and same_lines else 1,
+        same_since=last.same_since if last is not None and same_lines else sample.at,
+        same_functions_since=(
+            last.same_functions_since if last is not None and same_functions else sample.at
+        ),
+    )
+
+
+def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
+    if new.main_last_ran_s is not None:
+        return at - max(new.main_last_ran_s, 0.0)
+    if old is None:
+        return None
+    counted = _grown(old.main_switches, new.main_switches)
+    return at if counted or _grown(old.main_cpu_ns, new.main_cpu_ns) else None
+
+
+def _grown(old: int | None, new: int | None) -> int:
+    return max(new - old, 0) if old is not None and new is not None else 0
+
+
+def _only_waited(old: Meters, new: Meters) -> bool:
+    """Whether nothing but the time since the main thread ran differs."""
+    return msgspec.structs.replace(new, main_last_ran_s=old.main_last_ran_s) == old
+
+
+def adopt(live: Mapping[int, Tracked], left: Sequence[Tracked]) -> None:
+    """Give every child to the rank it belongs to, those that left included, within bounds."""
+    owners = {known.process.pid: known for known in left}
+    owners.update(live)
+    for owner in owners.values():
+        if owner.children:
+            owner.children = {}
+    gone: dict[int, int] = {}
+    for child in (*live.values(), *reversed(left)):
+        process = child.process
+        if process.rank_pid in (None, process.pid) or process.role in ("rank", "launcher"):
+            continue
+        parent = owners.get(process.rank_pid or 0)
+        if parent is None or parent.process.start > process.start:
+            continue
+        gone[parent.process.pid] = gone.get(parent.process.pid, 0) + child.gone
+        within = not child.gone or gone[parent.process.pid] <= MAX_GONE_CHILDREN
+        if within and process.pid not in parent.children:
+            parent.children[process.pid] = child
+            parent.touch()

@@ -1,0 +1,32 @@
+"""How to observe, and what observing gives: the values that pass between a session and its user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from hangtop_core.model import Diagnosis, Job, Snapshot
+
+Diagnose = Callable[[Snapshot, Job | None, float], Diagnosis]
+
+
+class Options(Struct, frozen=True):
+    """How to observe; times in seconds."""
+
+    interval: float = 1.0
+    sample_every: float = 5.0
+    hang_after: float = 30.0
+    all_users: bool = False
+    pids: tuple[int, ...] = ()
+    readonly: bool = False
+
+
+class Update(Struct, frozen=True):
+    """What is known at one moment, and what is concluded from it."""
+
+    snapshot: Snapshot
+    diagnoses: Mapping[str, Diagnosis]
+    """By `Job.key`; under ``""`` when there is no job."""
+    cost_s: float = 0.0
+    """Seconds it took to make the snapshot and the diagnoses."""

@@ -1,0 +1,297 @@
+"""A session on a job that really hangs, with a real probe that is stopped, killed and garbled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from hangtop_core.attach.link import Timing
+from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.model import Diagnosis
+from hangtop_core.session import Options, Session, Update
+from support.launch import Started, torchrun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hangtop_core.model import Job, Node, Rank, Snapshot
+
+pytestmark = pytest.mark.real
+
+RANKS = 4
+
+
+def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
+
+
+@pytest.fixture(scope="module")
+def job() -> Iterator[Started]:
+    """Four gloo ranks: 0, 1 and 3 wait in all_reduce, 2 sleeps."""
+    with torchrun("collective") as started, Session(Options(), judge) as session:
+        assert session.wait(lambda u: hung(mine(u, started)), 60), session.latest
+        session.close()
+        yield started
+
+
+def mine(update: Update, started: Started) -> tuple[Rank, ...]:
+    """The ranks of the job under test; other jobs may run on this machine."""
+    for job in update.snapshot.jobs:
+        if any(launcher.pid == started.pid for launcher in job.launchers):
+            return job.ranks
+    return ()
+
+
+def hung(ranks: tuple[Rank, ...]) -> bool:
+    now = time.time()
+    return len(ranks) == RANKS and all(
+        r.sample is not None and r.moved_at is not None and now - r.moved_at > 3 for r in ranks
+    )
+
+
+def sampled(ranks: tuple[Rank, ...]) -> bool:
+    return len(ranks) == RANKS and all(r.sample and r.sample.threads for r in ranks)
+
+
+def node(update: Update) -> Node:
+    return update.snapshot.nodes[0]
+
+
+def probes() -> list[psutil.Process]:
+    """Probes that this process has started."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE
+        and any("hangtop_probe" in word for word in child.cmdline())
+    ]
+
+
+def main_names(update: Update, rank: Rank) -> list[str]:
+    assert rank.sample is not None
+    return [f.name for f in update.snapshot.stacks[rank.sample.threads[0].stack]]
+
+
+def test_a_hung_job_is_seen_whole_within_seconds(job: Started) -> None:
+    began = time.monotonic()
+    with Session(Options(), judge) as session:
+        update = session.wait(lambda u: sampled(mine(u, job)), 20)
+        took = time.monotonic() - began
+        assert update is not None
+        ranks = mine(update, job)
+        assert [r.rank for r in ranks] == [0, 1, 2, 3]
+        waiting = [r.rank for r in ranks if "all_reduce" in main_names(update, r)]
+        assert waiting == [0, 1, 3]
+        assert "hang_in_collective" in main_names(update, ranks[2])
+        assert took < 10, f"{took:.1f} s from start to all stacks"
+        found = next(j for j in update.snapshot.jobs if j.ranks == ranks)
+        assert (found.world_size, found.launcher, found.name) == (4, "torchrun", "gloo_job.py")
+        # Known from the scheduler, though nobody was watching then.
+        assert all(r.moved_at is not None and r.moved_at < update.snapshot.at - 2 for r in ranks)
+        assert node(update).noise_lines == 0, node(update).noise
+        assert update.diagnoses.keys() == {j.key for j in update.snapshot.jobs}
+
+
+def test_samples_of_ranks_that_do_not_move_cost_nothing(job: Started) -> None:
+    with Session(Options(sample_every=1.0), judge) as session:
+        found = session.wait(lambda u: sampled(mine(u, job)), 20)
+        assert found is not None
+        runs = [c for c in session.commands if c.what.startswith("py-spy")]
+        later = session.wait(
+            lambda u: all(r.sample is not None and r.sample.count > 3 for r in mine(u, job)), 20
+        )
+        assert later is not None
+        pids = {r.process.pid for r in mine(later, job)}
+        again = [c for c in session.commands if c.what.startswith("py-spy")][len(runs) :]
+        assert not [c for c in again if pids.intersection(c.pids)]
+        first, last = mine(found, job), mine(later, job)
+        for old, new in zip(first, last, strict=True):
+            assert old.sample is not None
+            assert new.sample is not None
+            assert new.sample.same_since == old.sample.same_since
+            assert new.sample.at > old.sample.at
+
+
+def test_stacks_are_sampled_when_asked(job: Started) -> None:
+    with Session(Options(), judge) as session:
+        update = session.wait(lambda u: sampled(mine(u, job)), 20)
+        assert update is not None
+        pids = [r.process.pid for r in mine(update, job)]
+        name = node(update).name
+        wanted = {name: [*pids, 2**22 + 7]}
+        result = session.sample(wanted, locals=True).result(30)
+        assert [s.pid for s in result] == wanted[name]
+        assert all(s.sample.threads for s in result[:RANKS])
+        culprit = result[2].sample.threads[0]
+        assert any(v.name == "culprit" and v.value == "2" for f in culprit.locals for v in f)
+        assert result[4].sample.failure is not None
+        assert result[4].sample.failure.kind == "gone"
+
+
+def test_descriptors_are_read_and_folded(job: Started) -> None:
+    with Session(Options(), judge) as session:
+        update = session.wait(lambda u: sampled(mine(u, job)), 20)
+        assert update is not None
+        pid = mine(update, job)[0].process.pid
+        tables = session.descriptors(node(update).name, [pid, 2**22 + 7]).result(20)
+        table = tables[pid]
+        assert table is not None
+        assert table.failure is None
+        assert any(d.kind == "socket" and d.socket is not None for d in table.descriptors)
+        assert tables[2**22 + 7] is None
+        assert session.wait(lambda u: mine(u, job)[0].descriptors is not None, 5)
+
+
+def test_a_killed_probe_is_started_again(job: Started) -> None:
+    timing = Timing(retry_first=0.2)
+    with Session(Options(), judge, timing=timing) as session:
+        assert session.wait(lambda u: sampled(mine(u, job)), 20)
+        (old,) = probes()
+        old.kill()
+        lost = session.wait(lambda u: node(u).generation == 1, 5)
+        assert lost is not None
+        assert "SIGKILL" in (node(lost).reason or "")
+        assert len(mine(lost, job)) == RANKS, "what was known stays"
+        back = session.wait(lambda u: node(u).state == "ready" and sampled(mine(u, job)), 10)
+        assert back is not None
+        assert [p.pid for p in probes()] != [old.pid]
+        assert session.wait(
+            lambda u: all(r.sample and r.sample.count > 1 for r in mine(u, job)), 15
+        ), "samples go on after the reconnection"
+
+
+def test_a_stopped_probe_is_slow_and_comes_back(job: Started) -> None:
+    timing = Timing(ping=0.5, slow=0.5, lost=30)
+    with Session(Options(), judge, timing=timing) as session:
+        assert session.wait(lambda u: sampled(mine(u, job)), 20)
+        (probe,) = probes()
+        probe.send_signal(signal.SIGSTOP)
+        slow = session.wait(lambda u: node(u).state == "slow", 5)
+        probe.send_signal(signal.SIGCONT)
+        assert slow is not None
+        assert node(slow).reason
+        back = session.wait(lambda u: node(u).state == "ready", 5)
+        assert back is not None
+        assert node(back).generation == 0
+        assert [p.pid for p in probes()] == [probe.pid]
+
+
+def test_a_probe_that_stays_stopped_is_replaced(job: Started) -> None:
+    timing = Timing(ping=0.3, slow=0.3, lost=1.0, kill=0.3, retry_first=0.2)
+    with Session(Options(), judge, timing=timing) as session:
+        assert session.wait(lambda u: sampled(mine(u, job)), 20)
+        (probe,) = probes()
+        probe.send_signal(signal.SIGSTOP)
+        back = session.wait(lambda u: node(u).state == "ready" and node(u).generation == 1, 10)
+        assert back is not None
+        probe.wait(5)
+        assert len(probes()) == 1
+
+
+class Garbled(LocalLauncher):
+    """A probe behind a login that prints a banner, and garbage in the middle of its stream."""
+
+    def __init__(self, script: Path) -> None:
+        super().__init__("garbled")
+        self._script = script
+
+    def argv(self) -> list[str]:
+        return [sys.executable, str(self._script), *super().argv()]
+
+
+WRAPPER = r"""
+import subprocess, sys
+print("Welcome to n1! \x1b[31mred\x1b[0m\nLast login: today", flush=True)
+probe = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+out = sys.stdout.buffer
+for number, line in enumerate(probe.stdout):
+    out.write(line)
+    if number == 4:
+        out.write(b"a daemon says hello\n\xff\xfe\x00 binary\n")
+    if number == 6 and %r:
+        out.write(b"\x1eHT1 {damaged\n")
+    out.flush()
+"""
+
+
+def test_garbage_is_counted_and_shown(job: Started, tmp_path: Path) -> None:
+    script = tmp_path / "wrapper.py"
+    script.write_text(WRAPPER % False)
+    with Session(Options(interval=0.2), judge, [Garbled(script)]) as session:
+        update = session.wait(lambda u: sampled(mine(u, job)) and node(u).noise_lines >= 4, 20)
+        assert update is not None
+        assert node(update).state == "ready"
+        assert node(update).generation == 0
+        assert "Welcome to n1! red" in node(update).noise
+        assert not any("\x1b" in line or "\x00" in line for line in node(update).noise)
+
+
+def test_a_damaged_stream_is_started_again(job: Started, tmp_path: Path) -> None:
+    script = tmp_path / "wrapper.py"
+    script.write_text(WRAPPER % True)
+    timing = Timing(retry_first=0.2)
+    with Session(Options(interval=0.2), judge, [Garbled(script)], timing) as session:
+        update = session.wait(lambda u: node(u).generation >= 1 and sampled(mine(u, job)), 20)
+        assert update is not None
+        assert any("damaged" in line for line in node(update).noise)
+
+
+def test_system_calls_are_traced_and_saved(
+    job: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with Session(Options(), judge) as session:
+        update = session.wait(lambda u: sampled(mine(u, job)), 20)
+        assert update is not None
+        if not node(update).capabilities["strace"].ok:
+            pytest.skip(f"no strace: {node(update).capabilities['strace'].why}")
+        got: list[str] = []
+        pid = mine(update, job)[2].process.pid
+        result = session.strace(node(update).name, pid, 1.0, got.extend).result(15)
+        assert result.running_again
+        text = open(result.path).read()  # noqa: SIM115  # closed with the test
+        assert text.count("\n") == result.lines == len(got)
+        assert os.stat(result.path).st_mode & 0o077 == 0
+        assert "nanosleep" in text
+        (record,) = [c for c in session.commands if "strace" in c.what]
+        assert record.pauses
+        assert record.outcome == "done"
+
+
+def test_a_rank_that_dies_stays_listed() -> None:
+    with torchrun("collective") as started, Session(Options(), judge) as session:
+        update = session.wait(lambda u: hung(mine(u, started)), 60)
+        assert update is not None
+        os.kill(started.pid, signal.SIGSTOP)  # torchrun would end the others
+        os.kill(mine(update, started)[3].process.pid, signal.SIGKILL)
+        gone = session.wait(
+            lambda u: bool(mine(u, started)) and mine(u, started)[3].state != "sleeping", 10
+        )
+        assert gone is not None
+        ranks = mine(gone, started)
+        assert [r.rank for r in ranks] == [0, 1, 2, 3]
+        assert ranks[3].state == "zombie"
+        assert ranks[3].process.exit_code == -9
+
+
+def test_nothing_is_left_after_closing(job: Started) -> None:
+    before = set(threading.enumerate())
+    for _ in range(3):
+        session = Session(Options(), judge)
+        session.start()
+        session.wait(lambda u: bool(u.snapshot.jobs), 20)
+        assert probes()
+        began = time.monotonic()
+        session.close()
+        session.close()
+        assert time.monotonic() - began < 3
+        assert not probes()
+    assert set(threading.enumerate()) <= before

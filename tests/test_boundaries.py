@@ -1,0 +1,59 @@
+"""The house rules that a reader relies on, held by tests: import contracts and sizes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted(p for top in ("core", "tui") for p in (ROOT / top).rglob("*.py"))
+MAX_MODULE = 400
+MAX_FUNCTION = 60
+
+
+def _loaded_after(code: str) -> set[str]:
+    """Names of top-level packages in sys.modules after running `code` in a fresh interpreter."""
+    report = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    script = f"{code}\n{report}"
+    path = f"import sys; sys.path[:0] = [{str(ROOT / 'core')!r}, {str(ROOT / 'tui')!r}]\n"
+    done = subprocess.run(
+        [sys.executable, "-c", path + script], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["hangtop_core.model", "hangtop_core.session", "hangtop_core.analysis.verdict.engine"],
+)
+def test_core_runs_without_screen_or_torch(module: str) -> None:
+    assert _loaded_after(f"import {module}").isdisjoint({"textual", "rich", "torch", "hangtop"})
+
+
+@pytest.mark.parametrize("command", ["--help", "dump --help", "diagnose --help", "--version"])
+def test_headless_commands_never_import_textual(command: str) -> None:
+    code = f"import sys; sys.argv = ['hangtop', *{command.split()!r}]\n" + (
+        "from hangtop.cli.main import main\n"
+        "import contextlib, io\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()): main()\n"
+    )
+    assert _loaded_after(code).isdisjoint({"textual", "rich", "torch"})
+
+
+def test_probe_is_standard_library_and_psutil() -> None:
+    loaded = _loaded_after("import hangtop_probe.__main__")
+    assert loaded.isdisjoint({"hangtop_core", "hangtop", "msgspec", "textual", "ClusterShell"})
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    source = path.read_text()
+    assert source.count("\n") <= MAX_MODULE
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= MAX_FUNCTION, f"{node.name} has {length} lines"

@@ -1,0 +1,165 @@
+"""The engine with small real children."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.attach.child import wait_gone
+from hangtop_core.attach.engine import MAX_UNREAD, Closed, ClusterShellEngine, Event, Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ECHO = [
+    sys.executable,
+    "-ISc",
+    "import sys\nfor l in sys.stdin: print('got', l, end='', flush=True)",
+]
+
+
+class Bench:
+    """An engine and what it has reported, by connection."""
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.engine = ClusterShellEngine(self.events.put)
+        self.lines: dict[int, list[bytes]] = {}
+        self.closed: dict[int, Closed] = {}
+
+    def take(self, timeout: float = 5.0, acknowledge: bool = True) -> None:
+        event = self.events.get(timeout=timeout)
+        if isinstance(event, Lines):
+            assert event.conn not in self.closed, "nothing comes after the end"
+            self.lines.setdefault(event.conn, []).extend(event.lines)
+            if acknowledge:
+                self.engine.consumed(event.conn, event.size)
+        else:
+            self.closed[event.conn] = event
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    bench.engine.start()
+    yield bench
+    bench.engine.stop()
+
+
+def test_lines_go_both_ways(bench: Bench) -> None:
+    conn = bench.engine.open("n1", ECHO)
+    bench.engine.write(conn, b"one\ntwo\n")
+    while len(bench.lines.get(conn, [])) < 2:
+        bench.take()
+    assert bench.lines[conn] == [b"got one", b"got two"]
+    bench.engine.close_input(conn)
+    while conn not in bench.closed:
+        bench.take()
+    assert bench.closed[conn].code == 0
+
+
+def test_many_connections_start_at_once_though_no_one_ends(bench: Bench) -> None:
+    conns = [bench.engine.open(f"n{i}", ["cat"]) for i in range(130)]
+    for conn in conns:
+        bench.engine.write(conn, b"%d\n" % conn)
+    while len(bench.lines) < len(conns):
+        bench.take()
+    assert all(bench.lines[conn] == [b"%d" % conn] for conn in conns)
+
+
+def test_exit_status_signal_and_last_words_are_told(bench: Bench) -> None:
+    left = bench.engine.open("n1", ["sh", "-c", "echo no such host >&2; exit 3"])
+    killed = bench.engine.open("n2", ["sh", "-c", "kill -9 $$"])
+    while len(bench.closed) < 2:
+        bench.take()
+    assert (bench.closed[left].code, bench.closed[left].stderr) == (3, b"no such host\n")
+    assert bench.closed[killed].code == -9
+
+
+def test_a_command_that_is_missing_is_an_ending(bench: Bench) -> None:
+    conn = bench.engine.open("n1", ["/nowhere/python"])
+    bench.take()
+    assert bench.closed[conn].code == 127
+    assert b"No such file" in bench.closed[conn].stderr
+
+
+def test_nothing_of_an_argument_reaches_a_shell_or_a_pattern(bench: Bench) -> None:
+    nasty = ["%h", "$(id)", "a;b", "%", "n[1-3]", "it's"]
+    conn = bench.engine.open(
+        "@all,n[1-9]", [sys.executable, "-ISc", "import sys; print(sys.argv[1:])", *nasty]
+    )
+    while conn not in bench.closed:
+        bench.take()
+    assert bench.lines[conn] == [repr(nasty).encode()]
+
+
+def test_killing_reaches_grandchildren(bench: Bench) -> None:
+    conn = bench.engine.open("n1", ["sh", "-c", "sleep 1000 & echo $$ $!; wait"])
+    while conn not in bench.lines:
+        bench.take()
+    pids = [int(word) for word in bench.lines[conn][0].split()]
+    bench.engine.kill(conn)
+    while conn not in bench.closed:
+        bench.take()
+    assert bench.closed[conn].code == -9
+    assert wait_gone(pids[:1], 2)
+    assert not _running(pids[1])
+
+
+def _running(pid: int) -> bool:
+    """Whether a process is there and no zombie: its new parent may be slow to wait for it."""
+    for _ in range(50):
+        try:
+            if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z":  # noqa: SIM115
+                return False
+        except FileNotFoundError:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_flood_is_read_no_faster_than_it_is_dealt_with(bench: Bench) -> None:
+    conn = bench.engine.open("n1", [sys.executable, "-ISc", "while True: print('x' * 100000)"])
+    kept = []
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        try:
+            event = bench.events.get(timeout=0.3)
+        except queue.Empty:
+            break
+        assert isinstance(event, Lines)
+        kept.append(event)
+    total = sum(event.size for event in kept)
+    assert MAX_UNREAD < total < MAX_UNREAD + 1_000_000
+    for event in kept:
+        bench.engine.consumed(conn, event.size)
+    assert isinstance(bench.events.get(timeout=2), Lines), "reading goes on"
+
+
+def test_stopping_ends_every_child_and_the_thread() -> None:
+    bench = Bench()
+    bench.engine.start()
+    conns = [bench.engine.open("n", ["sh", "-c", "echo $$; exec sleep 1000"]) for _ in range(5)]
+    while len(bench.lines) < len(conns):
+        bench.take()
+    pids = [int(lines[0]) for lines in bench.lines.values()]
+    bench.engine.stop()
+    bench.engine.stop()
+    assert wait_gone(pids, 2)
+    assert not bench.engine._thread.is_alive()
+    while not bench.events.empty():
+        bench.take()
+    assert set(bench.closed) == set(conns)
+
+
+def test_the_terminal_s_interrupt_does_not_reach_a_child(bench: Bench) -> None:
+    conn = bench.engine.open("n1", ["sh", "-c", "echo $$; exec cat"])
+    while conn not in bench.lines:
+        bench.take()
+    pid = int(bench.lines[conn][0])
+    assert os.getsid(pid) == pid != os.getsid(0)

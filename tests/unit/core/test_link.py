@@ -1,0 +1,309 @@
+"""One link with a scripted probe and a clock of the test's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.errors import HangtopError, NodeNotReadyError, RefusedError, RequestTimeoutError
+from hangtop_probe import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hangtop_core.attach.messages import Hello
+
+HELLO = {"id": 0, "hello": {"protocol": 1, "python": "3.11.7", "hostname": "n1", "clock": 5.0}}
+
+
+class FakeEngine:
+    """Remembers what a link does."""
+
+    def __init__(self) -> None:
+        self.opened: list[int] = []
+        self.killed: list[int] = []
+        self.ended: list[int] = []
+        self.sent: list[dict[str, Any]] = []
+        self._reader = wire.Reader()
+
+    def start(self) -> None: ...
+    def stop(self, timeout: float = 5.0) -> None: ...
+    def consumed(self, conn: int, size: int) -> None: ...
+
+    def open(self, node: str, argv: Sequence[str]) -> int:
+        self.opened.append(len(self.opened) + 1)
+        return self.opened[-1]
+
+    def write(self, conn: int, data: bytes) -> None:
+        message = self._reader.feed(data.rstrip(b"\n"))
+        assert message is not None
+        self.sent.append(message)
+
+    def close_input(self, conn: int) -> None:
+        self.ended.append(conn)
+
+    def kill(self, conn: int) -> None:
+        self.killed.append(conn)
+
+
+class Bench:
+    """A link, its engine, and the node as the link describes it."""
+
+    def __init__(self) -> None:
+        self.engine = FakeEngine()
+        self.node: dict[str, Any] = {}
+        self.readied = 0
+        self.mono = 100.0
+        timing = Timing(hello=10, ping=5, slow=3, lost=15, retry_first=1, retry_last=8)
+        self.link = Link(LocalLauncher("n1"), self.engine, self, timing)
+        self.link.start(self.now)
+
+    @property
+    def now(self) -> Moment:
+        return Moment(1.7e9 + self.mono, self.mono)
+
+    def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
+        self.node.update(changes)
+
+    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
+        self.readied += 1
+
+    def say(self, *messages: dict[str, Any]) -> None:
+        for message in messages:
+            self.raw(*(line.rstrip(b"\n") for line in wire.encode(message)))
+
+    def raw(self, *lines: bytes) -> None:
+        self.link.on_lines(self.engine.opened[-1], list(lines), self.now)
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(seconds * 4)):
+            self.mono += 0.25
+            self.link.tick(self.now)
+
+    def pong(self) -> None:
+        pings = [m for m in self.engine.sent if m["op"] == "ping"]
+        self.say({"id": pings[-1]["id"], "end": {}})
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+class Asked:
+    """A request and what came of it."""
+
+    def __init__(self, bench: Bench, deadline: float | None = None) -> None:
+        self.pieces: list[Any] = []
+        self.ended: list[tuple[Any, HangtopError | None]] = []
+        self.id = bench.link.request(
+            "stacks", {}, on_piece=self.take, on_end=self.end, deadline=deadline
+        )
+
+    def take(self, raw: Any) -> None:
+        if raw == "bad":
+            raise BadPieceError("`$.pid`: expected int")
+        if raw == "bug":
+            raise RuntimeError("a mistake of ours")
+        self.pieces.append(raw)
+
+    def end(self, summary: Any, error: HangtopError | None) -> None:
+        self.ended.append((summary, error))
+
+
+def test_a_hello_makes_it_ready(bench: Bench) -> None:
+    bench.say(HELLO)
+    assert bench.node["state"] == "ready"
+    assert bench.node["python"] == "3.11.7"
+    assert bench.readied == 1
+
+
+def test_banners_before_the_hello_are_kept_clean(bench: Bench) -> None:
+    bench.raw(b"Welcome\x1b[2J", b"", b"\xff\xfe")
+    bench.say(HELLO)
+    assert bench.node["noise_lines"] == 2
+    assert bench.node["noise"][0] == "Welcome"
+    assert bench.node["state"] == "ready"
+
+
+def test_another_protocol_is_incompatible_and_not_retried(bench: Bench) -> None:
+    bench.say({"id": 0, "hello": {**HELLO["hello"], "protocol": 2}})  # type: ignore[dict-item]
+    assert bench.node["state"] == "incompatible"
+    bench.wait(60)
+    assert bench.engine.opened == [1]
+    bench.link.retry(bench.now)
+    assert bench.engine.opened == [1, 2]
+
+
+def test_a_hello_that_cannot_be_read_is_a_finding_then_unreachable(bench: Bench) -> None:
+    bench.say({"id": 0, "hello": {"protocol": "one"}})
+    assert "protocol" in bench.node["noise"][0]
+    bench.wait(11)
+    assert bench.node["state"] == "unreachable"
+
+
+def test_no_hello_in_time_is_unreachable_and_tried_again(bench: Bench) -> None:
+    bench.wait(11)
+    assert bench.node["state"] == "unreachable"
+    assert bench.engine.ended == [1]
+    bench.wait(3)
+    assert bench.engine.killed == [1]
+    assert bench.engine.opened[:2] == [1, 2]
+
+
+def test_slow_then_ready_again_by_pong(bench: Bench) -> None:
+    bench.say(HELLO)
+    bench.wait(0.5)
+    bench.wait(3.5)
+    assert bench.node["state"] == "slow"
+    bench.pong()
+    assert bench.node["state"] == "ready"
+    assert bench.node["reason"] is None
+    assert bench.node["latency_s"] == pytest.approx(3.75, abs=0.3)
+
+
+def test_silence_is_lost_and_a_new_generation(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    bench.wait(16)
+    assert bench.node["state"] == "lost"
+    assert bench.node["generation"] == 1
+    assert isinstance(asked.ended[0][1], NodeNotReadyError)
+    bench.wait(2)
+    assert bench.engine.opened == [1, 2]
+    bench.link.on_lines(1, [wire.encode(HELLO)[0].rstrip(b"\n")], bench.now)
+    assert bench.node["state"] == "lost", "late words of the old generation count for nothing"
+    bench.say(HELLO)
+    assert bench.node["state"] == "ready"
+
+
+def test_words_without_a_pong_keep_it_from_being_lost(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    for seq in range(30):
+        bench.wait(1)
+        bench.say({"id": asked.id, "seq": seq, "data": seq})
+    assert bench.node["state"] == "slow"
+    assert bench.engine.opened == [1]
+
+
+def test_retries_wait_longer_every_time(bench: Bench) -> None:
+    times = []
+    for _ in range(7):
+        times.append(bench.mono)
+        bench.link.on_closed(bench.engine.opened[-1], 1, b"boom\n", bench.now)
+        count = len(bench.engine.opened)
+        while len(bench.engine.opened) == count:
+            bench.wait(0.25)
+    waits = [b - a for a, b in zip(times, [*times[1:], bench.mono], strict=True)]
+    assert waits[0] <= 1.25
+    assert all(4 <= wait <= 8.25 for wait in waits[4:])
+    assert bench.node["state"] == "unreachable"
+    assert "boom" in bench.node["reason"]
+
+
+def test_a_damaged_line_starts_it_again(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    bench.raw(wire.MAGIC + b"{cut")
+    assert bench.node["state"] == "lost"
+    assert "damaged" in bench.node["noise"][-1]
+    assert asked.ended
+    bench.wait(2)
+    bench.say(HELLO)
+    assert (bench.node["state"], bench.node["generation"]) == ("ready", 1)
+
+
+def test_pieces_that_are_missing_start_it_again(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    bench.say({"id": asked.id, "seq": 0, "data": 1}, {"id": asked.id, "seq": 2, "data": 3})
+    assert asked.pieces == [1]
+    assert bench.node["state"] == "lost"
+
+
+@pytest.mark.parametrize("piece", ["bad", "bug"])
+def test_a_piece_that_cannot_be_used_is_a_finding_and_the_rest_goes_on(
+    bench: Bench, piece: str
+) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    for seq, data in enumerate((1, piece, 3)):
+        bench.say({"id": asked.id, "seq": seq, "data": data})
+    bench.say({"id": asked.id, "end": {"pids": 3}})
+    assert asked.pieces == [1, 3]
+    assert asked.ended == [({"pids": 3}, None)]
+    assert bench.node["noise_lines"] == 1
+    assert bench.node["noise"][0].startswith("stacks:")
+
+
+def test_credit_is_given_while_pieces_come(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    for seq in range(40):
+        bench.say({"id": asked.id, "seq": seq, "data": seq})
+    credit = [m for m in bench.engine.sent if m["op"] == "credit"]
+    assert [(m["id"], m["n"]) for m in credit] == [(asked.id, 16)] * 2
+
+
+def test_refusals_carry_their_fix(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    error = {"kind": "denied", "text": "no\x1b[1m", "fix": "run as root"}
+    bench.say({"id": asked.id, "err": error})
+    refused = asked.ended[0][1]
+    assert isinstance(refused, RefusedError)
+    assert (refused.kind, str(refused), refused.help) == ("denied", "stacks: no", "run as root")
+
+
+@pytest.mark.parametrize("error", [None, 7, {"kind": 3}, {}])
+def test_a_refusal_that_cannot_be_read_still_ends_the_request(bench: Bench, error: Any) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    bench.say({"id": asked.id, "err": error})
+    assert isinstance(asked.ended[0][1], RefusedError)
+
+
+def test_a_deadline_ends_and_cancels(bench: Bench) -> None:
+    bench.say(HELLO)
+    bench.wait(0.25)
+    bench.pong()
+    asked = Asked(bench, deadline=bench.mono + 2)
+    bench.wait(2.5)
+    assert isinstance(asked.ended[0][1], RequestTimeoutError)
+    assert {"op": "cancel", "id": asked.id} in bench.engine.sent
+    bench.say({"id": asked.id, "end": {}})
+    assert len(asked.ended) == 1
+
+
+def test_nothing_can_be_asked_before_the_hello(bench: Bench) -> None:
+    asked = Asked(bench)
+    assert asked.id is None
+    assert isinstance(asked.ended[0][1], NodeNotReadyError)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"id": "x"}, {"id": 99, "data": 1}, {"id": 1, "seq": "a"}, {"id": None, "end": 1}],
+)
+def test_odd_messages_harm_nothing(bench: Bench, message: dict[str, Any]) -> None:
+    bench.say(HELLO)
+    bench.say(message)
+    assert bench.node["state"] == "ready"
+
+
+def test_closing_ends_input_then_kills(bench: Bench) -> None:
+    bench.say(HELLO)
+    bench.link.close(bench.now)
+    assert bench.engine.ended == [1]
+    assert not bench.link.idle
+    bench.wait(3)
+    assert bench.engine.killed == [1]
+    bench.link.on_closed(1, -9, b"", bench.now)
+    assert bench.link.idle
+    bench.wait(60)
+    assert bench.engine.opened == [1]

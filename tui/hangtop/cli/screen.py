@@ -1,0 +1,23 @@
+"""`hangtop`: the terminal app on a live session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop.app import prepare, run_app
+from hangtop.cli.arguments import complete, session_options
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.session import Session
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the app; returns when the user leaves it."""
+    arguments = complete(arguments)
+    prepare()  # before the session starts: without a terminal there is nothing to observe for
+    with Session(session_options(arguments), diagnose) as session:
+        return run_app(
+            session, ascii=arguments.ascii, mouse=arguments.mouse, job_key=arguments.job_key
+        )
