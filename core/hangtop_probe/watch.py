@@ -9,8 +9,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from . import activity, node, secrets, table
 from .guard import Guard, Hanging
 
-BUDGET = 0.01
-"""Fraction of one core that passes may cost."""
+BUDGET = 0.006
+"""Fraction of one core that passes may cost: the probe's other threads have the rest of 1%."""
 _FREE_PASSES = 10
 _MAX_STRINGS = 20000
 """Futex addresses come and go: the table starts anew when it has grown to this."""
@@ -98,10 +98,12 @@ class Watch:
         self._facts: Dict[str, Any] = {}
         self._passes = 0
         self._cost = 0.0
+        self._cpu = time.thread_time()
 
     def piece(self) -> Dict[str, Any]:
         """Make a pass and return what changed since the last one."""
-        began, cpu = time.monotonic(), time.thread_time()
+        began = time.monotonic()
+        self._note_cost()
         if len(self._strings) > _MAX_STRINGS:
             self.restart()
         at = table.clock()
@@ -118,7 +120,6 @@ class Watch:
             piece["whole"] = True
         piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
-        self._note_cost(time.thread_time() - cpu)
         return piece
 
     def restart(self) -> None:
@@ -139,8 +140,11 @@ class Watch:
             number(row.futex),
         ]
 
-    def _note_cost(self, seconds: float) -> None:
-        self._cost = seconds if not self._cost else 0.7 * self._cost + 0.3 * seconds
+    def _note_cost(self) -> None:
+        """Take in what this thread used since the last pass began: pass, encoding, waiting."""
+        now = time.thread_time()
+        spent, self._cpu = now - self._cpu, now
+        self._cost = 0.7 * self._cost + 0.3 * spent if self._passes > 1 else spent
 
     @property
     def pause(self) -> float:

@@ -99,15 +99,21 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     assert watch.piece()["gone"] == {str(child.pid): {"exit_code": -9}}
 
 
-def test_the_interval_grows_with_the_cost_of_a_pass() -> None:
-    processes = Table(permission.rights())
-    watch = Watch(processes, 1.0)
-    for _ in range(12):
-        watch._passes += 1
-        watch._note_cost(0.05)
-    assert watch.pause == pytest.approx(0.05 / BUDGET)
-    for _ in range(60):
-        watch._note_cost(0.002)
+def test_the_interval_grows_with_the_cost_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = [0.0]
+    monkeypatch.setattr(time, "thread_time", lambda: spent[0])
+    watch = Watch(Table(permission.rights()), 1.0)
+    for _ in range(9):
+        spent[0] += 0.05
+        watch.piece()
+    assert watch.pause == 1.0
+    for _ in range(30):
+        spent[0] += 0.05
+        watch.piece()
+    assert watch.pause == pytest.approx(0.05 / BUDGET, rel=0.01)
+    for _ in range(30):
+        spent[0] += 0.002
+        watch.piece()
     assert watch.pause == 1.0
 
 
