@@ -273,6 +273,8 @@ class StackSample(Struct, frozen=True):
     """When the main thread's present stack (functions and lines) was first seen."""
     same_functions_since: float | None = None
     """The same, looking at functions only: a loop moves its lines, not its functions."""
+    first_at: float | None = None
+    """When this process gave its first sample: what is the same since then never moved."""
 
 
 class Socket(Struct, frozen=True, gc=False):
@@ -361,6 +363,10 @@ class Rank(Struct, frozen=True):
     sample: StackSample | None = None
     child_samples: Mapping[int, StackSample] = field(default_factory=dict)
     """By pid of the child."""
+    child_moved_at: Mapping[int, float] = field(default_factory=dict)
+    """When the main thread of each child was last known to run, by pid, as `moved_at`."""
+    child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)
+    """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
     moved_at: float | None = None

@@ -37,14 +37,20 @@ class Activity:
         self._ran: Dict[int, bytes] = {}
         self._rounds = 0
 
-    def threads(self) -> List[ThreadRow]:
-        """Return the rows of all threads, main thread first; empty for a zombie."""
+    def threads(self, by_us: bool = False) -> List[ThreadRow]:
+        """Return the rows of all threads, main thread first; empty for a zombie.
+
+        While a tool of ours traces the process (``by_us``), a thread it stopped is shown as it
+        was before.
+        """
         self._rounds += 1
         base = "/proc/%d/task/" % self.pid
         tids = procfs.numbers(base)[:MAX_THREADS]
         rows: Dict[int, ThreadRow] = {}
         for tid in tids:
             row = self._thread(base + str(tid), tid)
+            if row is not None and row.state == "t" and by_us:
+                row = self._rows.get(tid, row._replace(state="S", wchan=None))
             if row is not None:
                 rows[tid] = row
         self._rows = rows

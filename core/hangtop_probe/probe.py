@@ -24,6 +24,7 @@ class Probe:
         self.bundle = bundle
         self.tools = Tools()
         self.table = Table(self.rights)
+        self.table.tools = self.tools.pids
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
         self._ending = threading.Event()

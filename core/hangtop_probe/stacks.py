@@ -126,7 +126,7 @@ def learn(result: Sample) -> Optional[table.Learned]:
     """
     for thread in result.threads:
         rows = result.stacks[thread["stack"]]
-        for row, variables in zip(reversed(rows), reversed(thread["locals"])):
+        for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
             if _is(row, _WRAP) and values.get("i", "").isdecimal():
                 return table.Learned(wrap_rank=int(values["i"]))

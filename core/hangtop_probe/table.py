@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from . import activity, commands, discovery, facts, node, permission, procfs
 from .guard import Guard, Hanging
@@ -48,6 +48,9 @@ class Entry:
         self.slow: Dict[str, Any] = {}
         self.described = -1
         self.tracer: Tuple[int, Optional[str]] = (0, None)
+        self.by_us = False
+        self.state = stat.state
+        """The last state that was not a tool of ours at work."""
 
     @property
     def identity(self) -> Identity:
@@ -66,6 +69,8 @@ class Table:
         self.entries: Dict[int, Entry] = {}
         self.roles: Dict[int, discovery.Attribution] = {}
         self.total = 0
+        self.tools: Callable[[], Set[int]] = set
+        """Gives the pids of tools of ours that run now: their tracing is not the job's state."""
         self._kernel: Dict[int, int] = {}
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
@@ -210,12 +215,10 @@ class Table:
     def _process(
         self, entry: Entry, role: discovery.Attribution, clock: Optional[float]
     ) -> Dict[str, Any]:
-        stat = entry.stat
+        stat = self._untraced(entry)
         if entry.described < 0 or self._pass - entry.described >= _DESCRIBE or entry.age in _YOUNG:
             entry.described = self._pass
             self._describe(entry)
-        if stat.state in "tT" or (self._pass + stat.pid) % 3 == 0 or entry.age < 2:
-            entry.tracer = _tracer(stat.pid)
         zombie = stat.state == "Z"
         fields = dict(entry.slow)
         fields.update(role._asdict())
@@ -226,7 +229,7 @@ class Table:
             started_at=round(self._boot + stat.start / procfs.CLOCK_TICKS, 2),
             state=stat.state,
             comm=stat.comm,
-            threads=[] if zombie else entry.activity.threads(),
+            threads=[] if zombie else entry.activity.threads(entry.by_us),
             thread_count=stat.threads,
             meters=entry.activity.meters(stat, clock),
             tracer_pid=entry.tracer[0],
@@ -235,6 +238,21 @@ class Table:
         if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
             fields["exit_code"] = procfs.wait_status(stat.exit_status)
         return fields
+
+    def _untraced(self, entry: Entry) -> procfs.Stat:
+        """Return its state as it would be without a tool of ours, and note who traces it."""
+        stat, ours = entry.stat, self.tools()
+        if ours or entry.by_us or stat.state in "tT" or (self._pass + stat.pid) % 3 == 0:
+            entry.tracer = _tracer(stat.pid)
+        # A tool may start or end while the state of its target is read.
+        entry.by_us = entry.tracer[0] in ours or entry.tracer[0] in self.tools()
+        if stat.state == "t" and entry.tracer[0] == 0:
+            stat = procfs.read_stat(stat.pid) or stat
+        if entry.by_us:
+            entry.tracer = (0, None)
+            return stat._replace(state=entry.state) if stat.state == "t" else stat
+        entry.state = stat.state
+        return stat
 
     def _describe(self, entry: Entry) -> None:
         pid, known = entry.stat.pid, entry.facts

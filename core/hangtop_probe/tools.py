@@ -73,6 +73,11 @@ class Tools:
             return [self._setpriv, "--pdeathsig", "TERM"]
         return [sys.executable, "-I", "-S", "-c", _WRAPPER, str(os.getpid())]
 
+    def pids(self) -> Set[int]:
+        """Return the tools that run now."""
+        with self._lock:
+            return {process.pid for process in self._running}
+
     def run(self, argv: Sequence[str], seconds: float, cancel: threading.Event) -> Done:
         """Run ``argv`` to its end, at most ``seconds``, or until ``cancel``."""
         process = self.start(argv)

@@ -66,8 +66,9 @@ class Line:
         os.close(self.requests)
         self.thread.join(5)
         assert not self.thread.is_alive()
-        self.server.writer.close(1)
-        for fd in (self.requests_read, self.answers, self.answers_write):
+        os.close(self.answers)
+        self.server.writer.close(5)
+        for fd in (self.requests_read, self.answers_write):
             os.close(fd)
 
 

@@ -1,0 +1,55 @@
+# Two commands do most of it: `make demo` and `make test`. `make help` lists the rest.
+
+PYTHON ?= python3
+TORCH ?= 2.13.0
+SCENARIO ?= skip
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
+CPU_WHEELS := https://download.pytorch.org/whl/cpu
+
+.PHONY: help demo test lint screenshots lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/ready ## start a job that really hangs and open hangtop on it; SCENARIO=name for others
+	@$(BIN)/hangtop demo $(SCENARIO)
+
+test: $(VENV)/ready $(VENV)/system lint ## linters, types and all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/ready ## linters, types and import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+screenshots: $(VENV)/ready ## make the screenshots again, from jobs that really hang
+	@$(BIN)/python screenshots/make.py
+
+# Everything but torch comes from the lock file, with its hashes. torch is installed for the CPU:
+# from the indexes of this machine if they have that build, else from its own index, else whatever
+# build the machine can get.
+$(VENV)/ready: requirements.lock pyproject.toml .ci/make-venv
+	@echo "setting up $(VENV); the first time this takes a minute or two"
+	@.ci/make-venv $(PYTHON) $(VENV)
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps 'torch==$(TORCH)+cpu' 2>/dev/null \
+		|| $(PIP) install --no-deps --index-url $(CPU_WHEELS) 'torch==$(TORCH)+cpu' 2>/dev/null \
+		|| $(PIP) install 'torch==$(TORCH)'
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/system: .ci/system-packages | $(VENV)/ready
+	@.ci/system-packages
+	@touch $@
+
+lock: ## choose versions again and write requirements.lock (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet \
+		--extra dev --group setup pyproject.toml -o requirements.lock
+
+clean: ## remove everything that make has made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,84 @@
+"""Merging and diagnosing many ranks against a merge that compares whole frame lists.
+
+Prints ratios within one run: `PYTHONPATH=core:tests python benchmarks/merge.py [RANKS ...]`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.stacks import flatten, merge
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import Frame, Job, Rank, Snapshot
+from support.build import FUTEX, SLEEP, World, c10d, user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def snapshot(ranks: int, distinct: int = 20) -> Snapshot:
+    """A hung job with one rank in user code."""
+    world = World()
+    for number in range(ranks):
+        if number == ranks // 2:
+            world.add(user("cool_down", 41), SLEEP)
+        else:
+            world.add(c10d("all_reduce", at=56 + number % (distinct - 1)), FUTEX)
+    return world.snapshot()
+
+
+def naive(taken: Snapshot) -> list[tuple[tuple[Frame, ...], list[Rank]]]:
+    """Group ranks by comparing every stack with every group's, frame by frame."""
+    groups: list[tuple[tuple[Frame, ...], list[Rank]]] = []
+    for rank in taken.jobs[0].ranks:
+        assert rank.sample is not None
+        # A copy: dumps of separate processes share no frame objects.
+        frames = tuple(
+            Frame(f.name, f.file, f.short, f.line)
+            for f in taken.stacks[rank.sample.threads[0].stack]
+        )
+        for known, members in groups:
+            if all(a == b for a, b in zip(known, frames, strict=False)) and len(known) == len(
+                frames
+            ):
+                members.append(rank)
+                break
+        else:
+            groups.append((frames, [rank]))
+    return groups
+
+
+def draw(taken: Snapshot, job: Job) -> None:
+    """What a screen does: merge, and lay out the rows."""
+    flatten(merge(taken, job))
+
+
+def best(work: Callable[[], object], rounds: int = 5) -> float:
+    """Shortest of some runs, in milliseconds."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times) * 1000
+
+
+def main() -> None:
+    """Print one line per number of ranks."""
+    sizes = [int(text) for text in sys.argv[1:]] or [512, 2048, 8192]
+    print(" ranks  naive ms  merge ms  ratio  diagnose ms  us/rank")
+    for ranks in sizes:
+        taken = snapshot(ranks)
+        job = taken.jobs[0]
+        slow = best(partial(naive, taken), 3)
+        quick = best(partial(draw, taken, job))
+        judged = best(partial(diagnose, taken, job))
+        ratio, each = slow / quick, judged * 1000 / ranks
+        print(f"{ranks:>6} {slow:>9.1f} {quick:>9.1f} {ratio:>6.1f} {judged:>12.1f} {each:>8.1f}")
+
+
+if __name__ == "__main__":
+    main()

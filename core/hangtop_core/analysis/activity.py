@@ -1,0 +1,316 @@
+"""What every rank's main thread is doing, read from its frames first and from the kernel second.
+
+An activity is never guessed: what cannot be told is `unknown`, with the reason in its text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis import dictionary, kernel
+from hangtop_core.analysis.dictionary import Kind
+from hangtop_core.analysis.frames import library_run, plain_name, site, where
+from hangtop_core.model import Frame, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.model import Process, Rank, StackSample, ThreadStack
+
+
+class Reading(Struct, frozen=True):
+    """What one stack says on its own; computed once per distinct stack."""
+
+    top: Frame | None
+    site: Frame | None
+    """The user's code it came from."""
+    kind: Kind | None
+    """None when the innermost frame is the user's own, or no known function is called."""
+    text: str
+    op: str | None
+    """Plain name of the function that was recognised."""
+    loading: bool
+    """Below a DataLoader's fetch: the user's code prepares a batch."""
+    own: bool
+    """The innermost frame is the user's own code."""
+
+
+class Activity(Struct, frozen=True):
+    """What one main thread does."""
+
+    kind: Kind
+    text: str
+    """For sentences: `rank 2 {text}`."""
+    site: Frame | None = None
+    top: Frame | None = None
+    op: str | None = None
+    family: str | None = None
+    """What it sleeps on in the kernel, see `kernel.kernel_wait`."""
+    main: Thread | None = None
+    running: bool = False
+    loading: bool = False
+    owner: int | None = None
+    """Thread id of the GIL's owner in the sample."""
+
+    @property
+    def at(self) -> str:
+        """Where in the user's code, for sentences."""
+        return where(self.site)
+
+
+class Reader:
+    """Reads activities out of one snapshot, each distinct stack once."""
+
+    def __init__(self, stacks: Mapping[str, tuple[Frame, ...]]) -> None:
+        self._stacks = stacks
+        self._readings: dict[str, Reading] = {}
+
+    def reading(self, key: str) -> Reading:
+        """What a stack says."""
+        found = self._readings.get(key)
+        if found is None:
+            found = self._readings[key] = read(self._stacks.get(key, ()))
+        return found
+
+    def rank(self, rank: Rank) -> Activity:
+        """What a rank's main thread does."""
+        if rank.state == "exited":
+            return Activity("exited", _left(rank.process))
+        return self.process(rank.process, rank.sample, store_port=_store_port(rank))
+
+    def process(
+        self, process: Process, sample: StackSample | None, store_port: str | None = None
+    ) -> Activity:
+        """What the main thread of a rank, child or launcher does."""
+        main = main_thread(process)
+        letter = main.state if main is not None and main.state else process.state
+        early = _halted(process, letter)
+        stack = sample.threads[0] if sample is not None and sample.threads else None
+        read_ = self.reading(stack.stack) if stack is not None else None
+        found = early or _doing(read_, stack, sample, main, letter)
+        if read_ is not None:
+            found = _with_place(found, read_)
+        return _resolve_store(found, store_port)
+
+    def thread(self, process: Process, stack: ThreadStack) -> tuple[Reading, Thread | None]:
+        """What another thread's stack says, and what the kernel says of it."""
+        facts = next((one for one in process.threads if one.tid == stack.tid), None)
+        return self.reading(stack.stack), facts
+
+
+def read(stack: tuple[Frame, ...]) -> Reading:
+    """Read one stack, innermost frame first."""
+    run = tuple(library_run(stack))
+    frames = tuple(frame for frame in run if not frame.native)
+    met = dictionary.match(frames)
+    outer = stack[len(run) :]
+    loading = any("/torch/utils/data/_utils/fetch.py" in frame.file for frame in outer)
+    top = next((frame for frame in stack if not frame.native), None)
+    if met is None:
+        return Reading(top, site(stack), None, "", None, loading, own=not frames)
+    pattern, frame = met
+    name = plain_name(frame.name)
+    return Reading(
+        top=top,
+        site=site(stack),
+        kind=pattern.kind,
+        text=pattern.text.format(name=name),
+        op=name,
+        loading=loading or pattern.kind == "inline-data",
+        own=False,
+    )
+
+
+def main_thread(process: Process) -> Thread | None:
+    """The thread whose id is the process's; usually the first."""
+    for thread in process.threads:
+        if thread.tid == process.pid:
+            return thread
+    return None
+
+
+def _left(process: Process) -> str:
+    code = process.exit_code
+    if code is None:
+        return "has exited"
+    return f"was killed by signal {-code}" if code < 0 else f"has exited with status {code}"
+
+
+def _halted(process: Process, letter: str) -> Activity | None:
+    """States in which the frames do not matter."""
+    main = main_thread(process)
+    if process.gone_at is not None:
+        return Activity("exited", _left(process))
+    if process.state in ("Z", "X") or letter in ("Z", "X"):
+        return Activity("zombie", f"{_left(process)} and is a zombie", main=main)
+    if process.frozen:
+        return Activity("frozen", f"is frozen by its cgroup {process.cgroup or ''}".rstrip())
+    if letter == "t":
+        tracer = process.tracer or "a debugger"
+        return Activity(
+            "traced", f"is held by {tracer} (pid {process.tracer_pid}), which traces it", main=main
+        )
+    if letter == "T":
+        return Activity("stopped", "is stopped by a signal (state T)", main=main)
+    return None
+
+
+def _doing(
+    read_: Reading | None,
+    stack: ThreadStack | None,
+    sample: StackSample | None,
+    main: Thread | None,
+    letter: str,
+) -> Activity:
+    family = kernel.kernel_wait(main.wchan, main.syscall) if main and letter != "R" else None
+    running = letter == "R" or bool(stack and stack.active and family is None)
+    if read_ is None or stack is None or sample is None:
+        return _without_stack(sample, main, family, running)
+    owner = next((one.tid for one in sample.threads if one.gil), None)
+    kind, text = _kind(read_, family, letter, running, main)
+    if (
+        family == "futex"
+        and owner is not None
+        and main is not None
+        and owner != main.tid
+        and (read_.own or kind in ("waiting", "busy"))
+    ):
+        kind, text = "gil", "waits for the GIL"
+    return Activity(
+        kind=kind,
+        text=text,
+        op=read_.op,
+        family=family,
+        main=main,
+        running=running,
+        loading=read_.loading,
+        owner=owner,
+    )
+
+
+def _kind(
+    read_: Reading, family: str | None, letter: str, running: bool, main: Thread | None
+) -> tuple[Kind, str]:
+    """Join what the frames and the kernel say; the frames first."""
+    if letter == "D" and read_.kind != "checkpoint":
+        return "io", "is in uninterruptible sleep (state D)"
+    if read_.kind == "backward" and running:
+        return "busy", "computes gradients"
+    if read_.kind in ("inline-data", "importing") and family in _BLOCKING:
+        return _from_kernel(read_, family, main)
+    if read_.kind == "lock" and family not in (None, "futex"):
+        return _from_kernel(read_, family, main)
+    if read_.kind is not None:
+        return read_.kind, read_.text
+    if running:
+        return "busy", "is busy"
+    return _from_kernel(read_, family, main)
+
+
+_BLOCKING = frozenset(
+    {"pipe-read", "pipe-write", "fifo-open", "file-lock", "child", "socket", "tty-read"}
+)
+
+_FAMILIES: dict[str, tuple[Kind, str]] = {
+    "sleep": ("sleep", "sleeps"),
+    "file-lock": ("file-lock", "waits for a file lock"),
+    "child": ("child", "waits for a child process"),
+    "socket": ("remote", "waits for a network peer"),
+    "fifo-open": ("io", "waits for the other end of a FIFO it opens"),
+    "open": ("io", "is blocked while opening a file"),
+    "pipe-read": ("io", "is blocked reading a pipe"),
+    "read": ("io", "is blocked reading"),
+    "write": ("io", "is blocked writing"),
+    "tty-read": ("prompt", "waits for input from the terminal"),
+    "signal": ("waiting", "waits for a signal"),
+    "ioctl": ("waiting", "is inside a device driver (ioctl)"),
+    "core-dump": ("zombie", "is writing a core dump"),
+}
+
+
+def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tuple[Kind, str]:
+    source = read_.top.source if read_.top is not None else None
+    told = dictionary.by_source(source) if read_.own else None
+    descriptor = main.fd if main is not None else None
+    if told is not None and told[0] == "store" and family in ("socket", "poll", "futex", "sleep"):
+        return told
+    if family == "futex":
+        return told or ("waiting", "sleeps on a futex")
+    if family == "poll":
+        return ("waiting", "waits in poll for a descriptor")
+    if family in ("pipe-write", "write") and descriptor in (1, 2):
+        return (
+            "output",
+            f"is blocked writing to its own {'stdout' if descriptor == 1 else 'stderr'}",
+        )
+    if family == "pipe-write":
+        return "output", "is blocked writing to a pipe"
+    if family in ("pipe-read", "read") and descriptor == 0:
+        return "prompt", "waits for input on its stdin"
+    if family is not None and family in _FAMILIES:
+        return _FAMILIES[family]
+    return "unknown", "sleeps, and the kernel does not tell in what (wchan and syscall unreadable)"
+
+
+def _without_stack(
+    sample: StackSample | None, main: Thread | None, family: str | None, running: bool
+) -> Activity:
+    why = "not sampled yet"
+    if sample is not None and sample.failure is not None:
+        why = sample.failure.text
+    if main is not None and main.state == "D":
+        return Activity("io", "is in uninterruptible sleep (state D)", family=family, main=main)
+    if family in ("file-lock", "child", "sleep", "pipe-read", "fifo-open"):
+        kind, text = _FAMILIES[family]
+        return Activity(kind, f"{text} (no stack: {why})", family=family, main=main)
+    if running:
+        return Activity("busy", f"is busy (no stack: {why})", main=main, running=True)
+    what = f"; it sleeps in {main.wchan or main.syscall}" if main and family else ""
+    return Activity("unknown", f"gave no stack ({why}){what}", family=family, main=main)
+
+
+def _with_place(found: Activity, read_: Reading) -> Activity:
+    return Activity(
+        kind=found.kind,
+        text=found.text,
+        site=read_.site,
+        top=read_.top,
+        op=found.op or read_.op,
+        family=found.family,
+        main=found.main,
+        running=found.running,
+        loading=read_.loading,
+        owner=found.owner,
+    )
+
+
+def _store_port(rank: Rank) -> str | None:
+    """Port of the store when the descriptor the main thread waits on is connected to it."""
+    main = main_thread(rank.process)
+    table = rank.descriptors
+    if main is None or main.fd is None or table is None:
+        return None
+    port = rank.process.env.get("MASTER_PORT")
+    for one in table.descriptors:
+        if one.fd == main.fd and one.socket is not None and port:
+            return port if one.socket.remote.endswith(f":{port}") else None
+    return None
+
+
+def _resolve_store(found: Activity, store_port: str | None) -> Activity:
+    """A wait for the store's socket is a wait for other ranks, not for a remote service."""
+    if store_port is None or found.kind not in ("remote", "waiting"):
+        return found
+    return Activity(
+        kind="store",
+        text="waits for a key in the store",
+        site=found.site,
+        top=found.top,
+        op=found.op,
+        family=found.family,
+        main=found.main,
+        loading=found.loading,
+        owner=found.owner,
+    )

@@ -1,0 +1,369 @@
+"""What functions and lines of code mean: the one table that activities are read from.
+
+Function names and files are those of CPython 3.8 to 3.14 and torch 2.4 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Frame
+
+from hangtop_core.analysis.frames import plain_name
+
+Kind = Literal[
+    "collective",
+    "backward",
+    "work-wait",
+    "send",
+    "recv",
+    "init",
+    "new-group",
+    "store",
+    "rendezvous",
+    "data",
+    "inline-data",
+    "pin-memory",
+    "idle-worker",
+    "lock",
+    "join",
+    "queue",
+    "gil",
+    "child",
+    "prompt",
+    "file-lock",
+    "io",
+    "output",
+    "remote",
+    "sleep",
+    "busy",
+    "compiling",
+    "checkpoint",
+    "teardown",
+    "importing",
+    "waiting",
+    "stopped",
+    "traced",
+    "frozen",
+    "exited",
+    "zombie",
+    "unknown",
+]
+"""What a main thread does. `waiting` is asleep on a futex in user code, for no visible reason."""
+
+COMMUNICATION: frozenset[Kind] = frozenset(
+    {"collective", "backward", "work-wait", "send", "recv", "init", "new-group", "store"}
+)
+"""Waits for other ranks."""
+
+START_UP: frozenset[Kind] = frozenset({"init", "rendezvous", "importing"})
+"""Before training."""
+
+POLLING: frozenset[Kind] = frozenset(
+    {
+        "busy",
+        "child",
+        "file-lock",
+        "idle-worker",
+        "init",
+        "new-group",
+        "data",
+        "pin-memory",
+        "queue",
+        "remote",
+        "rendezvous",
+        "sleep",
+        "store",
+        "teardown",
+    }
+)
+"""Waits that may wake up again and again without having got anywhere."""
+
+PEER_TO_PEER: frozenset[Kind] = frozenset({"send", "recv"})
+
+COLLECTIVES = frozenset(
+    [
+        "all_reduce",
+        "all_reduce_coalesced",
+        "reduce",
+        "broadcast",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_single",
+        "all_gather_coalesced",
+        "all_gather_object",
+        "_all_gather_base",
+        "gather",
+        "gather_object",
+        "scatter",
+        "scatter_object_list",
+        "broadcast_object_list",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "reduce_scatter_single",
+        "_reduce_scatter_base",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+        "monitored_barrier",
+    ]
+)
+_SENDS = frozenset({"send", "isend", "send_object_list"})
+_RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+
+_C10D = "/torch/distributed/distributed_c10d.py"
+_LOADER = "/torch/utils/data/dataloader.py"
+
+
+class Pattern(Struct, frozen=True):
+    """Functions that, anywhere in the innermost library frames, say what a thread does."""
+
+    kind: Kind
+    files: tuple[str, ...]
+    """Parts of the path, with slashes where folders end."""
+    names: frozenset[str] | None
+    """Plain function names; None for all in these files."""
+    text: str
+    """What the rank does, for sentences: `rank 2 {text}`."""
+
+
+def _pattern(kind: Kind, files: str, names: str | frozenset[str] | None, text: str) -> Pattern:
+    plain = frozenset(names.split()) if isinstance(names, str) else names
+    return Pattern(kind, tuple(files.split()), plain, text)
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    _pattern("prompt", "/pdb.py /bdb.py /IPython/core/debugger.py", None, "sits in a debugger"),
+    _pattern("prompt", "/cmd.py", "cmdloop", "sits at a prompt"),
+    _pattern("prompt", "/code.py", "interact raw_input", "sits at an interactive prompt"),
+    _pattern(
+        "teardown",
+        _C10D,
+        "destroy_process_group _abort_process_group",
+        "is destroying its process groups",
+    ),
+    _pattern(
+        "teardown",
+        "/threading.py /multiprocessing/util.py /concurrent/futures/thread.py "
+        "/concurrent/futures/process.py",
+        "_shutdown _exit_function _python_exit",
+        "is shutting down: it waits for its threads or children to end",
+    ),
+    _pattern("teardown", _LOADER, "_shutdown_workers __del__", "is shutting down a DataLoader"),
+    _pattern(
+        "rendezvous",
+        "/torch/distributed/elastic/rendezvous/",
+        None,
+        "waits in the rendezvous for other nodes",
+    ),
+    _pattern(
+        "init",
+        f"{_C10D} /torch/distributed/rendezvous.py",
+        "init_process_group _create_c10d_store _env_rendezvous_handler _tcp_rendezvous_handler "
+        "_file_rendezvous_handler",
+        "waits in init_process_group",
+    ),
+    _pattern(
+        "new-group",
+        f"{_C10D} /torch/distributed/device_mesh.py",
+        "new_group _new_group_with_tag split_group new_subgroups new_subgroups_by_enumeration "
+        "init_device_mesh _init_process_groups _init_one_process_group",
+        "waits in new_group",
+    ),
+    _pattern(
+        "init",
+        _C10D,
+        "_new_process_group_helper _store_based_barrier",
+        "waits in init_process_group",
+    ),
+    _pattern("send", _C10D, _SENDS, "waits in {name}"),
+    _pattern("recv", _C10D, _RECEIVES, "waits in {name}"),
+    _pattern("recv", _C10D, "batch_isend_irecv", "waits in batch_isend_irecv"),
+    _pattern("collective", _C10D, COLLECTIVES, "waits in {name}"),
+    _pattern(
+        "store",
+        "/torch/distributed/elastic/utils/store.py /torch/distributed/elastic/agent/",
+        "get_all synchronize barrier _barrier_nonblocking _try_detecting_missing_ranks",
+        "waits for keys in the store",
+    ),
+    _pattern(
+        "compiling",
+        "/torch/_inductor/ /torch/_dynamo/ /triton/compiler/ /triton/runtime/ "
+        "/torch/utils/cpp_extension.py",
+        "compile compile_fx compile_fx_inner compile_to_fn _compile _compile_inner "
+        "compile_to_module wait_for_compile _wait_futures codegen run_ninja _run_ninja_build "
+        "_write_ninja_file "
+        "do_bench benchmark autotune transform compile_and_call_fx_graph "
+        "load_by_key_path _do_compile",
+        "is compiling",
+    ),
+    _pattern(
+        "data",
+        _LOADER,
+        "_try_get_data _get_data",
+        "waits for its DataLoader workers",
+    ),
+    _pattern(
+        "pin-memory",
+        "/torch/utils/data/_utils/pin_memory.py",
+        None,
+        "pins memory for its DataLoader",
+    ),
+    _pattern(
+        "file-lock",
+        "/filelock/ /torch/utils/_filelock.py /torch/utils/file_baton.py /portalocker/ /fasteners/",
+        None,
+        "waits for a lock file",
+    ),
+    _pattern(
+        "child",
+        "/subprocess.py",
+        "wait _wait communicate _communicate _try_wait call run check_call check_output",
+        "waits for a program it started",
+    ),
+    _pattern(
+        "child",
+        "/multiprocessing/popen_fork.py /multiprocessing/popen_spawn_posix.py "
+        "/multiprocessing/popen_forkserver.py",
+        "wait poll",
+        "waits for a process it started",
+    ),
+    _pattern(
+        "remote",
+        "/http/client.py /urllib/request.py /ssl.py /urllib3/ /requests/ /httpx/ /httpcore/ "
+        "/aiohttp/ /botocore/ /s3fs/ /gcsfs/ /fsspec/ /huggingface_hub/ /google/ /grpc/ "
+        "/redis/ /pymongo/ /psycopg2/ /paramiko/ /socketserver.py /xmlrpc/client.py /wandb/ "
+        "/mlflow/ /ftplib.py /smtplib.py",
+        None,
+        "waits for a remote service",
+    ),
+    _pattern("remote", "/socket.py", None, "waits for a network peer"),
+    _pattern(
+        "inline-data",
+        "/torch/utils/data/_utils/fetch.py",
+        None,
+        "prepares a batch",
+    ),
+    _pattern("idle-worker", "/torch/utils/data/_utils/worker.py", "_worker_loop", "waits for work"),
+    _pattern(
+        "checkpoint",
+        "/torch/serialization.py /torch/distributed/checkpoint/ /safetensors/",
+        "save _save _legacy_save async_save save_file _save_state_dict write_data",
+        "writes a checkpoint",
+    ),
+    _pattern(
+        "collective",
+        "/torch/distributed/_functional_collectives.py /torch/distributed/nn/functional.py "
+        "/torch/nn/modules/_functions.py",
+        None,
+        "waits in {name}",
+    ),
+    _pattern(
+        "collective",
+        "/torch/nn/parallel/distributed.py /torch/distributed/utils.py",
+        "_verify_param_shape_across_processes _sync_module_states _sync_params_and_buffers "
+        "_distributed_broadcast_coalesced _default_broadcast_coalesced _sync_buffers "
+        "_broadcast_coalesced _check_global_requires_backward_grad_sync _ddp_init_helper",
+        "waits in {name}",
+    ),
+    _pattern(
+        "work-wait",
+        "/torch/distributed/fsdp/ /torch/distributed/_composable/ /torch/distributed/pipelining/ "
+        "/torch/distributed/tensor/ /torch/distributed/_tensor/ "
+        "/torch/distributed/_symmetric_memory/",
+        None,
+        "waits for outstanding communication",
+    ),
+    _pattern(
+        "work-wait",
+        "/torch/cuda/__init__.py /torch/cuda/streams.py",
+        "synchronize wait",
+        "waits for its GPU",
+    ),
+    _pattern(
+        "backward",
+        "/torch/autograd/graph.py /torch/autograd/__init__.py",
+        "_engine_run_backward backward grad",
+        "waits in backward, where gradients are reduced",
+    ),
+    _pattern(
+        "queue",
+        "/queue.py /multiprocessing/queues.py /concurrent/futures/_base.py "
+        "/multiprocessing/pool.py /multiprocessing/connection.py /multiprocessing/managers.py",
+        "get put result wait as_completed _recv recv recv_bytes _poll poll join exception",
+        "waits for a queue",
+    ),
+    _pattern(
+        "queue",
+        "/asyncio/",
+        "_run_once run_forever run_until_complete run",
+        "runs an event loop that waits",
+    ),
+    _pattern(
+        "join", "/threading.py", "join _wait_for_tstate_lock", "waits for a thread of its own"
+    ),
+    _pattern("lock", "/threading.py", "wait acquire wait_for __enter__ _wait", "waits for a lock"),
+    _pattern("lock", "/multiprocessing/synchronize.py", None, "waits for a lock of processes"),
+    _pattern("lock", "/logging/__init__.py", "acquire", "waits for the lock of a log handler"),
+    _pattern(
+        "inline-data",
+        f"{_LOADER} /torch/utils/data/dataset.py",
+        None,
+        "loads data",
+    ),
+    _pattern(
+        "importing",
+        "<frozen importlib._bootstrap>",
+        "_find_and_load _load_unlocked",
+        "imports modules",
+    ),
+)
+"""In order: the first one that matches any of the innermost library frames decides."""
+
+
+def match(run: tuple[Frame, ...]) -> tuple[Pattern, Frame] | None:
+    """The pattern that decides on these library frames (innermost first), and the frame it met.
+
+    Of several frames that fit one pattern the outermost counts: what the user called.
+    """
+    names = [plain_name(frame.name) for frame in run]
+    paths = ["/" + frame.file for frame in run]
+    for pattern in PATTERNS:
+        for index in range(len(run) - 1, -1, -1):
+            if pattern.names is not None and names[index] not in pattern.names:
+                continue
+            if any(part in paths[index] for part in pattern.files):
+                return pattern, run[index]
+    return None
+
+
+_SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
+    ("prompt", re.compile(r"\binput\s*\(|\bbreakpoint\s*\("), "waits for input at a prompt"),
+    (
+        "store",
+        re.compile(r"\b\w*store\w*\.(wait|get|add|set|check|compare_set|multi_get)\s*\("),
+        "waits for a key in the store",
+    ),
+    ("lock", re.compile(r"\.acquire\s*\(|^\s*(async\s+)?with\b|lock"), "waits for a lock"),
+    (
+        "work-wait",
+        re.compile(r"\.wait\s*\(|\bwait_tensor\s*\(|\.synchronize\s*\(|\.item\s*\("),
+        "waits for outstanding communication",
+    ),
+    ("join", re.compile(r"\.join\s*\("), "waits for a thread of its own"),
+)
+"""Calls into C leave no frame of their own: the line of code tells, when it could be read."""
+
+
+def by_source(source: str | None) -> tuple[Kind, str] | None:
+    """What a line of user code waits for when its thread sleeps inside it."""
+    if not source:
+        return None
+    for kind, pattern, text in _SOURCES:
+        if pattern.search(source):
+            return kind, text
+    return None

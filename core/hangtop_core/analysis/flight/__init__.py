@@ -1,0 +1,1 @@
+"""Flight recorders of several ranks, read together."""

@@ -1,0 +1,81 @@
+"""What rules work on and what they give: a rule, its hits, and the subjects of a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis.activity import Activity
+from hangtop_core.analysis.progress import Standing
+from hangtop_core.model import Culprit, Evidence, JobState, Rank
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.case import Case
+
+STALLED: frozenset[JobState] = frozenset({"hung", "unknown"})
+"""States in which causes of hangs are looked for; in `unknown` they are suspects."""
+ALWAYS: frozenset[JobState] = frozenset({"hung", "unknown", "progressing"})
+"""For causes that also explain a job which gets on slowly."""
+
+
+class Subject(Struct, frozen=True):
+    """One rank with all that is known of what it does."""
+
+    rank: Rank
+    activity: Activity
+    standing: Standing
+
+    @property
+    def number(self) -> int:
+        """Its global rank."""
+        return self.rank.rank
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.rank.process.pid
+
+
+class Hit(Struct, frozen=True):
+    """What a rule found: the verdict but for what all verdicts have in common."""
+
+    subjects: tuple[Subject, ...]
+    """Ranks to blame. They are explained, and no later rule sees them."""
+    summary: str
+    evidence: tuple[Evidence, ...] = ()
+    steps: tuple[str, ...] = ()
+    confidence: float | None = None
+    """None: the rule's own."""
+    absent: tuple[Culprit, ...] = ()
+    """Ranks to blame that have no process."""
+    explained: tuple[Subject, ...] = ()
+    """Ranks that are explained by this without being to blame."""
+    decisive: bool | None = None
+    """None: the rule's own."""
+
+
+Finder = Callable[["Case", Sequence[Subject]], Iterable[Hit]]
+"""Gets the case and the subjects nothing explains yet."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One cause: how it is recognised, and what it is documented as."""
+
+    cause: str
+    title: str
+    seen: str
+    """What must be seen."""
+    excluded: str
+    """What rules it out, or is looked at first."""
+    confidence: float
+    """Of a plain case; the engine lowers it where observation was short or partial."""
+    next_steps: tuple[str, ...]
+    """For the documentation; hits name the real pids and paths."""
+    find: Finder
+    states: frozenset[JobState] = STALLED
+    decisive: bool = False
+    """As soon as somebody has waited for a moment, this is a hang: no need to watch longer."""

@@ -1,0 +1,157 @@
+"""Blind spots: what could not be observed, why, and what would change that."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis import stacks
+from hangtop_core.model import BlindSpot, Job, Node, Snapshot
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
+_NO_RECORDER = "the ranks offer no way to read it without touching them"
+_RECORDER_FIX = (
+    "start the job with `hangtop run`, or with TORCH_NCCL_DEBUG_INFO_PIPE_FILE or torch's debug "
+    "server"
+)
+
+
+def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
+    """All blind spots of a job; with no job, of the search for one."""
+    found = [*_nodes(snapshot.nodes), *_capabilities(snapshot.nodes), *_others(snapshot.nodes)]
+    if job is not None:
+        found = [*_stacks(job), *found, *_recorders(job), *_absent(job), *_unnumbered(job)]
+    else:
+        found += _nothing(snapshot)
+    return tuple(found)
+
+
+def _spot(
+    what: str, nodes: tuple[str, ...], ranks: tuple[int, ...], why: str, fix: str
+) -> BlindSpot:
+    return BlindSpot(what, nodes, ranks, clean(why), clean(fix))
+
+
+def _stacks(job: Job) -> Iterator[BlindSpot]:
+    for one in stacks.missing(job.ranks):
+        if one.why.startswith("the process is gone"):
+            continue
+        fix = one.fix or "see `hangtop doctor`"
+        yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
+
+
+def _recorders(job: Job) -> Iterator[BlindSpot]:
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for rank in job.ranks:
+        failure = rank.recorder.failure if rank.recorder is not None else None
+        if rank.recorder is not None and failure is None:
+            continue
+        reason = (
+            (failure.text, failure.fix or _RECORDER_FIX)
+            if failure is not None
+            else (_NO_RECORDER, _RECORDER_FIX)
+        )
+        groups[reason].append(rank.rank)
+        nodes[reason].add(rank.node)
+    for (why, fix), ranks in groups.items():
+        at = tuple(sorted(nodes[why, fix]))
+        yield _spot("flight recorder", at, tuple(sorted(ranks)), why, fix)
+
+
+def _absent(job: Job) -> Iterator[BlindSpot]:
+    if job.world_size is None or not job.ranks:
+        return
+    here = {rank.rank for rank in job.ranks}
+    missing = tuple(number for number in range(min(job.world_size, 1 << 20)) if number not in here)
+    if missing:
+        yield _spot(
+            "ranks",
+            (),
+            missing[:8192],
+            f"WORLD_SIZE is {job.world_size}; {plural(len(missing), 'rank')} ({fold(missing)}) "
+            f"{'was' if len(missing) == 1 else 'were'} not found on the nodes observed",
+            "name all nodes of the job: hangtop -w NODES, or --job SLURM_JOBID",
+        )
+
+
+def _unnumbered(job: Job) -> Iterator[BlindSpot]:
+    for process in job.unnumbered:
+        yield _spot(
+            "rank number",
+            (),
+            (),
+            f"pid {process.pid} of user {process.user} is a rank, but "
+            f"{process.denied or 'its number cannot be read'}",
+            f"run hangtop as {process.user} or root (--sudo)",
+        )
+
+
+def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node in nodes:
+        if node.state in _DEAD:
+            groups[node.state, node.reason or node.state].append(node.name)
+    for (state, why), names in groups.items():
+        fix = "see `hangtop doctor` for this node"
+        yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
+
+
+def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for node in nodes:
+        for name in ("py-spy", "ptrace"):
+            able = node.capabilities.get(name)
+            if able is not None and not able.ok:
+                why, fix = able.why or "not available", able.fix or "see `hangtop doctor`"
+                groups[name, why, fix].append(node.name)
+    for (name, why, fix), names in groups.items():
+        yield _spot(name, tuple(sorted(names)), (), why, fix)
+
+
+def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
+    users: dict[str, list[str]] = defaultdict(list)
+    counts: dict[str, int] = defaultdict(int)
+    for node in nodes:
+        for user, count in node.other_users.items():
+            users[user].append(node.name)
+            counts[user] += count
+    for user, names in users.items():
+        yield _spot(
+            "other users",
+            tuple(sorted(names)),
+            (),
+            f"{plural(counts[user], 'rank-like process', 'rank-like processes')} of user {user} "
+            f"left out",
+            "hangtop --all-users, as root (--sudo) where their stacks are wanted",
+        )
+
+
+def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
+    """What was looked for when no training job was found, and what was there instead."""
+    looked = (
+        "no process has RANK, OMPI_COMM_WORLD_RANK or SLURM_PROCID with a world size in its "
+        "environment, is a torch.multiprocessing.spawn child, or is a launcher (torchrun, "
+        "accelerate, deepspeed)"
+    )
+    for node in snapshot.nodes:
+        if node.state in _DEAD:
+            continue
+        seen = ""
+        if node.processes is not None:
+            seen = f" among {plural(node.processes, 'process', 'processes')}"
+        if node.python_processes:
+            seen += "; Python processes instead: " + "; ".join(node.python_processes[:5])
+        yield _spot(
+            "training job",
+            (node.name,),
+            (),
+            looked + seen,
+            "name the processes: hangtop --pid PID; another user's job: --all-users; other nodes: "
+            "-w NODES",
+        )

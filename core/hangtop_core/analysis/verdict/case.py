@@ -1,0 +1,194 @@
+"""The case: everything rules ask about a job, worked out once."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop_core.analysis.activity import Activity, Reader, main_thread
+from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.flight.align import Pending, pending
+from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
+from hangtop_core.analysis.verdict.base import Subject
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hangtop_core.model import Frame, Job, Snapshot
+
+
+class Case:
+    """One job at one moment, with helper queries for rules."""
+
+    def __init__(self, snapshot: Snapshot, job: Job, hang_after: float = HANG_AFTER_S) -> None:
+        self.snapshot = snapshot
+        self.job = job
+        self.hang_after = hang_after
+        self.reader = Reader(snapshot.stacks)
+        read = [self.reader.rank(rank) for rank in job.ranks]
+        self.blind = False
+        """Whether who waits is only presumed, for want of stacks."""
+        activities = self._with_presumed(self._with_threads(read))
+        self.progress: Progress = judge(snapshot, job, activities, self.reader, hang_after)
+        self.subjects = tuple(
+            Subject(rank, activity, standing)
+            for rank, activity, standing in zip(
+                job.ranks, activities, self.progress.ranks, strict=False
+            )
+        )
+
+    @property
+    def at(self) -> float:
+        """The time of the snapshot."""
+        return self.snapshot.at
+
+    @cached_property
+    def waiters(self) -> tuple[Subject, ...]:
+        """Ranks that wait for other ranks."""
+        return tuple(s for s in self.subjects if s.activity.kind in COMMUNICATION)
+
+    @cached_property
+    def suspects(self) -> tuple[Subject, ...]:
+        """All others."""
+        return tuple(s for s in self.subjects if s.activity.kind not in COMMUNICATION)
+
+    @cached_property
+    def pending(self) -> tuple[Pending, ...]:
+        """What the flight recorders say ranks wait for."""
+        return pending(self.job.ranks)
+
+    @cached_property
+    def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
+        """Waiters by what they wait in and where, the largest class first."""
+        groups: dict[str, list[Subject]] = defaultdict(list)
+        for subject in self.waiters:
+            groups[wait_text(subject.activity)].append(subject)
+        ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1][0].number))
+        return tuple((text, tuple(members)) for text, members in ordered)
+
+    @cached_property
+    def waited_s(self) -> float:
+        """Seconds for which every waiter has waited at least; 0 when nobody waits."""
+        times = [s.standing.since for s in self.waiters if s.standing.since is not None]
+        return max(self.at - max(times), 0.0) if times else 0.0
+
+    @cached_property
+    def victims_clause(self) -> str:
+        """`ranks 0-1,3 wait in all_reduce at train.py:56 (step)`, or empty."""
+        if not self.waiting_classes:
+            return ""
+        text, members = self.waiting_classes[0]
+        rest = len(self.waiters) - len(members)
+        more = f", and {rest} more elsewhere" if rest else ""
+        verb = "waits" if len(members) == 1 else "wait"
+        return f"{name_ranks(members)} {verb} {text}{more}"
+
+    def since(self, subject: Subject) -> str:
+        """`for 5:12`, how long a subject has got nowhere; empty when unknown."""
+        return self.ago(subject.standing.since)
+
+    def ago(self, since: float | None) -> str:
+        """`for 5:12`, or nothing."""
+        if since is None or self.at - since < 1.0:
+            return ""
+        return f"for {duration(self.at - since)}"
+
+    def _with_threads(self, read: Sequence[Activity]) -> list[Activity]:
+        """A main thread that waits for a thread of its rank which waits for ranks, waits too."""
+        found = list(read)
+        for index, (rank, activity) in enumerate(zip(self.job.ranks, read, strict=True)):
+            if activity.kind not in ("join", "queue", "lock") or rank.sample is None:
+                continue
+            for thread in rank.sample.threads[1:]:
+                other = self.reader.reading(thread.stack)
+                if other.kind in COMMUNICATION:
+                    found[index] = msgspec.structs.replace(
+                        activity,
+                        kind=other.kind,
+                        op=other.op,
+                        site=other.site,
+                        text=f"waits for thread {clean(thread.name or '?')}, which {other.text}",
+                    )
+                    break
+        return found
+
+    def _with_presumed(self, read: list[Activity]) -> list[Activity]:
+        """Take what most ranks sleep in alike for a wait for one another.
+
+        An asynchronous collective waits inside C with no frame of its own (`work.wait()`), and so
+        does the store; without any stack only the kernel's wait is left to compare.
+        """
+        known = sum(1 for activity in read if activity.kind in COMMUNICATION)
+        alike: dict[object, list[int]] = defaultdict(list)
+        for index, activity in enumerate(read):
+            alike[_alike(activity)].append(index)
+        alike.pop(None, None)
+        for key, members in alike.items():
+            if len(members) * 2 < len(read) + (1 if known or len(members) < 2 else 0):
+                continue
+            self.blind = self.blind or isinstance(key, str)
+            for index in members:
+                read[index] = _presume(read[index])
+        return read
+
+
+def _alike(activity: Activity) -> object:
+    if activity.kind == "unknown" and activity.family == "futex" and activity.top is None:
+        return "futex"
+    ambiguous = activity.kind == "waiting" or (activity.kind == "remote" and activity.op is None)
+    if ambiguous and activity.top is not None and activity.family in ("futex", "poll", "socket"):
+        return (activity.top.file, activity.top.name, activity.top.line)
+    return None
+
+
+def _presume(activity: Activity) -> Activity:
+    text = "waits for outstanding communication"
+    if activity.top is None:
+        text = "sleeps on a futex, as in a collective (no stack)"
+    elif activity.family in ("socket", "poll"):
+        text = "waits for an answer over a socket, as all others do"
+    kind = "store" if activity.family in ("socket", "poll") else "work-wait"
+    return msgspec.structs.replace(activity, kind=kind, text=text)
+
+
+def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:
+    """`rank 2`, or `ranks 0-1,3`."""
+    numbers = [one if isinstance(one, int) else one.number for one in subjects]
+    return ("rank " if len(set(numbers)) == 1 else "ranks ") + fold(numbers)
+
+
+def wait_text(activity: Activity) -> str:
+    """`in all_reduce at train.py:56 (step)`, from what a waiter does."""
+    text = activity.text.removeprefix("waits ").removeprefix("sleeps ")
+    return f"{text} at {where(activity.site)}" if activity.site is not None else text
+
+
+def name_subject(subject: Subject) -> str:
+    """`rank 2 (n1, pid 4711)`."""
+    return f"rank {subject.number} ({subject.rank.node}, pid {subject.pid})"
+
+
+def kernel_text(subject: Subject) -> str:
+    """`state S, wchan anon_pipe_read, read(13)`: what /proc says of the main thread."""
+    main = subject.activity.main or main_thread(subject.rank.process)
+    if main is None:
+        return f"state {subject.rank.process.state}"
+    parts = [f"state {main.state}"]
+    if main.wchan:
+        parts.append(f"wchan {main.wchan.partition('.')[0]}")
+    if main.syscall:
+        argument = main.fd if main.fd is not None else (main.futex or "")
+        parts.append(f"syscall {main.syscall}({argument})")
+    return clean(", ".join(parts))
+
+
+def most_common_site(subjects: Sequence[Subject]) -> Frame | None:
+    """The place in user code most of these are at."""
+    sites = Counter(s.activity.site for s in subjects if s.activity.site is not None)
+    return sites.most_common(1)[0][0] if sites else None

@@ -1,0 +1,287 @@
+"""Causes in the order of communication, and what is left when nothing else explains a wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.dictionary import PEER_TO_PEER, Kind
+from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.evidence import (
+    alike,
+    common_facts,
+    fact,
+    is_are,
+    sentence,
+    trace_steps,
+    waiting_facts,
+    who,
+)
+from hangtop_core.text import clean, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.flight.align import Pending
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Evidence, JobState
+
+_NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
+_AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
+
+
+def _lacking(case: Case, numbers: set[int]) -> Pending | None:
+    """What the recorders say others wait for that these ranks have not issued."""
+    return next((one for one in case.pending if numbers & set(one.lacking)), None)
+
+
+def _flight_facts(one: Pending | None, numbers: Sequence[int]) -> list[Evidence]:
+    if one is None:
+        return []
+    issued = one.ops[0][1]
+    text = f"{name_ranks(issued)} issued {one.name} on group {one.label}"
+    if one.lacking:
+        text += f"; the last operation of {name_ranks(one.lacking)} comes before it"
+    for op, ranks in one.ops[1:]:
+        text += f"; {name_ranks(ranks)} issued {op} as #{one.seq}"
+    rank = numbers[0] if len(numbers) == 1 else None
+    return [fact("flight", rank, text)]
+
+
+def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if not case.waiters:
+        return
+    outside = [s for s in left if s.activity.kind in ("sleep", "waiting", "inline-data")]
+    for group in alike(outside, lambda s: (s.activity.site, s.activity.text)):
+        numbers = [s.number for s in group]
+        one = _lacking(case, set(numbers))
+        text, members = case.waiting_classes[0]
+        what = f"{one.name} on group {one.label}" if one else text.removeprefix("in ")
+        activity = group[0].activity
+        yield Hit(
+            subjects=group,
+            summary=clean(
+                f"{who(group)} did not issue what {name_ranks(members)} "
+                f"{is_are(members, 'waits', 'wait')} for: {what}. "
+                f"{is_are(group, 'It', 'They')} {_plural(activity.text, group)} at {activity.at} "
+                f"{case.since(group[0])}",
+                800,
+            ),
+            evidence=(
+                *_flight_facts(one, numbers),
+                *common_facts(case, group),
+                *waiting_facts(case),
+            ),
+            steps=(
+                f"compare {activity.at} with the call the others are in: look for a condition that "
+                f"differs between ranks",
+                *trace_steps(group[0]),
+            ),
+            confidence=0.95 if one else None,
+        )
+
+
+def _plural(text: str, group: Sequence[Subject]) -> str:
+    if len(group) == 1:
+        return text
+    verb, _, rest = text.partition(" ")
+    plain = {"is": "are", "has": "have"}.get(verb, verb.removesuffix("s"))
+    return f"{plain} {rest}".strip()
+
+
+def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    classes = case.waiting_classes
+    if len(classes) < 2 or case.suspects:
+        return
+    one = next((p for p in case.pending if p.mismatched), None)
+    most = classes[0][1]
+    minority = [s for _, members in classes[1:] for s in members]
+    tied = len(classes[1][1]) == len(most)
+    if one is not None:
+        blamed = set(one.mismatched)
+        minority = [s for s in case.waiters if s.number in blamed]
+    elif tied:
+        # Two halves: the flow of the program gives no majority to trust.
+        minority = list(classes[1][1])
+    if not minority:
+        return
+    confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
+    said = "; ".join(
+        f"{name_ranks(members)} {is_are(members, 'waits', 'wait')} {text}"
+        for text, members in classes[:4]
+    )
+    seq = f" as #{one.seq} on group {one.label}" if one else ""
+    yield Hit(
+        subjects=tuple(minority),
+        summary=clean(
+            f"{who(minority)} {is_are(minority, 'is', 'are')} in another operation than "
+            f"{'the other half' if tied and not one else 'most'}{seq}: {said}. Ranks skipped or "
+            f"added an operation before, or took another branch",
+            800,
+        ),
+        evidence=(
+            *_flight_facts(one, [s.number for s in minority]),
+            *common_facts(case, minority),
+            *waiting_facts(case),
+        ),
+        steps=(
+            "compare the two call sites and the conditions that lead to them",
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
+        ),
+        confidence=confidence,
+    )
+
+
+def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    waiting = case.waiters
+    kinds = {s.activity.kind for s in waiting}
+    if case.suspects or len(waiting) < 2 or len(kinds) != 1 or not kinds <= PEER_TO_PEER:
+        return
+    kind = waiting[0].activity.kind
+    other = "recv" if kind == "send" else "send"
+    yield Hit(
+        subjects=waiting,
+        summary=clean(
+            f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
+            f"{case.ago(case.progress.since)}, and nobody is in the matching {other}",
+            800,
+        ),
+        evidence=(*common_facts(case, waiting), *waiting_facts(case)),
+        steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
+    )
+
+
+def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if not case.waiters or case.waited_s < 5.0:
+        return
+    slow = [s for s in left if s.activity.kind in _AT_WORK]
+    for group in alike(slow, lambda s: (s.activity.kind, s.activity.site)):
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
+                f"{is_are(group, 'it', 'they')} {_plural(group[0].activity.text, group)} at "
+                f"{group[0].activity.at}, and gets on; the others have waited "
+                f"{duration(case.waited_s)}",
+            ),
+            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            steps=(f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}",),
+        )
+
+
+def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.waiters or not case.subjects or len(left) != len(case.subjects):
+        return
+    stalled = case.progress.stalled_for_s or 0.0
+    if any(s.activity.kind not in _AT_WORK for s in left) or stalled < case.hang_after:
+        return
+    first = left[0].activity
+    yield Hit(
+        subjects=(),
+        explained=tuple(left),
+        summary=clean(
+            f"no rank waits for another: {name_ranks(left)} {_plural(first.text, left)} at "
+            f"{first.at}. A long phase, not a hang",
+            800,
+        ),
+        evidence=tuple(common_facts(case, left)),
+        steps=(f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}",),
+    )
+
+
+def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    blind = [s for s in left if s.activity.kind in ("unknown", "waiting", "idle-worker")]
+    for group in alike(blind, lambda s: s.activity.text):
+        yield Hit(
+            subjects=group,
+            summary=sentence(case, f"{who(group)} {_plural(group[0].activity.text, group)}"),
+            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            steps=trace_steps(group[0]),
+            confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,
+        )
+    if case.suspects or len(case.waiting_classes) != 1 or case.progress.state != "hung":
+        return
+    text, members = case.waiting_classes[0]
+    size = case.job.world_size
+    partial = size is not None and size > len(case.subjects)
+    yield Hit(
+        subjects=(),
+        explained=case.waiters,
+        summary=clean(
+            f"all {len(members)} ranks seen wait {text} {case.ago(case.progress.since)}; nothing "
+            + (
+                f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
+                if partial
+                else "differs between them: ruled out are a rank that stays away, another call "
+                "site, stopped and lost processes. What is left is the network or the library"
+            ),
+            800,
+        ),
+        evidence=tuple(waiting_facts(case)),
+        steps=(
+            f"hangtop dump --pid {members[0].pid} --native",
+            f"ss -tnpi | grep pid={members[0].pid},",
+        ),
+        confidence=0.3,
+    )
+
+
+P2P = Rule(
+    cause="p2p-deadlock",
+    title="All ranks send, or all receive",
+    seen="All that wait are in send, or all in recv, and nobody is outside communication.",
+    excluded="A rank is outside communication: it is the head of the chain.",
+    confidence=0.85,
+    next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
+    find=_p2p,
+)
+MISMATCHED = Rule(
+    cause="mismatched-collective",
+    title="Ranks wait in different operations",
+    seen="All ranks wait in communication, in different operations or at different lines; or the "
+    "recorders show different operations with one sequence number.",
+    excluded="A rank is outside communication: the others are its victims.",
+    confidence=0.8,
+    next_steps=("Compare the call sites", "TORCH_DISTRIBUTED_DEBUG=DETAIL"),
+    find=_mismatched,
+)
+MISSING = Rule(
+    cause="missing-collective",
+    title="A rank stays away from a collective",
+    seen="Others wait in a collective; this rank sleeps or waits in user code that is none of the "
+    "known blocking calls. With recorders: its last sequence number is lower.",
+    excluded="Any of the causes above explains where the rank is.",
+    confidence=0.9,
+    next_steps=("Compare its stack with the others' call site", "Look for rank conditions"),
+    find=_missing,
+)
+STRAGGLER = Rule(
+    cause="straggler",
+    title="A rank is slow, not stuck",
+    seen="Others have waited for seconds, and this rank's functions change between samples.",
+    excluded="Its stack stays the same for the hang time.",
+    confidence=0.8,
+    next_steps=("Profile it",),
+    find=_straggler,
+    states=_NOT_STUCK,
+)
+LONG_PHASE = Rule(
+    cause="long-phase",
+    title="A long phase, not a hang",
+    seen="No rank waits for another, all are at work.",
+    excluded="Somebody waits.",
+    confidence=0.7,
+    next_steps=("Wait; profile a rank",),
+    find=_long_phase,
+    states=STALLED | _NOT_STUCK,
+)
+UNKNOWN = Rule(
+    cause="unknown",
+    title="No cause could be told",
+    seen="All ranks seen wait in the same call, or the ranks left gave no stack.",
+    excluded="Anything else.",
+    confidence=0.3,
+    next_steps=("Look at native stacks and sockets", "Read the blind spots"),
+    find=_unknown,
+)

@@ -1,0 +1,354 @@
+"""Causes in data loading: dead, stuck or slow DataLoader workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis.activity import Activity, main_thread
+from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.progress import Standing, worker_standing
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import (
+    common_facts,
+    fact,
+    name_descriptor,
+    sentence,
+    stack_fact,
+    waiting_facts,
+    who,
+)
+from hangtop_core.model import Process
+from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Evidence
+
+_AT_WORK = frozenset({"busy", "importing", "compiling"})
+_LOCKS = frozenset({"lock", "waiting", "gil"})
+
+
+class Worker(Struct, frozen=True):
+    """One DataLoader worker of a subject that is neither idle nor gone."""
+
+    process: Process
+    activity: Activity
+    standing: Standing
+
+    @property
+    def name(self) -> str:
+        """`DataLoader worker 1 (pid 5001)`."""
+        number = self.process.worker_id
+        return f"DataLoader worker {'' if number is None else f'{number} '}(pid {self.process.pid})"
+
+
+def _workers(case: Case, subject: Subject) -> list[Worker]:
+    found = []
+    rank = subject.rank
+    for child in rank.children:
+        if child.role != "dataloader-worker" or _is_gone(child):
+            continue
+        standing = worker_standing(case.snapshot, rank, child, case.reader)
+        if standing is not None:
+            activity = case.reader.process(child, rank.child_samples.get(child.pid))
+            found.append(Worker(child, activity, standing))
+    return sorted(found, key=lambda w: w.standing.since or case.at)
+
+
+def _is_gone(child: Process) -> bool:
+    return child.gone_at is not None or child.state in ("Z", "X")
+
+
+def _waiting_for_data(left: Sequence[Subject]) -> Iterator[Subject]:
+    return (s for s in left if s.activity.kind in ("data", "pin-memory"))
+
+
+def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in _waiting_for_data(left):
+        workers = [c for c in subject.rank.children if c.role == "dataloader-worker"]
+        alive = [c for c in workers if not _is_gone(c)]
+        replaced = {c.worker_id for c in alive}
+        gone = [
+            c
+            for c in workers
+            if _is_gone(c) and (c.exit_code or (c.worker_id not in replaced and c.state == "Z"))
+        ]
+        numbers = sorted(c.worker_id for c in alive if c.worker_id is not None)
+        lacking = sorted(set(range(numbers[-1])) - set(numbers)) if numbers else []
+        if gone:
+            text = ", ".join(_death(child) for child in gone[:4])
+        elif lacking and len(numbers) == len(alive):
+            text = f"worker {', '.join(map(str, lacking[:8]))} is missing among {len(alive)}"
+        elif not alive and subject.activity.op in ("_try_get_data", "_get_data"):
+            text = "no worker process is left"
+        else:
+            continue
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(case, f"{who([subject])} waits for DataLoader workers, but {text}"),
+            evidence=(
+                fact("process", subject.number, text),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                "journalctl -k --since -1h | grep -i -e oom -e killed",
+                "df -h /dev/shm",
+                "run with num_workers=0 to see the worker's own error",
+            ),
+        )
+
+
+def _death(child: Process) -> str:
+    code = child.exit_code
+    how = "is gone"
+    if code is not None:
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+    number = "" if child.worker_id is None else f" {child.worker_id}"
+    return f"worker{number} (pid {child.pid}) {how}"
+
+
+def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        if subject.activity.kind not in ("data", "child", "queue", "join"):
+            continue
+        for child in subject.rank.children:
+            sample = subject.rank.child_samples.get(child.pid)
+            if not _forked_alone(subject, child) or sample is None or not sample.threads:
+                continue
+            activity = case.reader.process(child, sample)
+            if activity.kind not in _LOCKS or activity.family != "futex":
+                continue
+            parent = subject.rank.process.thread_count or len(subject.rank.process.threads)
+            main = main_thread(child)
+            lock = f" at futex {main.futex}" if main is not None and main.futex else ""
+            yield Hit(
+                subjects=(subject,),
+                summary=sentence(
+                    case,
+                    f"{who([subject])} waits for its child {child.label} (pid {child.pid}), which "
+                    f"waits for a lock at {where(activity.site)} that no thread of it can release: "
+                    f"it was forked while another of {parent} threads held the lock",
+                ),
+                evidence=(
+                    fact(
+                        "stacks",
+                        subject.number,
+                        f"child pid {child.pid} is in {where(activity.top)}{lock}",
+                    ),
+                    fact(
+                        "process",
+                        subject.number,
+                        f"child pid {child.pid} has {len(sample.threads)} Python threads and the "
+                        f"command line of its rank, which has {parent} threads",
+                    ),
+                    *common_facts(case, [subject]),
+                    *waiting_facts(case),
+                ),
+                steps=(
+                    f"hangtop dump --pid {child.pid} --native",
+                    "use multiprocessing_context='forkserver' or 'spawn', or start workers before "
+                    "threads",
+                ),
+            )
+            break
+
+
+def _forked_alone(subject: Subject, child: Process) -> bool:
+    """Whether a child was forked from a rank with threads and has hardly any of its own."""
+    rank = subject.rank.process
+    sample = subject.rank.child_samples.get(child.pid)
+    threads = sample.threads if sample is not None else ()
+    others = [one for one in threads[1:] if one.name not in ("QueueFeederThread",)]
+    return (
+        not _is_gone(child)
+        and child.cmdline == rank.cmdline
+        and not others
+        and (rank.thread_count or len(rank.threads)) > 1
+    )
+
+
+def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in _waiting_for_data(left):
+        stuck = [
+            w
+            for w in _workers(case, subject)
+            if w.activity.kind not in _AT_WORK and not w.standing.moved
+        ]
+        if not stuck:
+            continue
+        first = stuck[0]
+        place = f"{first.activity.text} at {first.activity.at}"
+        file = _file_of(subject, first)
+        more = f" (and {plural(len(stuck) - 1, 'more worker')})" if len(stuck) > 1 else ""
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits for data: {first.name} {place}",
+                f"on {file}" if file else "",
+                case.ago(first.standing.since) + more,
+            ),
+            evidence=(
+                *(fact for worker in stuck[:4] for fact in _worker_facts(case, subject, worker)),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                f"ls -l /proc/{first.process.pid}/fd",
+                f"hangtop dump --pid {first.process.pid} --native",
+                "DataLoader(timeout=...) turns this into an error",
+            ),
+        )
+
+
+def _file_of(subject: Subject, worker: Worker) -> str:
+    """The file a worker is blocked on, from its descriptors."""
+    table = subject.rank.child_descriptors.get(worker.process.pid)
+    main = worker.activity.main
+    if table is None:
+        return ""
+    if main is not None and main.fd is not None:
+        for one in table.descriptors:
+            if one.fd == main.fd:
+                return name_descriptor(one)
+    return ""
+
+
+def _worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evidence]:
+    top, source = worker.activity.top, ""
+    if top is not None and top.source:
+        source = f": `{top.source.strip()}`"
+    since = case.ago(worker.standing.since)
+    yield fact(
+        "stacks",
+        subject.number,
+        f"{worker.name} {worker.activity.text} at {worker.activity.at}{source} {since}",
+    )
+    main = worker.activity.main
+    if main is not None:
+        yield fact(
+            "process",
+            subject.number,
+            f"{worker.name} state {main.state}, wchan {main.wchan}, syscall {main.syscall}",
+        )
+    table = subject.rank.child_descriptors.get(worker.process.pid)
+    if table is not None:
+        files = [d for d in table.descriptors if d.kind in ("file", "fifo", "socket") and d.fd > 2]
+        for one in files[:3]:
+            yield fact("process", subject.number, f"{worker.name} has {name_descriptor(one)}")
+
+
+def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.progress.state == "progressing" and case.waited_s < 5.0:
+        return
+    for subject in _waiting_for_data(left):
+        workers = _workers(case, subject)
+        if workers:
+            first = max(workers, key=lambda w: w.standing.since or 0.0)
+            text = f"{first.name} {first.activity.text} at {first.activity.at}"
+        else:
+            text = "all its DataLoader workers are idle or give no stack"
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(case, f"{who([subject])} waits for data: {text}"),
+            evidence=(
+                *(f for w in workers[:4] for f in _worker_facts(case, subject, w)),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                *(f"hangtop dump --pid {w.process.pid}" for w in workers[:2]),
+                "more workers, a larger prefetch_factor, or less work per sample",
+            ),
+            confidence=None if workers else 0.6,
+        )
+
+
+def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.progress.state == "progressing" and case.waited_s < 5.0:
+        return
+    for subject in left:
+        activity = subject.activity
+        if not activity.loading or activity.kind not in (
+            "sleep",
+            "busy",
+            "waiting",
+            "inline-data",
+            "unknown",
+        ):
+            continue
+        seen = stack_fact(case, subject)
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} loads data in its main thread (num_workers=0): it "
+                f"{activity.text} at {activity.at}",
+                case.since(subject),
+            ),
+            evidence=(
+                *([seen] if seen else []),
+                *common_facts(case, [subject])[1:],
+                *waiting_facts(case),
+            ),
+            steps=("use num_workers > 0", f"hangtop dump --pid {subject.pid} --native"),
+        )
+
+
+DEAD = Rule(
+    cause="dataloader-worker-dead",
+    title="A DataLoader worker is gone",
+    seen="The rank is in DataLoader._try_get_data and a worker process is gone, a zombie or "
+    "missing among its siblings.",
+    excluded="All workers are alive.",
+    confidence=0.88,
+    next_steps=("Look for an OOM kill", "Check /dev/shm", "Run with num_workers=0"),
+    find=_dead,
+    decisive=True,
+)
+FORK_DEADLOCK = Rule(
+    cause="fork-deadlock",
+    title="A forked child waits for a lock that nobody in it holds",
+    seen="A rank waits for a child with the rank's own command line; the child has one thread, "
+    "which waits for a lock, while the rank has many.",
+    excluded="The child was spawned, or has threads that could hold the lock.",
+    confidence=0.85,
+    next_steps=("Use spawn or forkserver", "Start workers before threads"),
+    find=_fork_deadlock,
+    decisive=True,
+)
+STUCK = Rule(
+    cause="dataloader-worker-stuck",
+    title="A DataLoader worker is stuck",
+    seen="The rank is in DataLoader._try_get_data and one of its workers sleeps in user code "
+    "without moving.",
+    excluded="The worker computes or moves: `data-starved`.",
+    confidence=0.93,
+    next_steps=("Look at the file in the worker's descriptor table", "DataLoader(timeout=...)"),
+    find=_stuck,
+)
+STARVED = Rule(
+    cause="data-starved",
+    title="A rank waits for data that is slow to come",
+    seen="The rank waits for its DataLoader while workers are at work, or loads data itself.",
+    excluded="A worker is blocked: `dataloader-worker-stuck`.",
+    confidence=0.85,
+    next_steps=("More workers, larger prefetch_factor", "Profile the dataset's __getitem__"),
+    find=_starved,
+    states=ALWAYS,
+)
+INLINE = Rule(
+    cause="data-starved",
+    title=STARVED.title,
+    seen=STARVED.seen,
+    excluded=STARVED.excluded,
+    confidence=0.75,
+    next_steps=STARVED.next_steps,
+    find=_inline,
+    states=ALWAYS,
+)

@@ -1,0 +1,52 @@
+"""Prints docs/causes.md from the rules: `python -m hangtop_core.analysis.verdict.document`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.progress import FLOOR_S, HANG_AFTER_S
+from hangtop_core.analysis.verdict.rules import RULES
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.base import Rule
+
+_HEAD = f"""# Causes
+
+What `hangtop diagnose` can name, in the order in which it looks: what is cheap to see and decisive
+comes first, and who is explained by one cause is not asked about the next. This page is generated
+from the rules by `python -m hangtop_core.analysis.verdict.document`.
+
+A job is *hung* when at least one rank waits for others, or is still starting, and nothing that
+means progress has moved for {HANG_AFTER_S:.0f} seconds (`--hang-after`). Causes marked *at once*
+need only {FLOOR_S:.0f} seconds. Until then a stalled job has suspects, with lower confidence.
+
+Confidence is that of a plain case: of the verdicts given with 0.9, nine in ten should be right.
+"""
+
+
+def page() -> str:
+    """The whole page, Markdown."""
+    seen: set[str] = set()
+    parts = [_HEAD]
+    for rule in RULES:
+        if rule.cause not in seen:
+            seen.add(rule.cause)
+            parts.append(_section(rule))
+    return "\n".join(parts)
+
+
+def _section(rule: Rule) -> str:
+    steps = "\n".join(f"- {step}" for step in rule.next_steps)
+    when = ", at once" if rule.decisive else ""
+    if rule.states == frozenset({"progressing"}) or rule.cause == "long-phase":
+        when = ", not a hang"
+    return (
+        f"## `{rule.cause}`\n\n{rule.title}. Confidence {rule.confidence:.2f}{when}.\n\n"
+        f"**Seen:** {rule.seen}\n\n**Ruled out by, or looked at first:** {rule.excluded}\n\n"
+        f"**What to do:**\n\n{steps}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

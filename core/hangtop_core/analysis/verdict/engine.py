@@ -1,0 +1,142 @@
+"""The engine: asks all rules about a job and puts their answers in order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from hangtop_core import __version__
+from hangtop_core.analysis.progress import FLOOR_S, HANG_AFTER_S
+from hangtop_core.analysis.verdict.blind import blind_spots
+from hangtop_core.analysis.verdict.case import Case
+from hangtop_core.analysis.verdict.evidence import culprit
+from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.model import (
+    Diagnosis,
+    Job,
+    JobState,
+    JobSummary,
+    Snapshot,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+
+SCHEMA = "hangtop.diagnosis/1"
+UNDECIDED = 0.85
+"""Factor on confidences while a job is stalled but not yet called hung."""
+PRESUMED = 0.6
+"""Factor where, for want of stacks, it is only presumed who waits."""
+
+
+def diagnose(
+    snapshot: Snapshot,
+    job: Job | None,
+    hang_after: float = HANG_AFTER_S,
+    rules: Iterable[Rule] = RULES,
+) -> Diagnosis:
+    """Say how a job gets on, who is to blame and why, and what could not be seen.
+
+    Args:
+        snapshot: everything that was observed.
+        job: the job in question; None when none was found.
+        hang_after: seconds without progress after which waiting is called a hang.
+        rules: asked in this order.
+    """
+    if job is None:
+        return _diagnosis(snapshot, None, "unknown")
+    case = Case(snapshot, job, hang_after)
+    state = case.progress.state
+    hits = list(_ask(case, rules))
+    stalled = case.progress.stalled_for_s
+    if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
+        decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
+        state = "hung" if decisive and (case.waiters or not job.ranks) else state
+    verdicts = [_verdict(case, state, rule, hit) for rule, hit in hits]
+    verdicts.sort(key=lambda one: -one.confidence)
+    moving = state in ("progressing", "exited")
+    return _diagnosis(
+        snapshot,
+        job,
+        state,
+        hung_for_s=stalled if state == "hung" else None,
+        stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
+        verdicts=tuple(verdicts),
+    )
+
+
+def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
+    """Ask rules in order; who is explained by one is not shown to the next."""
+    state, stalled = case.progress.state, case.progress.stalled_for_s
+    waits = stalled is not None and stalled >= FLOOR_S
+    left: list[Subject] = list(case.suspects)
+    for rule in rules:
+        if state not in rule.states or (state in ("unknown", "starting") and not waits):
+            continue
+        for hit in rule.find(case, tuple(left)):
+            explained = {id(s) for s in (*hit.subjects, *hit.explained)}
+            left = [s for s in left if id(s) not in explained]
+            yield rule, hit
+
+
+def _is_decisive(rule: Rule, hit: Hit) -> bool:
+    return rule.decisive if hit.decisive is None else hit.decisive
+
+
+def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit) -> Verdict:
+    confidence = rule.confidence if hit.confidence is None else hit.confidence
+    if state == "unknown":
+        confidence *= UNDECIDED
+    if case.blind:
+        confidence *= PRESUMED
+    blamed = {s.number for s in hit.subjects}
+    return Verdict(
+        cause=rule.cause,
+        confidence=round(confidence, 2),
+        culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
+        victims=tuple(sorted(s.number for s in case.waiters if s.number not in blamed)),
+        summary=hit.summary,
+        evidence=hit.evidence,
+        next_steps=hit.steps,
+    )
+
+
+def _diagnosis(
+    snapshot: Snapshot,
+    job: Job | None,
+    state: JobState,
+    hung_for_s: float | None = None,
+    stalled_for_s: float | None = None,
+    verdicts: tuple[Verdict, ...] = (),
+) -> Diagnosis:
+    at = datetime.fromtimestamp(snapshot.at, UTC)
+    return Diagnosis(
+        schema=SCHEMA,
+        hangtop=__version__,
+        observed_at=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_for_s=round(max(snapshot.at - snapshot.observed_since, 0.0), 1),
+        state=state,
+        hung_for_s=_tenths(hung_for_s),
+        watchdog_in_s=None,
+        job=_summary(job) if job is not None else None,
+        verdicts=verdicts,
+        blind_spots=blind_spots(snapshot, job),
+        stalled_for_s=_tenths(stalled_for_s),
+    )
+
+
+def _tenths(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def _summary(job: Job) -> JobSummary:
+    return JobSummary(
+        world_size=job.world_size,
+        ranks_seen=tuple(sorted({rank.rank for rank in job.ranks})),
+        nodes=job.nodes,
+        launcher=job.launcher,
+        id=job.id,
+    )

@@ -1,0 +1,149 @@
+"""Evidence and sentences that several rules share, and how equal subjects are put together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
+from hangtop_core.model import Culprit, Descriptor, Evidence, Process, Source
+from hangtop_core.text import clean, duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+
+SHOWN = 4
+"""Subjects of one verdict whose evidence is spelt out; the others are counted."""
+
+
+def fact(source: Source, rank: int | None, text: str) -> Evidence:
+    """One fact, its text safe to print."""
+    return Evidence(source, rank, clean(text, 600))
+
+
+def culprit(subject: Subject) -> Culprit:
+    """A subject as a verdict names it."""
+    return Culprit(subject.number, subject.rank.node, subject.pid, subject.rank.local_rank)
+
+
+def alike(
+    subjects: Iterable[Subject], key: Callable[[Subject], Hashable]
+) -> Iterator[tuple[Subject, ...]]:
+    """Subjects that are in the same trouble, the largest group first."""
+    groups: dict[Hashable, list[Subject]] = defaultdict(list)
+    for subject in subjects:
+        groups[key(subject)].append(subject)
+    for members in sorted(groups.values(), key=lambda one: (-len(one), one[0].number)):
+        yield tuple(members)
+
+
+def who(subjects: Sequence[Subject]) -> str:
+    """`rank 2 (n1, pid 4711)`, or `ranks 2-5`."""
+    return name_subject(subjects[0]) if len(subjects) == 1 else name_ranks(subjects)
+
+
+def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
+    """The verb form that fits the number of subjects."""
+    return one if len(subjects) == 1 else many
+
+
+def sentence(case: Case, *parts: str) -> str:
+    """Join parts with blanks, and add who waits."""
+    said = " ".join(part for part in parts if part)
+    return clean(f"{said}; {case.victims_clause}" if case.victims_clause else said, 800)
+
+
+def stack_fact(case: Case, subject: Subject) -> Evidence | None:
+    """Where a subject's main thread is, and since when that was seen."""
+    sample, top = subject.rank.sample, subject.activity.top
+    if sample is None or not sample.threads or top is None:
+        return None
+    text = f"{subject.activity.text}: main thread in {where(top)}"
+    site = subject.activity.site
+    if site is not None and site != top:
+        text += f", called from {where(site)}"
+    if site is not None and site.source:
+        text += f": `{site.source.strip()}`"
+    since = sample.same_since
+    if since is not None and sample.count > 1:
+        text += f"; same in {sample.count} samples over {duration(sample.at - since)}"
+    return fact("stacks", subject.number, text)
+
+
+def process_fact(case: Case, subject: Subject) -> Evidence:
+    """What the kernel says of a subject's main thread."""
+    text = kernel_text(subject)
+    moved = subject.rank.moved_at
+    if moved is not None and case.at - moved >= 1.0:
+        text += f"; last ran {duration(case.at - moved)} ago"
+    return fact("process", subject.number, text)
+
+
+def waiting_facts(case: Case) -> list[Evidence]:
+    """Who waits, where and since when."""
+    facts = []
+    for text, members in case.waiting_classes[:SHOWN]:
+        since = [s.standing.since for s in members if s.standing.since is not None]
+        long = f" {case.ago(max(since))}" if since else ""
+        facts.append(
+            fact(
+                "stacks",
+                None,
+                f"{name_ranks(members)} {is_are(members, 'waits', 'wait')} {text}{long}",
+            )
+        )
+    return facts
+
+
+def common_facts(case: Case, subjects: Sequence[Subject]) -> list[Evidence]:
+    """Stack and kernel facts of the first few subjects."""
+    facts: list[Evidence] = []
+    for subject in subjects[:SHOWN]:
+        seen = stack_fact(case, subject)
+        facts.extend([seen] if seen else [])
+        facts.append(process_fact(case, subject))
+    if len(subjects) > SHOWN:
+        rest = len(subjects) - SHOWN
+        facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
+    return facts
+
+
+def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None:
+    """The descriptor a subject's main thread waits on, or the one with a given number."""
+    main = subject.activity.main
+    wanted = number if number is not None else (main.fd if main is not None else None)
+    table = subject.rank.descriptors
+    if wanted is None or table is None:
+        return None
+    return next((one for one in table.descriptors if one.fd == wanted), None)
+
+
+def name_descriptor(one: Descriptor) -> str:
+    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders."""
+    text = f"fd {one.fd} = {one.target}"
+    if one.fstype and one.kind in ("file", "directory"):
+        source = f", {one.server}" if one.server else ""
+        text += f" on {one.mount or '?'} ({one.fstype}{source})"
+    if one.socket is not None:
+        text += f" {one.socket.local} -> {one.socket.remote} {one.socket.state}"
+    if one.holders:
+        text += "; " + ", ".join(
+            f"{h.how} pid {h.pid} ({h.comm}, state {h.state})" for h in one.holders[:SHOWN]
+        )
+    return text
+
+
+def name_process(process: Process) -> str:
+    """`pid 4712 'sleep 1000000' (state S)`."""
+    command = " ".join(process.cmdline) or process.comm
+    return clean(f"pid {process.pid} '{clean(command, 80)}' (state {process.state})")
+
+
+def trace_steps(subject: Subject) -> tuple[str, ...]:
+    """Commands that show more of where a process is."""
+    pid = subject.pid
+    return (f"hangtop dump --pid {pid} --native", f"strace -f -p {pid}")

@@ -1,0 +1,314 @@
+"""Causes in the Python code of one rank: prompts, children, services, loops, shutting down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import (
+    alike,
+    common_facts,
+    descriptor,
+    fact,
+    is_are,
+    name_descriptor,
+    name_process,
+    sentence,
+    trace_steps,
+    waiting_facts,
+    who,
+)
+from hangtop_core.analysis.verdict.threads import threads_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Descriptor, Process
+
+
+def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    prompting = [s for s in left if s.activity.kind == "prompt"]
+    for group in alike(prompting, lambda s: (s.activity.text, s.activity.site)):
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                who(group),
+                group[0].activity.text,
+                f"at {group[0].activity.at}",
+                case.since(group[0]),
+            ),
+            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            steps=(
+                f"ls -l /proc/{group[0].pid}/fd/0",
+                "remove the breakpoint, or use torch.distributed.breakpoint(rank)",
+            ),
+        )
+
+
+def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        if subject.activity.kind != "output":
+            continue
+        pipe = descriptor(subject)
+        readers = [h for h in pipe.holders if h.how == "reads"] if pipe is not None else []
+        told = "; ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} {subject.activity.text} at {subject.activity.at}, a pipe that "
+                f"is full",
+                case.since(subject) + (f": {told}" if told else ""),
+            ),
+            evidence=(
+                *([fact("process", subject.number, name_descriptor(pipe))] if pipe else []),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                *(
+                    f"cat /proc/{h.pid}/status | grep State; kill -CONT {h.pid}"
+                    for h in readers[:1]
+                ),
+                f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}",
+            ),
+        )
+
+
+def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        if subject.activity.kind != "child":
+            continue
+        children = _programs(subject)
+        named = ", ".join(name_process(child) for child in children[:3])
+        first = children[0] if children else None
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits at {subject.activity.at} for a program it started",
+                f"{case.since(subject)}: {named}" if named else case.since(subject),
+            ),
+            evidence=(
+                *(
+                    fact("process", subject.number, f"child {name_process(c)}")
+                    for c in children[:4]
+                ),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                *((f"ls -l /proc/{first.pid}/fd", f"strace -f -p {first.pid}") if first else ()),
+                "give subprocess a timeout",
+            ),
+            confidence=None if children else 0.8,
+        )
+
+
+def _programs(subject: Subject) -> list[Process]:
+    """Children that a program may wait for, the youngest first."""
+    helpers = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
+    found = [
+        c
+        for c in subject.rank.children
+        if c.role not in helpers and c.gone_at is None and c.ppid == subject.pid
+    ]
+    return sorted(found, key=lambda c: -c.started_at) or [
+        c for c in subject.rank.children if c.role not in helpers and c.gone_at is None
+    ]
+
+
+def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        if subject.activity.kind != "remote":
+            continue
+        peer = descriptor(subject) or _guess(subject)
+        told = "a network peer"
+        if peer is not None and peer.socket is not None:
+            told = f"{peer.socket.remote} (fd {peer.fd}, {peer.socket.state})"
+            if peer.socket.peer_pid:
+                told += (
+                    f", pid {peer.socket.peer_pid} ({peer.socket.peer_name or '?'}) on this node"
+                )
+            if not peer.socket.recv_queue:
+                told += ", which sends nothing"
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits at {subject.activity.at} for {told}",
+                case.since(subject),
+            ),
+            evidence=(
+                *([fact("network", subject.number, name_descriptor(peer))] if peer else []),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                f"ss -tnpi | grep pid={subject.pid},",
+                "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline)",
+            ),
+        )
+
+
+def _guess(subject: Subject) -> Descriptor | None:
+    """The one connection that leads neither to the store nor to another rank's gloo port."""
+    table = subject.rank.descriptors
+    if table is None:
+        return None
+    port = subject.rank.process.env.get("MASTER_PORT", "-")
+    open_ = [
+        one
+        for one in table.descriptors
+        if one.socket is not None
+        and one.socket.family == "tcp"
+        and one.socket.state in ("ESTABLISHED", "ESTAB", "SYN_SENT")
+        and not one.socket.remote.endswith(f":{port}")
+        and "python" not in (one.socket.peer_name or "")
+    ]
+    return open_[0] if len(open_) == 1 else None
+
+
+def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        activity = subject.activity
+        if activity.kind not in ("busy", "gil") or not case.waiters:
+            continue
+        owner = next((one for one in threads_of(case, subject) if one.stack.gil), None)
+        text = f"is busy at {activity.at}"
+        if activity.kind == "gil" and owner is not None:
+            text = f"waits for the GIL at {activity.at}; {owner.name} keeps it, at {owner.place}"
+        elif owner is None and activity.top is not None:
+            text = f"is busy outside Python's own code, called at {activity.at}"
+        share = subject.rank.main_cpu_share or subject.rank.cpu_share
+        cpu = f", {share:.0%} of a core" if share else ""
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case, f"{who([subject])} {text}{cpu}", f"and stays there {case.since(subject)}"
+            ),
+            evidence=(
+                *common_facts(case, [subject]),
+                *([fact("stacks", subject.number, f"{owner.name} holds the GIL")] if owner else []),
+                *waiting_facts(case),
+            ),
+            steps=(
+                f"py-spy dump --locals --pid {subject.pid}",
+                f"py-spy record -d 10 -o profile.svg --pid {subject.pid}",
+            ),
+        )
+
+
+def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    at_work = [s for s in left if s.activity.kind == "compiling"]
+    if case.progress.state == "progressing" and case.waited_s < 5.0:
+        return
+    for group in alike(at_work, lambda s: s.activity.op):
+        names = {"ptxas", "cicc", "cc1plus", "gcc", "g++", "ninja", "nvcc", "clang", "c++"}
+        busy = [c for s in group for c in s.rank.children if c.comm in names]
+        told = f": {name_process(busy[0])}" if busy else ""
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                who(group),
+                is_are(group, "is", "are"),
+                f"compiling at {group[0].activity.at}",
+                case.since(group[0]) + told,
+            ),
+            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            steps=(
+                "wait, or compile before training; keep the cache on a local disk "
+                "(TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)",
+            ),
+        )
+
+
+def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    leaving = [s for s in left if s.activity.kind == "teardown"]
+    for group in alike(leaving, lambda s: (s.activity.text, s.activity.op)):
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                who(group),
+                group[0].activity.text,
+                case.since(group[0]),
+            ),
+            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            steps=(
+                "read the first traceback in its log: it may be leaving after an error",
+                *trace_steps(group[0]),
+            ),
+            confidence=None if case.waiters else 0.6,
+        )
+
+
+PROMPT = Rule(
+    cause="debugger-prompt",
+    title="A rank sits at a prompt",
+    seen="pdb, bdb or a command loop in the stack, or a read of its own stdin.",
+    excluded="None.",
+    confidence=0.95,
+    next_steps=("Remove the breakpoint",),
+    find=_prompt,
+    decisive=True,
+)
+OUTPUT = Rule(
+    cause="output-pipe-full",
+    title="A rank is blocked writing its output",
+    seen="The main thread sleeps in write to stdout, stderr or another pipe (pipe_write).",
+    excluded="The descriptor is a file: `io-wait`.",
+    confidence=0.95,
+    next_steps=("Look at the reader of the pipe: it may be stopped or stuck",),
+    find=_output,
+)
+CHILD = Rule(
+    cause="child-process-wait",
+    title="A rank waits for a program it started",
+    seen="subprocess or multiprocessing waits in the stack, or waitpid in user code.",
+    excluded="The child is a DataLoader worker, or compiles.",
+    confidence=0.92,
+    next_steps=("Look at what the child does", "Give subprocess a timeout"),
+    find=_child,
+)
+REMOTE = Rule(
+    cause="remote-service-wait",
+    title="A rank waits for a remote service",
+    seen="A network library, or a blocking read of a socket, in the stack of one rank.",
+    excluded="The socket leads to the store; most ranks are on the same line.",
+    confidence=0.88,
+    next_steps=("Look at the connection", "Give the request a timeout"),
+    find=_remote,
+)
+BUSY = Rule(
+    cause="busy-in-python",
+    title="A rank is busy and never comes back",
+    seen="The main thread runs, in the same functions in all samples, while others wait for it; "
+    "or another thread of it keeps the GIL busy.",
+    excluded="Its functions change: `straggler`. The GIL's owner sleeps: `gil-held`.",
+    confidence=0.88,
+    next_steps=("Look at its locals and profile it",),
+    find=_busy,
+)
+COMPILING = Rule(
+    cause="compiling",
+    title="A rank is compiling",
+    seen="torch.compile, Triton or a C++ extension build in the stack.",
+    excluded="It waits for a lock file: `file-lock`.",
+    confidence=0.8,
+    next_steps=("Wait, or compile before training",),
+    find=_compiling,
+    states=ALWAYS,
+)
+TEARDOWN = Rule(
+    cause="teardown",
+    title="A rank is shutting down",
+    seen="destroy_process_group, interpreter shutdown or exit handlers in the stack.",
+    excluded="None.",
+    confidence=0.8,
+    next_steps=("Read the first traceback in its log",),
+    find=_teardown,
+)

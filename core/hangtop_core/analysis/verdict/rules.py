@@ -1,0 +1,49 @@
+"""All rules, in the order they are asked: cheap and decisive first, causes before consequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict import (
+    collective,
+    data,
+    process,
+    python,
+    startup,
+    storage,
+    threads,
+)
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.base import Rule
+
+RULES: tuple[Rule, ...] = (
+    *process.RULES,
+    startup.RENDEZVOUS,
+    startup.NEVER_JOINED,
+    python.PROMPT,
+    threads.GIL_HELD,
+    data.DEAD,
+    data.FORK_DEADLOCK,
+    data.STUCK,
+    data.STARVED,
+    storage.FILE_LOCK,
+    storage.IO_WAIT,
+    python.OUTPUT,
+    python.CHILD,
+    python.REMOTE,
+    threads.LOCK_WAIT,
+    threads.QUEUE_WAIT,
+    python.COMPILING,
+    storage.CHECKPOINT,
+    python.TEARDOWN,
+    data.INLINE,
+    startup.OUTSIDE_INIT,
+    python.BUSY,
+    collective.STRAGGLER,
+    collective.MISSING,
+    collective.P2P,
+    collective.MISMATCHED,
+    collective.LONG_PHASE,
+    collective.UNKNOWN,
+)

@@ -1,0 +1,158 @@
+"""Causes in storage: blocking reads and writes, file locks, slow checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import (
+    alike,
+    common_facts,
+    descriptor,
+    fact,
+    is_are,
+    name_descriptor,
+    sentence,
+    trace_steps,
+    waiting_facts,
+    who,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Descriptor
+
+
+def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        if subject.activity.kind != "file-lock":
+            continue
+        table = subject.rank.descriptors
+        waited = table.waiting_locks if table is not None else ()
+        lock = waited[0] if waited else descriptor(subject)
+        path = lock.target if lock is not None else "a file"
+        holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
+        told = ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits for the lock of {path} at {subject.activity.at}",
+                f"{case.since(subject)}: held by {told}" if told else case.since(subject),
+            ),
+            evidence=(
+                *([fact("process", subject.number, name_descriptor(lock))] if lock else []),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                *(f"ps -o pid,user,etime,stat,args -p {h.pid}" for h in holders[:2]),
+                f"lslocks | grep {path}" if lock else "lslocks",
+            ),
+        )
+
+
+def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    blocked = [s for s in left if s.activity.kind == "io"]
+    for group in alike(blocked, _what):
+        first = group[0]
+        one = descriptor(first)
+        main = first.activity.main
+        call = f" ({main.syscall})" if main is not None and main.syscall else ""
+        file = f": {_name_file(one)}" if one is not None else ""
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {first.activity.text}{call} at {first.activity.at}",
+                f"{case.since(first)}{file}",
+            ),
+            evidence=(
+                *([fact("process", first.number, name_descriptor(one))] if one else []),
+                *common_facts(case, group),
+                *waiting_facts(case),
+            ),
+            steps=_io_steps(first, one),
+            confidence=None if first.activity.family != "open" else 0.85,
+        )
+
+
+def _what(subject: Subject) -> object:
+    one = descriptor(subject)
+    return (one.target if one is not None else None, subject.activity.site, subject.activity.family)
+
+
+def _name_file(one: Descriptor) -> str:
+    text = name_descriptor(one)
+    if one.kind in ("pipe", "fifo") and not any(h.how == "writes" for h in one.holders):
+        text += ", a pipe that nobody has open for writing" if not one.holders else ""
+    return text
+
+
+def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[str, ...]:
+    main = subject.activity.main
+    number = main.fd if main is not None and main.fd is not None else ""
+    steps = [f"ls -l /proc/{subject.pid}/fd/{number}"]
+    if one is not None and one.mount:
+        steps.append(f"timeout 5 stat {one.mount} || echo the file system does not answer")
+    steps.append(f"cat /proc/{subject.pid}/stack")
+    if main is None or main.state != "D":
+        return (*steps, *trace_steps(subject))
+    return (*steps, "journalctl -k --since -1h | tail -n 50")
+
+
+def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.progress.state == "progressing" and case.waited_s < 5.0:
+        return
+    writing = [s for s in left if s.activity.kind == "checkpoint"]
+    for group in alike(writing, lambda s: s.activity.site):
+        first = group[0]
+        moved = first.rank.io_moved_at
+        grows = moved is not None and case.at - moved < 10.0
+        told = "and its bytes written grow: not a hang" if grows else "and no bytes move"
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'writes', 'write')} a checkpoint at "
+                f"{first.activity.at} {told}",
+            ),
+            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            steps=(
+                f"grep wchar /proc/{first.pid}/io; sleep 5; grep wchar /proc/{first.pid}/io",
+                "raise the process group's timeout, or save asynchronously",
+            ),
+        )
+
+
+FILE_LOCK = Rule(
+    cause="file-lock",
+    title="A rank waits for a file lock",
+    seen="flock, fcntl or a lock file library in the stack, or the kernel's lock wait.",
+    excluded="None.",
+    confidence=0.95,
+    next_steps=("Look at the holder", "Remove a stale lock file"),
+    find=_file_lock,
+)
+IO_WAIT = Rule(
+    cause="io-wait",
+    title="A rank is blocked in input or output",
+    seen="State D, or a read, write or open that does not return, on a file, pipe or FIFO.",
+    excluded="The descriptor is its own stdout or stderr: `output-pipe-full`; a socket: "
+    "`remote-service-wait`; bytes still move while it saves: `checkpoint-slow`.",
+    confidence=0.93,
+    next_steps=("ls -l /proc/PID/fd/N", "Ask the file system: timeout 5 stat MOUNT"),
+    find=_io,
+)
+CHECKPOINT = Rule(
+    cause="checkpoint-slow",
+    title="A rank is writing a checkpoint",
+    seen="torch.save or torch.distributed.checkpoint in the stack of a minority.",
+    excluded="No bytes move and the rank is in state D: `io-wait`.",
+    confidence=0.8,
+    next_steps=("Wait; raise the timeout; save asynchronously",),
+    find=_checkpoint,
+    states=ALWAYS,
+)

@@ -1,0 +1,265 @@
+"""Causes among the threads of one rank: locks, queues and the GIL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis import kernel
+from hangtop_core.analysis.activity import Reading
+from hangtop_core.analysis.dictionary import by_source
+from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import (
+    common_facts,
+    fact,
+    sentence,
+    trace_steps,
+    waiting_facts,
+    who,
+)
+from hangtop_core.model import Thread, ThreadStack
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Evidence
+
+
+class OneThread(Struct, frozen=True):
+    """One Python thread of a rank: its stack, what that says, what the kernel says."""
+
+    stack: ThreadStack
+    reading: Reading
+    facts: Thread | None
+
+    @property
+    def name(self) -> str:
+        """`thread 'writer'`."""
+        return f"thread '{clean(self.stack.name or str(self.stack.tid), 60)}'"
+
+    @property
+    def family(self) -> str | None:
+        """What it sleeps on."""
+        if self.facts is None or self.facts.state == "R":
+            return None
+        return kernel.kernel_wait(self.facts.wchan, self.facts.syscall)
+
+    @property
+    def wants_lock(self) -> bool:
+        """Whether it waits for a lock in user code."""
+        if self.reading.kind is not None or not self.reading.own or self.family != "futex":
+            return False
+        told = by_source(self.reading.top.source if self.reading.top else None)
+        return told is None or told[0] in ("lock", "work-wait")
+
+    @property
+    def place(self) -> str:
+        """Where it is, with its line of code."""
+        top = self.reading.site or self.reading.top
+        source = f" `{top.source.strip()}`" if top is not None and top.source else ""
+        futex = f", futex {self.facts.futex}" if self.facts and self.facts.futex else ""
+        return f"{where(top)}{source}{futex}"
+
+
+def threads_of(case: Case, subject: Subject) -> list[OneThread]:
+    """All Python threads of a subject, the main thread first."""
+    sample = subject.rank.sample
+    if sample is None:
+        return []
+    found = []
+    for stack in sample.threads:
+        reading, facts = case.reader.thread(subject.rank.process, stack)
+        found.append(OneThread(stack, reading, facts))
+    return found
+
+
+def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        sample = subject.rank.sample
+        if sample is None or sample.count < 2 or subject.activity.owner is None:
+            continue
+        threads = threads_of(case, subject)
+        owner = next((one for one in threads if one.stack.gil), None)
+        if owner is None or owner.stack.active or owner.family in (None, "futex"):
+            continue
+        facts = owner.facts
+        call = (facts.syscall or facts.wchan or "a system call") if facts else "a system call"
+        others = [one for one in threads if one is not owner]
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{owner.name} (tid {owner.stack.tid}) of {who([subject])} holds the GIL while it "
+                f"sleeps in {call} at {where(owner.reading.site or owner.reading.top)};",
+                f"{len(others)} other Python threads of it cannot run"
+                if others
+                else "nothing in Python can run in it",
+            ),
+            evidence=(
+                fact(
+                    "stacks",
+                    subject.number,
+                    f"{owner.name} owns the GIL and is idle, in {sample.count} samples in a row",
+                ),
+                fact(
+                    "process",
+                    subject.number,
+                    f"{owner.name}: state {facts.state if facts else '?'}, syscall {call}",
+                ),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(
+                f"hangtop dump --pid {subject.pid} --native",
+                "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL)",
+            ),
+        )
+
+
+def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        activity = subject.activity
+        if activity.kind not in ("lock", "join", "waiting") or activity.loading:
+            continue
+        if activity.kind == "waiting" and activity.family != "futex":
+            continue
+        threads = threads_of(case, subject)
+        stuck = [one for one in threads if one.wants_lock]
+        if activity.kind == "waiting" and len(stuck) < 2 and not _has_candidates(threads):
+            continue
+        cycle = len(stuck) >= 2
+        if activity.kind == "join" and not stuck:
+            yield _joining(case, subject, threads)
+            continue
+        main = f"{who([subject])} {_main_text(subject)}"
+        if cycle:
+            places = " and ".join(f"{one.name} at {one.place}" for one in stuck[:3])
+            text = f"{main}: its threads wait for each other's locks, {places}"
+        else:
+            text = f"{main}; {_owners(threads)}"
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(case, text, case.since(subject)),
+            evidence=(
+                *_thread_facts(subject, threads),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(f"py-spy dump --locals --pid {subject.pid}", *trace_steps(subject)),
+            confidence=0.93 if cycle else None,
+            decisive=cycle,
+        )
+
+
+def _main_text(subject: Subject) -> str:
+    text = subject.activity.text
+    if text == "sleeps on a futex":
+        text = "waits for a lock"
+    return f"{text} at {subject.activity.at}"
+
+
+def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
+    text = f"{who([subject])} waits for a thread of its own to end, at {subject.activity.at}"
+    return Hit(
+        subjects=(subject,),
+        summary=sentence(case, f"{text}; {_owners(threads)}", case.since(subject)),
+        evidence=(
+            *_thread_facts(subject, threads),
+            *common_facts(case, [subject]),
+            *waiting_facts(case),
+        ),
+        steps=trace_steps(subject),
+        confidence=0.75,
+    )
+
+
+def _has_candidates(threads: Sequence[OneThread]) -> bool:
+    """Whether the line of the main thread, or another thread, speaks for a lock."""
+    top = threads[0].reading.top if threads else None
+    told = by_source(top.source if top is not None else None)
+    return (told is not None and told[0] == "lock") or len(threads) > 1
+
+
+def _owners(threads: Sequence[OneThread]) -> str:
+    others = [one for one in threads[1:] if one.reading.site is not None]
+    if not others:
+        return "no other Python thread is there that could release it"
+    named = "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
+    return f"who may hold it: {named}"
+
+
+def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Evidence]:
+    return [
+        fact(
+            "stacks",
+            subject.number,
+            f"{one.name} (tid {one.stack.tid}) {'waits for a lock' if one.wants_lock else 'is'} at "
+            f"{one.place}",
+        )
+        for one in threads[:6]
+    ]
+
+
+def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        if subject.activity.kind != "queue":
+            continue
+        threads = threads_of(case, subject)
+        others = [one for one in threads[1:] if one.reading.kind not in ("queue", "idle-worker")]
+        if others:
+            told = "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
+        else:
+            told = "no other Python thread is alive that could fill it"
+        children = [c for c in subject.rank.children if c.role == "subprocess" and c.state != "Z"]
+        if children and not others:
+            told = f"its child {children[0].label} (pid {children[0].pid}) may have to fill it"
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits in {subject.activity.op or 'a queue'} at "
+                f"{subject.activity.at}",
+                f"{case.since(subject)}: {told}".lstrip(": "),
+            ),
+            evidence=(
+                *_thread_facts(subject, threads),
+                *common_facts(case, [subject]),
+                *waiting_facts(case),
+            ),
+            steps=(f"py-spy dump --locals --pid {subject.pid}", *trace_steps(subject)),
+        )
+
+
+GIL_HELD = Rule(
+    cause="gil-held",
+    title="A thread holds the GIL while it sleeps",
+    seen="py-spy says that a thread owns the GIL, and the kernel that it sleeps in a system call "
+    "(not on a futex), in several samples.",
+    excluded="The owner runs: `busy-in-python`.",
+    confidence=0.92,
+    next_steps=("Look at the native stack", "Release the GIL around that call"),
+    find=_gil_held,
+)
+LOCK_WAIT = Rule(
+    cause="lock-wait",
+    title="A rank waits for a lock or thread of its own",
+    seen="The main thread sleeps on a futex in threading.py or on a line of user code that takes "
+    "a lock; two threads that both do are a deadlock.",
+    excluded="Most ranks are on the same line: that is an asynchronous collective.",
+    confidence=0.82,
+    next_steps=("Look at the other threads: one of them holds it", "py-spy dump --locals"),
+    find=_lock,
+)
+QUEUE_WAIT = Rule(
+    cause="queue-wait",
+    title="A rank waits for a queue that nobody fills",
+    seen="The main thread is in Queue.get, Future.result, or an event loop that waits.",
+    excluded="The queue is a DataLoader's; a thread of the rank waits in a collective.",
+    confidence=0.85,
+    next_steps=("Find the producer: its thread or process may have died",),
+    find=_queue,
+)

@@ -1,0 +1,238 @@
+"""Diagnoses and stacks as plain text: what the command line prints and screens copy.
+
+No colour codes: colour is the business of whoever shows it. Everything that came from a node has
+been through `hangtop_core.text.clean`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.stacks import Merged, Row, flatten
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean, duration, plural, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hangtop_core.model import (
+        BlindSpot,
+        Diagnosis,
+        Frame,
+        Job,
+        JobSummary,
+        Rank,
+        Snapshot,
+        StackSample,
+        Verdict,
+    )
+
+WIDTH = 100
+_MIN_WIDTH = 40
+
+
+def confidence_word(confidence: float) -> str:
+    """Confidence for people: high from 0.85, medium from 0.6, low below."""
+    return "high" if confidence >= 0.85 else "medium" if confidence >= 0.6 else "low"
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """`HUNG for 5:12`, `STALLED 0:12`, `PROGRESSING`: the state in one word and a time."""
+    if diagnosis.state == "hung" and diagnosis.hung_for_s is not None:
+        return f"HUNG for {duration(diagnosis.hung_for_s)}"
+    if diagnosis.state == "unknown" and diagnosis.stalled_for_s is not None:
+        return f"STALLED for {duration(diagnosis.stalled_for_s)} (not yet called a hang)"
+    if diagnosis.job is None:
+        return "NO TRAINING JOB FOUND"
+    return diagnosis.state.upper()
+
+
+def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
+    """The whole diagnosis, wrapped to a width in characters."""
+    width = max(width, _MIN_WIDTH)
+    lines = list(_wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
+    for number, verdict in enumerate(diagnosis.verdicts, 1):
+        lines += ["", *_verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
+    if diagnosis.state == "hung" and not diagnosis.verdicts:
+        lines += ["", "No cause could be told."]
+    if diagnosis.blind_spots:
+        lines += ["", "Blind spots"]
+        for spot in diagnosis.blind_spots:
+            lines += _blind_lines(spot, width)
+    seconds = duration(diagnosis.observed_for_s)
+    lines += ["", f"Observed for {seconds} until {diagnosis.observed_at}."]
+    return "\n".join(lines) + "\n"
+
+
+def _job_text(job: JobSummary | None) -> str:
+    if job is None:
+        return ""
+    size = f" of {job.world_size}" if job.world_size is not None else ""
+    nodes = ", ".join(job.nodes[:3]) + (f" and {len(job.nodes) - 3} more" * (len(job.nodes) > 3))
+    by = f", started by {clean(job.launcher)}" if job.launcher else ""
+    where = f" on {clean(nodes)}" if nodes else ""
+    return f": {len(job.ranks_seen)}{size} ranks seen{where}{by}"
+
+
+def _verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:
+    of = f"Verdict {number} of {total}" if total > 1 else "Verdict"
+    word = confidence_word(verdict.confidence)
+    yield f"{of}: {verdict.cause}   confidence {verdict.confidence:.2f} ({word})"
+    yield from _wrap(verdict.summary, width, "  ")
+    if verdict.culprits:
+        named = [
+            f"rank {one.rank} ({one.node}" + (f", pid {one.pid})" if one.pid else ")")
+            for one in verdict.culprits[:8]
+        ]
+        more = len(verdict.culprits) - 8
+        rest = f" and {more} more" if more > 0 else ""
+        yield from _wrap(f"to blame: {', '.join(named)}{rest}", width, "  ")
+    if verdict.victims:
+        yield from _wrap(f"waiting:  {fold(verdict.victims)}", width, "  ", "            ")
+    if verdict.evidence:
+        yield "  Evidence"
+        for one in verdict.evidence:
+            label = f"{one.source:<11}"
+            rank = f"rank {one.rank}: " if one.rank is not None else ""
+            yield from _wrap(f"{label} {rank}{one.text}", width, "    ", " " * 16)
+    if verdict.next_steps:
+        yield "  What to do"
+        for step in verdict.next_steps:
+            yield from _wrap(step, width, "    - ", "      ")
+
+
+def _blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
+    ranks = f", ranks {fold(spot.ranks)}" if spot.ranks else ""
+    nodes = f" ({', '.join(spot.nodes[:4])})" if spot.nodes else ""
+    yield from _wrap(f"{spot.what}{ranks}{nodes}: {spot.why}", width, "  ", "    ")
+    if spot.fix:
+        yield from _wrap(f"fix: {spot.fix}", width, "    ", "      ")
+
+
+def _wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def frame_text(frame: Frame) -> str:
+    """`all_reduce (torch/distributed/distributed_c10d.py:2810)`, as py-spy writes a frame."""
+    name = clean(frame.name, 120)
+    return f"{name} ({clean(place(frame), 160)})" if frame.file else name
+
+
+def merged_text(
+    merged: Merged,
+    width: int = WIDTH,
+    *,
+    join: bool = False,
+    ascii_only: bool = False,
+) -> str:
+    """The merged tree: count, share and age of every frame, ranks where they change."""
+    width = max(width, _MIN_WIDTH)
+    sampled = sum(len(one.ranks) for one in merged.classes)
+    head = f"{plural(sampled, 'rank')} of {merged.total} gave a stack, "
+    head += plural(len(merged.classes), "class", "classes")
+    lines = [head]
+    if merged.roots:
+        lines += ["", f"{'RANKS':>6} {'%':>5} {'AGE':>6}  FRAME"]
+        rows = flatten(merged, join=join)
+        for index, row in enumerate(rows):
+            branches = index + 1 < len(rows) and rows[index + 1].first
+            lines += _row_lines(row, merged.at, width, ascii_only, show_ranks=True)
+            if row.joined:
+                lines.append(
+                    f"{'':>21}{_lead(row, ascii_only, below=not branches)}"
+                    f"... {plural(row.joined, 'frame')}, same ranks"
+                )
+    for one in merged.missing:
+        fix = f" (fix: {one.fix})" if one.fix else ""
+        text = f"no stack from {fold(one.ranks)} ({', '.join(one.nodes[:4])}): {one.why}{fix}"
+        lines += ["", *_wrap(clean(text, 600), width)]
+    return "\n".join(lines) + "\n"
+
+
+def _lead(row: Row, ascii_only: bool, below: bool = False) -> str:
+    """The guides left of a row; `below` for a line that continues it."""
+    bar, tee, end = ("| ", "|-", "`-") if ascii_only else ("│ ", "├ ", "└ ")
+    if not row.more:
+        return ""
+    last = row.more[-1]
+    own = (bar if last else "  ") if below or not row.first else (tee if last else end)
+    return "".join(bar if more else "  " for more in row.more[:-1]) + own
+
+
+def _row_lines(row: Row, at: float, width: int, ascii_only: bool, *, show_ranks: bool) -> list[str]:
+    age = duration(at - row.since) if row.since is not None and at >= row.since else "?"
+    text = frame_text(row.frame)
+    if row.hidden:
+        text += f" {'...' if ascii_only else '…'} {plural(row.hidden, 'frame')}"
+    line = f"{row.count:>6} {row.share:>5.0%} {age:>6}  {_lead(row, ascii_only)}{text}"
+    if show_ranks and row.ranks:
+        mark = ("  <fewest" if ascii_only else "  ◀ fewest") if row.fewest else ""
+        line += f"  [{shorten(row.ranks, 40)}]{mark}"
+    return [shorten(line, width)] if width else [line]
+
+
+def each_text(
+    snapshot: Snapshot, job: Job, ranks: Iterable[int] | None = None, *, children: bool = False
+) -> str:
+    """Every rank's stacks one after the other, innermost frame first, as `py-spy dump` does.
+
+    Args:
+        snapshot: where the stacks are.
+        job: whose ranks.
+        ranks: only these.
+        children: also the sampled children of each rank.
+    """
+    wanted = None if ranks is None else set(ranks)
+    blocks = []
+    for rank in job.ranks:
+        if wanted is not None and rank.rank not in wanted:
+            continue
+        blocks.append(_rank_text(snapshot, rank))
+        if children:
+            for child in rank.children:
+                sample = rank.child_samples.get(child.pid)
+                title = f"  {clean(child.label)} of rank {rank.rank}, pid {child.pid}"
+                if sample is not None:
+                    body = "\n".join(_sample_lines(snapshot, sample))
+                    blocks.append(f"{title}\n{textwrap.indent(body, '  ')}")
+    return "\n\n".join(blocks) + "\n" if blocks else ""
+
+
+def _rank_text(snapshot: Snapshot, rank: Rank) -> str:
+    process = rank.process
+    command = clean(" ".join(process.cmdline), 200)
+    lines = [
+        f"Rank {rank.rank} on {clean(rank.node)}, process {process.pid}: {command}",
+        f"State {rank.state}",
+    ]
+    if rank.sample is None:
+        why = process.denied or ("the process is gone" if rank.state == "exited" else None)
+        lines.append(f"No stack: {clean(why or 'not sampled yet')}")
+    else:
+        lines += _sample_lines(snapshot, rank.sample)
+    return "\n".join(lines)
+
+
+def _sample_lines(snapshot: Snapshot, sample: StackSample) -> Iterator[str]:
+    if sample.failure is not None:
+        fix = f" (fix: {clean(sample.failure.fix)})" if sample.failure.fix else ""
+        yield f"No stack: {clean(sample.failure.text)}{fix}"
+        return
+    for thread in sample.threads:
+        marks = ["active" if thread.active else "idle"] + ["gil"] * thread.gil
+        name = clean(thread.name or "?", 80)
+        yield f'Thread {thread.tid} ({"+".join(marks)}): "{name}"'
+        for depth, frame in enumerate(snapshot.stacks.get(thread.stack, ())):
+            yield f"    {frame_text(frame)}"
+            for local in thread.locals[depth] if depth < len(thread.locals) else ():
+                yield f"        {clean(local.name, 80)}: {clean(local.value, 160)}"

@@ -1,0 +1,58 @@
+"""What all tests share: nothing may be left running, and what was skipped is told at the end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.jobs import POOL_VARIABLE
+from support.processes import command_line, wait_until, with_variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+RUN_VARIABLE = "HANGTOP_TEST_RUN"
+RUN = secrets.token_hex(6)
+"""Inherited by every process that these tests start, however deep."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_outlives_the_tests() -> Iterator[None]:
+    os.environ[RUN_VARIABLE] = RUN
+    packages = [str(ROOT / "core"), str(ROOT / "tui"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, packages))
+    yield
+    _expect_gone(without=None)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_outlives_a_real_test(
+    request: pytest.FixtureRequest, _nothing_outlives_the_tests: None
+) -> Iterator[None]:
+    yield
+    if request.node.get_closest_marker("real"):
+        _expect_gone(without=POOL_VARIABLE)
+
+
+def _expect_gone(without: str | None) -> None:
+    gone = wait_until(lambda: not with_variable(RUN_VARIABLE, RUN, without), limit_s=5.0)
+    left = [f"{pid} {command_line(pid)}" for pid in with_variable(RUN_VARIABLE, RUN, without)]
+    assert gone, f"processes that the test started are still there: {left}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once per reason what this machine could not test."""
+    reasons: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            reasons[reason] = reasons.get(reason, 0) + 1
+    if reasons:
+        terminalreporter.section("not tested on this machine")
+        for reason, count in sorted(reasons.items()):
+            terminalreporter.line(f"{count} test{'s' if count > 1 else ''}: {reason}")

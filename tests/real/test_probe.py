@@ -1,0 +1,436 @@
+"""The real probe over pipes, against processes that really hang."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.launch import SUPPORT, Started, free_port, torchrun
+from support.probe_client import BOOT, CORE, ProbeClient, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.real
+WAIT = 90.0
+
+
+def mine(table: Table, job: Started) -> dict[int | None, dict[str, Any]]:
+    """Return the ranks of one job: other jobs may run on this machine too."""
+    pids = set(job.pids())
+    return {rank["rank"]: rank for rank in table.role("rank") if rank["pid"] in pids}
+
+
+def hung(table: Table, job: Started, count: int) -> bool:
+    """Whether all ranks are there and have been quiet for a while."""
+    ranks = mine(table, job)
+    return set(ranks) == set(range(count)) and all(
+        len(rank["threads"]) >= 3 and (rank["meters"]["main_last_ran_s"] or 0) > 1
+        for rank in ranks.values()
+    )
+
+
+@pytest.fixture
+def probe() -> Iterator[ProbeClient]:
+    with ProbeClient() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Started]:
+    """Four ranks with two DataLoader workers each; the workers of rank 1 sleep."""
+    with torchrun("workers", env={"HF_TOKEN": "hf_secretsecretsecret"}) as job:
+        yield job
+
+
+@pytest.fixture
+def hung_workers(workers: Started, probe: ProbeClient) -> Table:
+    table = Table(probe)
+    table.until(lambda t: hung(t, workers, 4), WAIT)
+    return table
+
+
+def test_hello_comes_quickly_and_says_what_can_be_used(probe: ProbeClient) -> None:
+    hello = probe.hello()
+    assert hello["protocol"] == 1
+    assert hello["pid"] == probe.process.pid
+    assert hello["uid"] == os.geteuid()
+    assert abs(hello["clock"] - time.time()) < 10
+    assert hello["capabilities"]["py-spy"]["ok"]
+    assert probe.hello_after < 1.0  # 0.06 s alone on this kind of machine
+    probe.send(op="ping", id=9)
+    assert probe.receive(9) == {"id": 9, "end": {}}
+
+
+def test_ranks_launcher_and_workers_of_torchrun(workers: Started, hung_workers: Table) -> None:
+    ranks = mine(hung_workers, workers)
+    processes = hung_workers.processes
+    rank = ranks[2]
+    assert (rank["rank_source"], rank["launcher"], rank["launcher_pid"]) == (
+        "RANK",
+        "torchrun",
+        workers.pid,
+    )
+    assert processes[workers.pid]["role"] == "launcher"
+    children = [p for p in processes.values() if p["rank_pid"] == rank["pid"] and p is not rank]
+    assert sorted(c["label"] for c in children) == ["DataLoader worker 0", "DataLoader worker 1"]
+    assert rank["env"]["HF_TOKEN"] == "***"
+    assert "HANGTOP_TEST_MARK" not in rank["env"]
+    main, *others = hung_workers.threads(rank["pid"])
+    assert (main["tid"], main["state"], main["syscall"]) == (rank["pid"], "S", "futex")
+    assert main["futex"].startswith("0x")
+    assert "gloo_tcp_loop" in {thread["name"] for thread in others}
+    assert rank["limits"]["open_files"]
+    assert rank["outputs"] == ["/dev/null", "/dev/null"]
+
+
+def test_stacks_are_told_once_and_workers_tell_their_id(
+    workers: Started, hung_workers: Table, probe: ProbeClient
+) -> None:
+    ranks = mine(hung_workers, workers)
+    stuck = [p for p in hung_workers.role("dataloader-worker") if p["rank"] == 1]
+    stuck = [p for p in stuck if p["rank_pid"] == ranks[1]["pid"]]
+    pids = [rank["pid"] for rank in ranks.values()] + [p["pid"] for p in stuck]
+    pieces = probe.pieces(op="stacks", pids=pids)
+    assert {piece["pid"] for piece in pieces} == set(pids)
+    known: dict[str, Any] = {}
+    for piece in pieces:
+        assert "failure" not in piece, piece
+        assert not set(known) & set(piece["stacks"])
+        known.update(piece["stacks"])
+        main = piece["threads"][0]
+        assert (main["tid"], main["name"]) == (piece["pid"], "MainThread")
+        assert main["stack"] in known
+    top = {p["pid"]: known[p["threads"][0]["stack"]] for p in pieces}
+    assert top[stuck[0]["pid"]][0][0].endswith("__getitem__")
+    assert top[stuck[0]["pid"]][0][5] == "time.sleep(100000)"
+    assert any(row[0].endswith("_try_get_data") for row in top[ranks[1]["pid"]])
+    assert any(row[0] == "all_reduce" for row in top[ranks[0]["pid"]])
+    again = probe.pieces(op="stacks", pids=pids[:1])
+    assert again[0]["stacks"] == {}
+    assert again[0]["threads"][0]["stack"] in known
+
+
+def test_a_stopped_rank_is_seen_and_read_without_attaching(
+    workers: Started, hung_workers: Table, probe: ProbeClient
+) -> None:
+    pid = mine(hung_workers, workers)[3]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        hung_workers.until(lambda t: t.processes[pid]["state"] == "T", 20)
+        assert hung_workers.threads(pid)[0]["wchan"] == "do_signal_stop"
+        [piece] = probe.pieces(op="stacks", pids=[pid])
+        assert piece["threads"]
+        for mode in ("blocking", "native"):
+            [piece] = probe.pieces(op="stacks", pids=[pid], mode=mode)
+            assert piece["failure"]["kind"] == "stopped"
+        answer = probe.ask(op="strace", pid=pid, seconds=1)[-1]
+        assert answer["err"]["kind"] == "stopped"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    hung_workers.until(lambda t: t.processes[pid]["state"] == "S", 20)
+
+
+def test_blocking_native_and_locals_leave_the_rank_running(
+    workers: Started, hung_workers: Table, probe: ProbeClient
+) -> None:
+    pid = mine(hung_workers, workers)[0]["pid"]
+    [piece] = probe.pieces(op="stacks", pids=[pid], mode="native", locals=True, deadline=30)
+    rows = piece["stacks"][piece["threads"][0]["stack"]]
+    assert any(row[4] and row[1].endswith(".so.6") for row in rows)
+    names = {local["name"] for f in piece["threads"][0]["locals"] for local in f}
+    assert "loader" in names
+    [piece] = probe.pieces(op="stacks", pids=[pid], mode="blocking")
+    assert piece["threads"]
+    assert "resumed" not in piece
+    for _ in range(6):  # among them passes made while py-spy held it: those do not show it
+        hung_workers.update()
+        assert hung_workers.processes[pid]["state"] in "RS"
+        assert hung_workers.processes[pid]["tracer_pid"] == 0
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_strace_shows_the_call_in_flight_and_lets_go(
+    workers: Started, hung_workers: Table, probe: ProbeClient
+) -> None:
+    pid = mine(hung_workers, workers)[2]["pid"]
+    *pieces, last = probe.ask(op="strace", pid=pid, seconds=2)
+    lines = [line for piece in pieces for line in piece["data"]["lines"]]
+    assert any("futex(" in line for line in lines), lines
+    assert last["end"]["running_again"]
+    assert last["end"]["idle_polls"] > 20
+    assert len(lines) < 100
+    assert 1.5 < last["end"]["seconds"] < 6
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_cancel_ends_a_strace_at_once(
+    workers: Started, hung_workers: Table, probe: ProbeClient
+) -> None:
+    pid = mine(hung_workers, workers)[2]["pid"]
+    ident = probe.send(op="strace", pid=pid, seconds=60)
+    time.sleep(1)
+    began = time.monotonic()
+    probe.send(op="cancel", id=ident)
+    while "end" not in (message := probe.receive(ident)):
+        pass
+    assert message["end"] == {"cancelled": True}
+    assert time.monotonic() - began < 5
+    hung_workers.until(lambda t: t.processes[pid]["tracer_pid"] == 0, 10)
+    assert hung_workers.processes[pid]["state"] in "RS"
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_the_end_of_input_leaves_nothing_behind(workers: Started) -> None:
+    with ProbeClient() as client:
+        table = Table(client)
+        table.until(lambda t: hung(t, workers, 4), WAIT)
+        pid = mine(table, workers)[1]["pid"]
+        client.send(op="strace", pid=pid, seconds=60)
+        client.send(op="stacks", pids=[pid] * 20)
+        deadline = time.monotonic() + 10
+        while not (children := children_of(client.process.pid)):
+            assert time.monotonic() < deadline
+        began = time.monotonic()
+        assert client.close() == 0
+        assert time.monotonic() - began < 5
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert "TracerPid:\t0" in status
+    assert "(stopped)" not in status
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_killed_probe_takes_its_tools_along(workers: Started) -> None:
+    client = ProbeClient()
+    table = Table(client)
+    table.until(lambda t: hung(t, workers, 4), WAIT)
+    pid = mine(table, workers)[1]["pid"]
+    client.send(op="strace", pid=pid, seconds=60)
+    deadline = time.monotonic() + 10
+    while "TracerPid:\t0" in Path(f"/proc/{pid}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    client.process.kill()
+    while "TracerPid:\t0" not in Path(f"/proc/{pid}/status").read_text():
+        assert time.monotonic() < deadline + 10
+        time.sleep(0.05)
+    assert "(stopped)" not in Path(f"/proc/{pid}/status").read_text()
+    client.close()
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the direct children of a process."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def test_an_idle_screen_costs_little(workers: Started, hung_workers: Table) -> None:
+    """13 processes of a hung job, a pass a second, for 12 s; 0.4 % of a core when alone."""
+    pid = hung_workers.client.process.pid
+    hung_workers.client.send(op="watch", id=hung_workers.id, resync=True)
+    table = Table(hung_workers.client, interval=1.0)
+    for _ in range(3):
+        table.update()
+    before, began = cpu_seconds(pid), time.monotonic()
+    while time.monotonic() - began < 12:
+        table.update()
+    share = (cpu_seconds(pid) - before) / (time.monotonic() - began)
+    assert share < 0.01
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_resync_sends_everything_again(workers: Started, hung_workers: Table) -> None:
+    client = hung_workers.client
+    client.send(op="watch", id=hung_workers.id, resync=True)
+    deadline = time.monotonic() + 10
+    while "role" not in next(iter(hung_workers.update()["set"].values()), {}):
+        assert time.monotonic() < deadline
+    assert set(mine(hung_workers, workers)) == {0, 1, 2, 3}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_an_unprivileged_probe_says_why_it_sees_nothing(workers: Started) -> None:
+    assert shutil.which("setpriv")
+    user = ("setpriv", "--reuid=1234", "--regid=1234", "--clear-groups")
+    with ProbeClient(prefix=user) as client:
+        assert client.hello()["uid"] == 1234
+        table = Table(client)
+        table.until(lambda t: t.node.get("other_users"), WAIT)
+        assert table.processes == {}
+        assert table.node["other_users"][pwd.getpwuid(0).pw_name] >= 4
+        table = Table(client, all_users=True)
+        pids = set(workers.pids())
+
+        def seen(t: Table) -> bool:
+            return len([p for p in t.role("rank") if p["pid"] in pids]) == 4
+
+        table.until(seen, WAIT)
+        rank = next(p for p in table.role("rank") if p["pid"] in pids)
+        assert rank["rank"] is None
+        assert "belongs to root and hangtop runs as uid 1234" in rank["denied"]
+        assert "run hangtop as root" in rank["denied"]
+        [piece] = client.pieces(op="stacks", pids=[rank["pid"]])
+        assert piece["failure"]["kind"] == "denied"
+        assert "--sudo" in piece["failure"]["fix"]
+        [piece] = client.pieces(op="descriptors", pids=[rank["pid"]])
+        assert piece["failure"]["kind"] == "denied"
+
+
+def test_orphaned_ranks_are_found(probe: ProbeClient) -> None:
+    with torchrun("collective", nproc=3) as job:
+        table = Table(probe)
+        table.until(lambda t: hung(t, job, 3), WAIT)
+        job.process.kill()
+        job.process.wait()
+        table.until(lambda t: all(r["ppid"] != job.pid for r in mine(t, job).values()), 20)
+        ranks = mine(table, job)
+        assert set(ranks) == {0, 1, 2}
+        assert {rank["launcher_pid"] for rank in ranks.values()} == {None}
+        assert {rank["launcher"] for rank in ranks.values()} == {"torchrun"}
+        with ProbeClient() as fresh:
+            late = Table(fresh)
+            late.until(lambda t: set(mine(t, job)) == {0, 1, 2}, 20)
+            for rank in mine(late, job).values():
+                assert rank["meters"]["main_last_ran_s"] > 1  # also before this probe came
+
+
+def test_spawned_ranks_are_found_by_their_stack(probe: ProbeClient) -> None:
+    script = str(SUPPORT / "gloo_job.py")
+    with Started(sys.executable, script, "spawn", str(free_port())) as job:
+        table = Table(probe)
+        table.until(lambda t: hung(t, job, 2), WAIT)
+        ranks = mine(table, job)
+        assert {r["rank_source"] for r in ranks.values()} == {"mp.spawn"}
+        assert {r["launcher_pid"] for r in ranks.values()} == {job.pid}
+        assert table.processes[job.pid]["label"] == "mp.spawn"
+
+
+def test_pipe_without_writer_and_its_strace(probe: ProbeClient, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with torchrun("pipe", str(fifo), nproc=2) as job:
+        table = Table(probe)
+        table.until(lambda t: hung(t, job, 2), WAIT)
+        pid = mine(table, job)[1]["pid"]
+        main = table.threads(pid)[0]
+        assert (main["syscall"], main["wchan"]) == ("read", "anon_pipe_read")
+        [piece] = probe.pieces(op="descriptors", pids=[pid])
+        by_fd = {row["fd"]: row for row in piece["descriptors"]}
+        assert by_fd[main["fd"]]["target"] == str(fifo)
+        assert by_fd[main["fd"]]["kind"] == "fifo"
+        assert by_fd[main["fd"]]["holders"] == []
+        assert by_fd[0]["kind"] == "device"
+        sockets = [row["socket"] for row in piece["descriptors"] if row.get("socket")]
+        peers = {s["peer_pid"] for s in sockets if s["state"] == "ESTABLISHED"}
+        assert mine(table, job)[0]["pid"] in peers
+
+
+def test_who_holds_the_lock_a_rank_waits_for(probe: ProbeClient, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with torchrun("flock", str(path), nproc=2) as job:
+        table = Table(probe)
+        table.until(lambda t: hung(t, job, 2), WAIT)
+        ranks = mine(table, job)
+        pids = [ranks[0]["pid"], ranks[1]["pid"]]
+        holder, waiter = probe.pieces(op="descriptors", pids=pids)
+        assert waiter["waiting_locks"][0]["target"] == str(path)
+        [held_by] = waiter["waiting_locks"][0]["holders"]
+        assert (held_by["pid"], held_by["how"]) == (pids[0], "holds the lock")
+        locked = [row["target"] for row in holder["descriptors"] if row.get("locked") == "held"]
+        assert locked == [str(path)]
+
+
+def test_the_flight_recorder_of_a_rank_with_a_worker_server(
+    probe: ProbeClient, tmp_path: Path
+) -> None:
+    with torchrun("server", str(tmp_path), nproc=3) as job:
+        table = Table(probe)
+        table.until(lambda t: hung(t, job, 3), WAIT)
+        ranks = mine(table, job)
+        pids = [ranks[0]["pid"], ranks[2]["pid"], job.pid]
+        waiting, culprit, launcher = probe.pieces(op="recorder", pids=pids)
+        assert [(row[2], row[5]) for row in waiting["entries"]] == [
+            (1, True),
+            (2, True),
+            (3, True),
+            (4, False),
+        ]
+        assert waiting["entries"][3][3] == "gloo:all_reduce"
+        assert len(culprit["entries"]) == 3
+        assert launcher["failure"]["kind"] == "missing"
+
+
+def test_a_process_that_leaves_and_one_that_is_no_python(probe: ProbeClient) -> None:
+    with Started("sleep", "100") as sleeper:
+        [piece] = probe.pieces(op="stacks", pids=[sleeper.pid])
+        assert piece["failure"]["kind"] == "not-python"
+        os.kill(sleeper.pid, signal.SIGKILL)
+        sleeper.process.wait()
+        [piece] = probe.pieces(op="stacks", pids=[sleeper.pid])
+        assert piece["failure"]["kind"] == "gone"
+        assert probe.ask(op="strace", pid=sleeper.pid)[-1]["err"]["kind"] == "gone"
+
+
+def old_python() -> str | None:
+    """Return a Python 3.8 of this machine."""
+    found = sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))
+    return str(found[0]) if found else shutil.which("python3.8")
+
+
+@pytest.mark.skipif(old_python() is None, reason="no Python 3.8 on this machine")
+def test_the_probe_runs_on_python_3_8(workers: Started) -> None:
+    python = old_python()
+    assert python
+    with ProbeClient(python) as client:
+        assert client.hello()["python"].startswith("3.8")
+        table = Table(client)
+        table.until(lambda t: hung(t, workers, 4), WAIT)
+        pid = mine(table, workers)[0]["pid"]
+        assert client.pieces(op="descriptors", pids=[pid])[0]["descriptors"]
+        [piece] = client.pieces(op="stacks", pids=[pid])
+        assert piece.get("threads") or piece["failure"]["kind"] == "missing"
+        assert client.close() == 0
+
+
+def test_nothing_unframed_is_ever_printed(workers: Started) -> None:
+    with ProbeClient() as client:
+        client.hello()
+        client.send(op="watch", interval="soon")
+        client.send(op="stacks", pids="none", mode=3)
+        client.send(op="strace", pid="x")
+        client.send(op="descriptors", pids=[-1, None, 1.5, {}])
+        client.send(op="watch", pids=["x"])
+        for ident in range(1, 6):
+            answer = client.receive(ident)
+            assert "err" in answer or "end" in answer
+        stderr = client.process.stderr
+        assert client.process.stdin
+        assert stderr
+        client.process.stdin.close()
+        assert client.process.wait(10) == 0
+        assert stderr.read() == b""
+        assert client.reader.noise_lines == 0
+
+
+def test_wrong_arguments_are_a_usage_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", BOOT, str(CORE), "--listen"], capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert b"usage:" in done.stderr

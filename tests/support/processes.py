@@ -1,0 +1,61 @@
+"""Looking at processes the way /proc shows them, for tests that start real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Environment at the start of a process; empty when it is gone, a zombie or not ours."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
+    return {}
+
+
+def all_pids() -> list[int]:
+    """Every process of this machine."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def command_line(pid: int) -> str:
+    """Command line for messages."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
+    return "(gone)"
+
+
+def with_variable(name: str, value: str, without: str | None = None) -> list[int]:
+    """Processes whose environment has this variable, except this one and those with another."""
+    found = []
+    for pid in all_pids():
+        variables = environment(pid)
+        if pid != os.getpid() and variables.get(name) == value and without not in variables:
+            found.append(pid)
+    return found
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Wait for a condition; whether it came true in time."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True

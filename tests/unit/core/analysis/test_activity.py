@@ -1,0 +1,199 @@
+"""What a main thread does, from its frames and the kernel's word."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangtop_core.analysis.activity import Activity, Reader
+from hangtop_core.analysis.dictionary import COMMUNICATION, PATTERNS
+from hangtop_core.analysis.frames import library_run, package, plain_name, site
+from hangtop_core.model import Frame
+from support import build
+from support.build import (
+    DISK,
+    FIFO_OPEN,
+    FLOCK,
+    FUTEX,
+    IDLE_WORKER,
+    PIPE_READ,
+    PIPE_WRITE,
+    POLL,
+    RECVFROM,
+    RUN,
+    SITE,
+    SLEEP,
+    STDIN_READ,
+    WAITPID,
+    World,
+    c10d,
+    frame,
+    inline,
+    user,
+    worker_in,
+)
+
+
+def read(stack: build.Stack | None, facts: build.Facts, active: bool = False) -> Activity:
+    world = World()
+    rank = world.add(stack, facts, sample={"active": active})
+    return Reader(world.stacks).rank(rank)
+
+
+FILELOCK = (
+    frame("UnixFileLock.acquire", "filelock/_api.py", 300),
+    *user("download", 12),
+)
+ASYNCIO = (
+    frame("EpollSelector.select", "py:selectors.py", 468),
+    frame("BaseEventLoop._run_once", "py:asyncio/base_events.py", 1890),
+    frame("run", "py:asyncio/runners.py", 190),
+    *user("serve", 12),
+)
+FUTURE = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("Future.result", "py:concurrent/futures/_base.py", 451),
+    *user("collect", 12),
+)
+SHUTDOWN = (frame("_shutdown", "py:threading.py", 1590),)
+IMPORT = (
+    frame("_path_stat", "<frozen importlib._bootstrap_external>", 147),
+    frame("_find_and_load", "<frozen importlib._bootstrap>", 1176),
+    frame("<module>", "train.py", 3),
+)
+NEW_GROUP = (
+    frame("_store_based_barrier", "torch/distributed/distributed_c10d.py", 1080),
+    frame("_new_group_with_tag", "torch/distributed/distributed_c10d.py", 6060),
+    frame("new_group", "torch/distributed/distributed_c10d.py", 5860),
+    *user("setup", 12),
+)
+OBJECTS = (
+    frame("all_gather", "torch/distributed/distributed_c10d.py", 4280),
+    frame("all_gather_object", "torch/distributed/distributed_c10d.py", 3500),
+    *user("gather", 12),
+)
+LIBRARY_DATASET = (
+    frame("default_loader", "torchvision/datasets/folder.py", 260),
+    frame("_MapDatasetFetcher.fetch", "torch/utils/data/_utils/fetch.py", 54),
+    frame("_worker_loop", "torch/utils/data/_utils/worker.py", 374),
+    *user("train", 34),
+)
+
+
+@pytest.mark.parametrize(
+    ("stack", "facts", "kind"),
+    [
+        (c10d("all_reduce"), FUTEX, "collective"),
+        (c10d("barrier"), FUTEX, "collective"),
+        (c10d("recv"), FUTEX, "recv"),
+        (c10d("send"), FUTEX, "send"),
+        (build.BACKWARD, FUTEX, "backward"),
+        (build.BACKWARD, RUN, "busy"),
+        (build.INIT, POLL, "init"),
+        (NEW_GROUP, POLL, "new-group"),
+        (build.RENDEZVOUS, SLEEP, "rendezvous"),
+        (build.LOADER, POLL, "data"),
+        (IDLE_WORKER, POLL, "idle-worker"),
+        (LIBRARY_DATASET, DISK, "io"),
+        (LIBRARY_DATASET, SLEEP, "inline-data"),
+        (worker_in("decode", 9), SLEEP, "sleep"),
+        (inline("decode", 9), FIFO_OPEN, "io"),
+        (build.JOIN, FUTEX, "join"),
+        (build.QUEUE, FUTEX, "queue"),
+        (FUTURE, FUTEX, "queue"),
+        (ASYNCIO, POLL, "queue"),
+        (build.CHILD, WAITPID, "child"),
+        (user("system", 9, "os.system(x)"), WAITPID, "child"),
+        (build.PDB, STDIN_READ, "prompt"),
+        (FILELOCK, SLEEP, "file-lock"),
+        (user("refresh", 9), FLOCK, "file-lock"),
+        (build.URLLIB, RECVFROM, "remote"),
+        (build.SAVE, ("R", None, None, None, None), "checkpoint"),
+        (build.COMPILE, FUTEX, "compiling"),
+        (build.DESTROY, FUTEX, "teardown"),
+        (SHUTDOWN, FUTEX, "teardown"),
+        (IMPORT, RUN, "importing"),
+        (IMPORT, DISK, "io"),
+        (user("f", 9), SLEEP, "sleep"),
+        (user("f", 9), RUN, "busy"),
+        (user("f", 9), PIPE_READ, "io"),
+        (user("f", 9), PIPE_WRITE, "output"),
+        (user("f", 9, "with self.lock:"), FUTEX, "lock"),
+        (user("f", 9, "a.acquire()"), FUTEX, "lock"),
+        (user("f", 9, "work.wait()"), FUTEX, "work-wait"),
+        (user("f", 9, "store.wait([key])"), RECVFROM, "store"),
+        (user("f", 9), FUTEX, "waiting"),
+        (user("f", 9), ("S", None, None, None, None), "unknown"),
+        (None, ("S", None, None, None, None), "unknown"),
+        (None, DISK, "io"),
+    ],
+)
+def test_what_a_main_thread_does(stack: build.Stack | None, facts: build.Facts, kind: str) -> None:
+    assert read(stack, facts).kind == kind
+
+
+def test_the_operation_is_what_the_user_called() -> None:
+    assert read(OBJECTS, FUTEX).op == "all_gather_object"
+
+
+def test_a_store_is_told_by_its_port_where_the_line_cannot_be_read() -> None:
+    from hangtop_core.model import Descriptor, DescriptorTable, Socket
+
+    world = World()
+    peer = Socket("tcp", "ESTABLISHED", "127.0.0.1:4000", "127.0.0.1:29500")
+    table = DescriptorTable(build.NOW, (Descriptor(17, "socket", "socket:[1]", socket=peer),))
+    rank = world.add(user("collect", 9), RECVFROM, descriptors=table)
+    assert Reader(world.stacks).rank(rank).kind == "store"
+
+
+def test_plain_names_of_old_pythons_are_read_as_qualified_ones() -> None:
+    plain = tuple(
+        Frame(plain_name(one.name), one.file, one.short, one.line) for one in build.LOADER
+    )
+    assert read(plain, POLL).kind == "data"
+    assert read(build.LOADER, POLL).kind == "data"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("/home/me/train.py", None),
+        (SITE + "torch/nn/modules/linear.py", "torch"),
+        ("/src/pytorch/torch/nn/modules/linear.py", "torch"),
+        (SITE + "lightning/fit.py", "lightning"),
+        ("/usr/lib/python3/dist-packages/apt/x.py", "apt"),
+        ("/root/.pyenv/versions/3.8.18/lib/python3.8/queue.py", "python"),
+        ("<frozen runpy>", "python"),
+        ("/opt/venv/bin/torchrun", "script"),
+        (SITE + "hangtop/demo/training/data.py", None),
+    ],
+)
+def test_whose_code_a_file_is(file: str, name: str | None) -> None:
+    assert package(file) == name
+
+
+def test_training_code_that_is_an_installed_package_counts_as_the_users() -> None:
+    stack = (
+        frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252),
+        frame("step", "mytraining/loop.py", 12),
+        frame("main", "mytraining/__main__.py", 5),
+        frame("_run_code", "<frozen runpy>", 88),
+    )
+    assert len(library_run(stack)) == 1
+    found = site(stack)
+    assert found is not None
+    assert found.name == "step"
+
+
+def test_every_pattern_can_be_reached() -> None:
+    """No pattern is hidden behind one before it that takes all it takes."""
+    for index, pattern in enumerate(PATTERNS):
+        for earlier in PATTERNS[:index]:
+            same_names = earlier.names is None or (
+                pattern.names is not None and pattern.names <= earlier.names
+            )
+            same_files = all(any(part in file for part in earlier.files) for file in pattern.files)
+            assert not (same_names and same_files), (earlier, pattern)
+
+
+def test_waiting_kinds_are_in_the_table() -> None:
+    assert {pattern.kind for pattern in PATTERNS} > COMMUNICATION - {"store", "work-wait"}

@@ -1,0 +1,562 @@
+"""One situation per cause: the guilty rank comes first, with the exact cause, never the victims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import (
+    Descriptor,
+    DescriptorTable,
+    Diagnosis,
+    Failure,
+    Holder,
+    Socket,
+    Verdict,
+)
+from support import build
+from support.build import (
+    CHILD,
+    COMPILE,
+    DESTROY,
+    DISK,
+    FIFO_OPEN,
+    FLOCK,
+    FUTEX,
+    HUNG_SINCE,
+    IDLE_WORKER,
+    INIT,
+    JOIN,
+    LOADER,
+    NOW,
+    PDB,
+    PIPE_READ,
+    PIPE_WRITE,
+    POLL,
+    QUEUE,
+    RECV,
+    RECVFROM,
+    RENDEZVOUS,
+    RUN,
+    SAVE,
+    SLEEP,
+    STDIN_READ,
+    STOP,
+    TRACED,
+    URLLIB,
+    WAITPID,
+    World,
+    c10d,
+    recorder,
+    thread,
+    user,
+    worker_in,
+)
+
+
+def run(world: World, **job: Any) -> Diagnosis:
+    snapshot = world.snapshot(**job)
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def first(world: World, **job: Any) -> Verdict:
+    found = run(world, **job)
+    assert found.state == "hung", found
+    assert found.verdicts, found
+    return found.verdicts[0]
+
+
+def culprits(verdict: Verdict) -> list[int | None]:
+    return [one.rank for one in verdict.culprits]
+
+
+def text_of(verdict: Verdict) -> str:
+    return "\n".join(
+        [verdict.summary, *(one.text for one in verdict.evidence), *verdict.next_steps]
+    )
+
+
+def test_a_rank_that_sleeps_in_user_code_has_skipped_the_collective() -> None:
+    # GIVEN three ranks in an all_reduce, and one asleep in a function of its own
+    world = World()
+    world.waiters(2)
+    world.add(user("cool_down", 41, "time.sleep(3600)"), SLEEP)
+    world.waiters(1)
+    # WHEN the job is diagnosed
+    found = run(world)
+    # THEN that rank is to blame, the others are its victims, and the sentence is concrete
+    verdict = found.verdicts[0]
+    assert (found.state, verdict.cause, culprits(verdict)) == ("hung", "missing-collective", [2])
+    assert verdict.victims == (0, 1, 3)
+    assert len(found.verdicts) == 1
+    assert found.hung_for_s == pytest.approx(300.0)
+    assert "train.py:41 (cool_down)" in verdict.summary
+    assert "all_reduce at train.py:56 (train_step)" in verdict.summary
+    assert "5:00" in verdict.summary
+    assert verdict.confidence >= 0.9
+
+
+def test_the_recorder_names_the_sequence_number_that_is_missing() -> None:
+    world = World()
+    for rank in range(4):
+        late = rank == 2
+        ops = ["all_reduce"] * (16 if late else 17)
+        stack = user("cool_down", 41) if late else c10d("all_reduce")
+        world.add(stack, SLEEP if late else FUTEX, recorder=recorder(ops, completed=16))
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("missing-collective", [2])
+    assert "all_reduce #17 on group default_pg" in verdict.summary
+    assert any(one.source == "flight" for one in verdict.evidence)
+
+
+def test_ddp_ranks_wait_inside_backward_without_a_frame_of_c10d() -> None:
+    world = World()
+    world.waiters(3, build.BACKWARD)
+    world.add(user("inspect_outlier", 88), SLEEP)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("missing-collective", [3])
+    assert "backward" in verdict.summary
+
+
+def test_an_asynchronous_collective_is_waited_for_on_a_line_of_user_code() -> None:
+    # GIVEN three ranks on one line that cannot be read, asleep on a futex, and one elsewhere
+    world = World()
+    world.waiters(3, user("train_step", 55))
+    world.add(user("train_step", 53), SLEEP)
+    # THEN the line of the majority is a wait for communication
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("missing-collective", [3])
+    assert verdict.victims == (0, 1, 2)
+
+
+@pytest.mark.parametrize("with_recorder", [False, True])
+def test_different_operations_blame_the_minority(with_recorder: bool) -> None:
+    world = World()
+    for rank in range(4):
+        op = "broadcast" if rank == 1 else "all_reduce"
+        ops = ["all_reduce"] * 6 + [op]
+        said = recorder(ops, completed=6) if with_recorder else None
+        world.add(c10d(op, at=70 if rank == 1 else 56), FUTEX, recorder=said)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("mismatched-collective", [1])
+    assert verdict.victims == (0, 2, 3)
+    assert ("#7" in verdict.summary) == with_recorder
+    assert verdict.confidence == (0.95 if with_recorder else 0.8)
+
+
+def test_two_halves_in_different_operations_are_told_with_little_confidence() -> None:
+    world = World()
+    world.waiters(2, c10d("all_reduce", at=118))
+    world.waiters(2, c10d("all_reduce", at=119))
+    verdict = first(world)
+    assert verdict.cause == "mismatched-collective"
+    assert verdict.confidence < 0.5
+
+
+def test_a_stopped_rank_is_named_although_it_gives_no_stack() -> None:
+    world = World()
+    world.waiters(3)
+    failure = Failure("stopped", "it is stopped; only a non-blocking sample is safe")
+    world.add(None, STOP, sample={"failure": failure})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("rank-stopped", [3])
+    assert verdict.next_steps == ("kill -CONT 4030",)
+
+
+def test_a_stopped_rank_needs_no_long_watch() -> None:
+    # GIVEN waiters that have waited eight seconds only
+    world = World()
+    world.waiters(3, moved_at=NOW - 8.0)
+    world.add(c10d("all_reduce"), STOP, moved_at=NOW - 9.0)
+    found = run(world)
+    assert found.state == "hung"
+    assert found.verdicts[0].cause == "rank-stopped"
+
+
+def test_a_rank_held_by_a_debugger_names_the_debugger() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(c10d("all_reduce"), TRACED, process={"tracer_pid": 777, "tracer": "gdb"})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("rank-traced", [3])
+    assert "gdb (pid 777)" in verdict.summary
+
+
+def test_a_frozen_cgroup() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(c10d("all_reduce"), FUTEX, process={"frozen": True, "cgroup": "/job_1"})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("cgroup-frozen", [3])
+    assert "/job_1" in text_of(verdict)
+
+
+def test_a_dataloader_worker_in_a_blocking_open() -> None:
+    # GIVEN rank 1 waits for its workers, of which one opens a FIFO and one has nothing to do
+    world = World()
+    world.waiters(1)
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0)
+    world.waiters(2)
+    stuck = world.worker(rank, worker_in("read_shard", 71, "path.open()"), FIFO_OPEN, 1)
+    idle = world.worker(rank, IDLE_WORKER, POLL, 0)
+    table = DescriptorTable(NOW, (Descriptor(9, "file", "/data/shard-17.bin", "r"),))
+    world.give_children(rank, [idle, stuck], tables={stuck[0].pid: table})
+    # THEN the worker, its line, its file and the time it has been there are named
+    found = run(world)
+    verdict = found.verdicts[0]
+    assert (verdict.cause, culprits(verdict)) == ("dataloader-worker-stuck", [1])
+    assert f"DataLoader worker 1 (pid {stuck[0].pid})" in verdict.summary
+    assert "train.py:71 (read_shard)" in verdict.summary
+    assert "/data/shard-17.bin" in text_of(verdict)
+    assert found.hung_for_s == pytest.approx(300.0)
+
+
+def test_a_dataloader_worker_that_computes_starves_its_rank() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL, moved_at=NOW - 2.0)
+    world.give_children(rank, [world.worker(rank, worker_in("augment", 80), RUN)], moved_at=NOW)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("data-starved", [3])
+    assert "train.py:80 (augment)" in verdict.summary
+
+
+def test_a_dead_dataloader_worker() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL)
+    alive = world.worker(rank, IDLE_WORKER, POLL, 0)
+    dead = world.process(5555, None, role="dataloader-worker", state="Z", worker_id=1, exit_code=-9)
+    world.give_children(rank, [alive, (dead, None)])
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("dataloader-worker-dead", [3])
+    assert "signal 9" in verdict.summary
+
+
+def test_a_forked_worker_on_a_lock_nobody_in_it_holds() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL)
+    child = world.worker(rank, worker_in("log_sample", 90, "with lock:"), FUTEX)
+    world.give_children(rank, [child])
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("fork-deadlock", [3])
+
+
+def test_two_threads_that_want_each_others_locks() -> None:
+    # GIVEN a main thread that joins two threads, each on a line that takes a lock
+    world = World()
+    world.waiters(1)
+    one, other = user("a", 17, "b.acquire()"), user("b", 21, "with a:")
+    world.add(
+        JOIN,
+        FUTEX,
+        process={"threads": (thread(4015, FUTEX), thread(4016, FUTEX))},
+        sample={"others": [("a", 4015, one, False), ("b", 4016, other, False)]},
+    )
+    world.waiters(2)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("lock-wait", [1])
+    assert "train.py:17 (a)" in verdict.summary
+    assert "train.py:21 (b)" in verdict.summary
+    assert verdict.confidence > 0.9
+
+
+def test_a_main_thread_on_a_lock_names_who_may_hold_it() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(
+        user("update", 12, "with self.stats_lock:"),
+        FUTEX,
+        process={"threads": (thread(4035, SLEEP),)},
+        sample={"others": [("writer", 4035, user("save", 60), False)]},
+    )
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("lock-wait", [3])
+    assert "thread 'writer' is at train.py:60 (save)" in verdict.summary
+
+
+def test_a_loop_that_never_ends() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("tune", 51), RUN, sample={"active": True, "gil": True}, main_cpu_share=1.0)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("busy-in-python", [3])
+    assert "100% of a core" in verdict.summary
+
+
+def test_a_sleeping_thread_that_keeps_the_gil() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(
+        user("train_step", 30, "time.sleep(0.1)"),
+        FUTEX,
+        moved_at=NOW,
+        process={"threads": (thread(4035, SLEEP),)},
+        sample={"others": [("device-poller", 4035, user("poll_device", 62), True)]},
+    )
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("gil-held", [3])
+    assert "device-poller" in verdict.summary
+    assert "clock_nanosleep" in verdict.summary
+
+
+def test_a_program_that_a_rank_waits_for() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(CHILD, WAITPID)
+    child = world.process(
+        4999, SLEEP, role="subprocess", ppid=rank.process.pid, cmdline=("sleep", "1000000")
+    )
+    world.give_children(rank, [(child, None)])
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("child-process-wait", [3])
+    assert "pid 4999 'sleep 1000000' (state S)" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("stack", "facts"),
+    [
+        (PDB, STDIN_READ),
+        (user("ask", 9, "input()"), STDIN_READ),
+        (PDB, ("S", "n_tty_read", "read", 0, None)),
+    ],
+)
+def test_a_prompt_left_in_the_code(stack: build.Stack, facts: build.Facts) -> None:
+    world = World()
+    world.add(stack, facts)
+    world.waiters(3)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("debugger-prompt", [0])
+
+
+def test_a_file_lock_names_its_holder() -> None:
+    world = World()
+    world.waiters(3)
+    lock = Descriptor(
+        9, "file", "/cache/x.lock", holders=(Holder(321, "python3", "S", "holds the lock"),)
+    )
+    table = DescriptorTable(NOW, (), waiting_locks=(lock,))
+    world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
+    assert "/cache/x.lock" in verdict.summary
+    assert "pid 321" in verdict.summary
+
+
+def test_a_read_that_does_not_return_names_descriptor_path_and_server() -> None:
+    world = World()
+    world.waiters(3)
+    file = Descriptor(
+        13, "file", "/mnt/ckpt/w.bin", "r", mount="/mnt", fstype="nfs4", server="nfs04:/export"
+    )
+    world.add(user("load", 83), DISK, descriptors=DescriptorTable(NOW, (file,)))
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("io-wait", [3])
+    for part in ("state D", "fd 13", "/mnt/ckpt/w.bin", "nfs4", "nfs04:/export"):
+        assert part in verdict.summary
+
+
+@pytest.mark.parametrize(
+    "facts", [PIPE_READ, FIFO_OPEN, ("D", "kernel_clone", "vfork", None, None)]
+)
+def test_other_blocking_input(facts: build.Facts) -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("load", 83), facts)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("io-wait", [3])
+
+
+def test_a_blocking_read_inside_the_dataset_is_input_before_it_is_data() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(build.inline("read_shard", 71), FIFO_OPEN)
+    assert first(world).cause == "io-wait"
+
+
+def test_a_queue_that_nobody_fills() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(QUEUE, FUTEX)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("queue-wait", [3])
+    assert "no other Python thread" in verdict.summary
+
+
+def test_a_queue_filled_by_a_thread_in_a_collective_makes_a_victim() -> None:
+    # GIVEN rank 3 waits for a thread of its own, which waits in the same all_reduce as the others
+    world = World()
+    world.waiters(2)
+    world.add(user("cool_down", 41), SLEEP)
+    world.add(QUEUE, FUTEX, sample={"others": [("comm", 4035, c10d("all_reduce"), False)]})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("missing-collective", [2])
+    assert verdict.victims == (0, 1, 3)
+
+
+def test_a_pipe_that_nobody_empties() -> None:
+    world = World()
+    reader = Holder(991, "tee", "T", "reads")
+    pipe = Descriptor(1, "pipe", "pipe:[2216]", "w", holders=(reader,))
+    world.add(user("report", 20, "print(x)"), PIPE_WRITE, descriptors=DescriptorTable(NOW, (pipe,)))
+    world.waiters(3)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("output-pipe-full", [0])
+    assert "pid 991 (tee), state T" in verdict.summary
+
+
+def test_a_service_that_stays_silent() -> None:
+    world = World()
+    world.waiters(3)
+    peer = Socket("tcp", "ESTABLISHED", "10.0.0.1:5000", "10.9.9.9:443")
+    table = DescriptorTable(NOW, (Descriptor(17, "socket", "socket:[1]", socket=peer),))
+    world.add(URLLIB, RECVFROM, descriptors=table)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("remote-service-wait", [3])
+    assert "10.9.9.9:443" in verdict.summary
+
+
+def test_a_rank_that_left_while_others_wait_in_the_store() -> None:
+    # GIVEN three ranks on one line, receiving from the store, and one process that has ended
+    world = World()
+    line = user("collect_results", 48, "store.wait(keys)")
+    world.waiters(2, line, RECVFROM)
+    world.add(None, None, state="exited", process={"gone_at": NOW - 60, "exit_code": 0})
+    world.waiters(1, line, RECVFROM)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("rank-exited", [2])
+    assert "status 0" in verdict.summary
+
+
+def test_a_rank_that_left_before_we_came() -> None:
+    # GIVEN three ranks whose launcher started four on this node
+    world = World()
+    line = user("collect_results", 48)
+    for rank in (0, 1, 3):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "4"}
+        world.add(line, RECVFROM, rank=rank, process={"env": env})
+    verdict = first(world, world_size=4)
+    assert (verdict.cause, culprits(verdict)) == ("rank-exited", [2])
+    assert verdict.culprits[0].pid is None
+
+
+def test_ranks_that_never_came() -> None:
+    world = World()
+    world.waiters(4, INIT, POLL)
+    verdict = first(world, world_size=5)
+    assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [4])
+    assert "WORLD_SIZE is 5" in verdict.summary
+
+
+def test_a_rank_that_has_not_reached_init() -> None:
+    world = World()
+    world.waiters(3, INIT, POLL)
+    world.add(user("prepare", 5), SLEEP)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [3])
+    assert "train.py:5 (prepare)" in verdict.summary
+
+
+def test_torchrun_without_ranks_waits_for_nodes() -> None:
+    world = World()
+    launcher = world.process(
+        3000,
+        SLEEP,
+        role="launcher",
+        launcher="torchrun",
+        cmdline=("torchrun", "--nnodes=2", "--rdzv-endpoint", "n1:29400", "train.py"),
+    )
+    samples = {3000: world.sample(RENDEZVOUS, pid=3000)}
+    verdict = first(
+        world, launchers=(launcher,), launcher_samples=samples, world_size=None, nodes=("n1",)
+    )
+    assert verdict.cause == "rendezvous-incomplete"
+    assert "2 nodes at n1:29400" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("stack", "facts", "cause"),
+    [
+        (DESTROY, FUTEX, "teardown"),
+        (COMPILE, FUTEX, "compiling"),
+        (SAVE, ("S", "poll_schedule_timeout", "poll", None, None), "checkpoint-slow"),
+        (build.inline("decode", 70), SLEEP, "data-starved"),
+    ],
+)
+def test_other_places_a_rank_may_be(stack: build.Stack, facts: build.Facts, cause: str) -> None:
+    world = World()
+    world.waiters(3)
+    world.add(stack, facts)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == (cause, [3])
+
+
+def test_all_ranks_receive_and_none_sends() -> None:
+    world = World()
+    world.waiters(2, RECV)
+    assert first(world).cause == "p2p-deadlock"
+
+
+def test_all_in_the_same_call_is_unknown_and_says_what_was_ruled_out() -> None:
+    world = World()
+    world.waiters(4)
+    verdict = first(world)
+    assert verdict.cause == "unknown"
+    assert verdict.culprits == ()
+    assert "ruled out" in verdict.summary
+
+
+def test_the_one_rank_without_a_stack_is_suspected() -> None:
+    world = World()
+    world.waiters(3)
+    failure = Failure("denied", "ptrace is not permitted", "sudo hangtop")
+    world.add(None, ("S", None, None, None, None), sample={"failure": failure})
+    found = run(world)
+    assert found.verdicts[0].cause == "unknown"
+    assert culprits(found.verdicts[0]) == [3]
+    spot = found.blind_spots[0]
+    assert (spot.what, spot.ranks, spot.why) == ("stacks", (3,), "ptrace is not permitted")
+    assert spot.fix == "sudo hangtop"
+
+
+def test_without_any_stack_the_kernel_still_names_who_is_not_in_the_majority() -> None:
+    world = World()
+    failure = Failure("missing", "py-spy is not installed", "pip install py-spy")
+    for rank in range(4):
+        world.add(None, PIPE_READ if rank == 1 else FUTEX, sample={"failure": failure})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("io-wait", [1])
+    assert verdict.confidence < 0.7
+
+
+def test_independent_faults_are_listed_apart_best_first() -> None:
+    world = World()
+    world.waiters(5)
+    world.add(QUEUE, FUTEX)
+    world.add(c10d("all_reduce"), STOP)
+    found = run(world)
+    assert [one.cause for one in found.verdicts] == ["rank-stopped", "queue-wait"]
+    assert [culprits(one) for one in found.verdicts] == [[6], [5]]
+
+
+def test_several_ranks_in_one_trouble_make_one_verdict() -> None:
+    world = World()
+    world.waiters(4)
+    for _ in range(3):
+        world.add(c10d("all_reduce"), STOP, moved_at=HUNG_SINCE)
+    found = run(world)
+    assert [culprits(one) for one in found.verdicts] == [[4, 5, 6]]
+
+
+def test_foreign_text_cannot_reach_a_terminal() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(CHILD, WAITPID)
+    child = world.process(
+        4999, SLEEP, role="subprocess", ppid=rank.process.pid, cmdline=("\x1b]0;x\x07rm",)
+    )
+    world.give_children(rank, [(child, None)])
+    assert "\x1b" not in text_of(first(world))

@@ -1,0 +1,200 @@
+"""Hung or slow: what must never be called hung, and from when on something is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from support import build
+from support.build import (
+    FUTEX,
+    INIT,
+    LOADER,
+    NOW,
+    POLL,
+    RUN,
+    SLEEP,
+    WAITPID,
+    World,
+    c10d,
+    user,
+    worker_in,
+)
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Diagnosis
+
+
+def run(world: World, hang_after: float = 30.0, **job: Any) -> Diagnosis:
+    snapshot = world.snapshot(**job)
+    return diagnose(snapshot, snapshot.job(None), hang_after)
+
+
+def causes(found: Diagnosis) -> list[str]:
+    return [one.cause for one in found.verdicts]
+
+
+def test_waiters_that_moved_a_moment_ago_are_progress() -> None:
+    world = World()
+    world.waiters(4, moved_at=NOW - 0.1)
+    found = run(world)
+    assert (found.state, causes(found)) == ("progressing", [])
+    assert found.stalled_for_s is None
+
+
+@pytest.mark.parametrize("age", [6.0, 12.0, 20.0, 29.0])
+def test_a_slow_step_is_a_stall_with_a_suspect_but_no_hang(age: float) -> None:
+    # GIVEN one rank that sleeps for 20 seconds in each step, and others that wait for it
+    world = World()
+    world.waiters(3, moved_at=NOW - age)
+    world.add(user("load_batch", 40), SLEEP, moved_at=NOW - age)
+    # THEN the state is undecided, and the slow rank is already suspected
+    found = run(world)
+    assert found.state == "unknown"
+    assert found.stalled_for_s == pytest.approx(age)
+    assert found.hung_for_s is None
+    assert causes(found) == ["missing-collective"]
+    assert found.verdicts[0].confidence < 0.85
+
+
+@pytest.mark.parametrize("last", [5.0, 10.0, 20.0])
+def test_a_loop_of_short_sleeps_while_others_get_on_is_not_a_hang(last: float) -> None:
+    # GIVEN a rank that always sleeps when sampled, in a job whose steps take up to 20 seconds
+    world = World()
+    world.waiters(3, moved_at=NOW - last)
+    world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 0.3)
+    assert run(world).state in ("progressing", "unknown")
+
+
+def test_a_rank_that_polls_for_ever_is_hung_although_its_thread_runs() -> None:
+    # GIVEN a rank that looks for a file twice a second, and others that have waited five minutes
+    world = World()
+    world.waiters(3)
+    world.add(user("wait_for_file", 40, "time.sleep(0.5)"), SLEEP, moved_at=NOW - 0.2)
+    found = run(world)
+    assert (found.state, causes(found)) == ("hung", ["missing-collective"])
+    assert found.hung_for_s == pytest.approx(59.0)
+
+
+def test_long_computation_that_moves_from_function_to_function_is_a_straggler() -> None:
+    # GIVEN a rank whose functions changed two seconds ago, and others that have waited a minute
+    world = World()
+    world.waiters(3, moved_at=NOW - 60.0)
+    world.add(user("evaluate", 40), RUN, sample={"same_functions_since": NOW - 2.0})
+    found = run(world)
+    assert (found.state, causes(found)) == ("progressing", ["straggler"])
+    assert found.verdicts[0].culprits[0].rank == 3
+    assert "slow, not stuck" in found.verdicts[0].summary
+
+
+def test_a_busy_loop_is_hung_only_after_it_was_watched_for_the_hang_time() -> None:
+    world = World(observed_since=NOW - 20.0)
+    world.waiters(3)
+    world.add(user("tune", 51), RUN)
+    found = run(world)
+    assert (found.state, causes(found)) == ("unknown", ["busy-in-python"])
+    world = World(observed_since=NOW - 40.0)
+    world.waiters(3)
+    world.add(user("tune", 51), RUN)
+    assert run(world).state == "hung"
+
+
+def test_a_checkpoint_whose_bytes_grow_is_progress() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(build.SAVE, ("D", "folio_wait", "write", 9, None), io_moved_at=NOW - 1.0)
+    found = run(world)
+    assert (found.state, causes(found)) == ("progressing", ["checkpoint-slow"])
+    assert "not a hang" in found.verdicts[0].summary
+
+
+def test_a_large_transfer_in_a_collective_is_progress() -> None:
+    world = World()
+    world.waiters(4, moved_at=NOW - 45.0, io_moved_at=NOW - 0.5, cpu_share=0.4)
+    assert run(world).state == "progressing"
+
+
+def test_log_lines_of_a_background_thread_are_no_progress() -> None:
+    world = World()
+    world.waiters(3, io_moved_at=NOW - 0.5)
+    world.add(user("cool_down", 41), SLEEP, io_moved_at=NOW - 0.5)
+    assert run(world).state == "hung"
+
+
+def test_a_compiler_that_runs_is_progress() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(build.COMPILE, FUTEX)
+    child = world.process(4999, RUN, role="compile-worker", comm="cc1plus")
+    world.give_children(rank, [(child, None)], moved_at=NOW - 0.1)
+    found = run(world)
+    assert (found.state, causes(found)) == ("progressing", ["compiling"])
+
+
+def test_a_worker_that_moves_is_progress_for_its_rank() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(LOADER, POLL)
+    process, sample = world.worker(rank, worker_in("decode", 80), RUN)
+    moving = world.sample(worker_in("decode", 80), pid=process.pid, same_functions_since=NOW - 1.0)
+    world.give_children(rank, [(process, moving)], moved_at=NOW)
+    found = run(world)
+    assert sample.count == 10
+    assert (found.state, causes(found)) == ("progressing", ["data-starved"])
+
+
+def test_a_child_program_at_work_is_no_hang() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(build.CHILD, WAITPID)
+    child = world.process(4999, RUN, role="subprocess", ppid=rank.process.pid)
+    world.give_children(rank, [(child, None)], moved_at=NOW - 0.5)
+    assert run(world).state == "progressing"
+
+
+def test_ranks_that_just_start_are_starting() -> None:
+    world = World(observed_since=NOW - 10.0)
+    world.waiters(3, INIT, POLL, moved_at=NOW - 1.0)
+    assert run(world, world_size=4).state == "starting"
+
+
+def test_a_launcher_that_just_came_is_starting() -> None:
+    world = World(observed_since=NOW - 6.0)
+    launcher = world.process(3000, SLEEP, role="launcher", started_at=NOW - 9.0)
+    samples = {3000: world.sample(build.RENDEZVOUS, pid=3000)}
+    found = run(world, launchers=(launcher,), launcher_samples=samples, nodes=("n1",))
+    assert found.state == "starting"
+
+
+def test_all_at_work_and_nobody_waiting_is_a_long_phase() -> None:
+    world = World()
+    for _ in range(4):
+        world.add(user("tokenize", 33), RUN)
+    found = run(world)
+    assert (found.state, causes(found)) == ("progressing", ["long-phase"])
+    assert found.verdicts[0].culprits == ()
+
+
+def test_all_ranks_gone_is_exited_and_the_first_failure_is_to_blame() -> None:
+    world = World()
+    for rank, (code, ago) in enumerate([(-15, 1.0), (1, 3.0), (-15, 1.0)]):
+        gone = {"gone_at": NOW - ago, "exit_code": code}
+        world.add(None, None, state="exited", process=gone, rank=rank)
+    found = run(world)
+    assert (found.state, causes(found)) == ("exited", ["rank-exited"])
+    assert found.verdicts[0].culprits[0].rank == 1
+
+
+def test_no_job_says_what_was_looked_for() -> None:
+    snapshot = World().snapshot(nodes=())
+    found = diagnose(snapshot, None)
+    assert (found.state, found.job, found.verdicts) == ("unknown", None, ())
+
+
+def test_a_spinning_main_thread_in_a_collective_is_never_called_hung_by_itself() -> None:
+    # GIVEN a CUDA job: its main threads spin while they wait, whether it gets on or not
+    world = World()
+    world.waiters(4, c10d("barrier"), RUN)
+    assert run(world).state != "hung"

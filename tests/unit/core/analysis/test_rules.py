@@ -1,0 +1,65 @@
+"""The rules as a whole: order, declarations, documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hangtop_core.analysis.verdict.document import page
+from hangtop_core.analysis.verdict.rules import RULES
+
+ROOT = Path(__file__).parents[4]
+
+ORDER = [
+    "rank-exited",
+    "rank-stopped",
+    "rank-traced",
+    "cgroup-frozen",
+    "rendezvous-incomplete",
+    "rank-never-joined",
+    "debugger-prompt",
+    "gil-held",
+    "dataloader-worker-dead",
+    "fork-deadlock",
+    "dataloader-worker-stuck",
+    "data-starved",
+    "file-lock",
+    "io-wait",
+    "output-pipe-full",
+    "child-process-wait",
+    "remote-service-wait",
+    "lock-wait",
+    "queue-wait",
+    "compiling",
+    "checkpoint-slow",
+    "teardown",
+    "busy-in-python",
+    "straggler",
+    "missing-collective",
+    "p2p-deadlock",
+    "mismatched-collective",
+    "long-phase",
+    "unknown",
+]
+
+
+def test_causes_are_asked_in_the_order_of_decision() -> None:
+    assert list(dict.fromkeys(rule.cause for rule in RULES)) == sorted(
+        {rule.cause for rule in RULES}, key=ORDER.index
+    )
+    assert {rule.cause for rule in RULES} == set(ORDER)
+
+
+def test_every_rule_is_declared_whole() -> None:
+    for rule in RULES:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.cause)
+        assert rule.title
+        assert rule.seen
+        assert rule.excluded
+        assert rule.next_steps
+        assert 0.0 < rule.confidence <= 1.0
+
+
+def test_the_documentation_of_causes_is_current() -> None:
+    text = (ROOT / "docs" / "causes.md").read_text("utf-8")
+    assert text == page(), "run: python -m hangtop_core.analysis.verdict.document > docs/causes.md"

@@ -1,0 +1,79 @@
+"""Diagnoses and stacks as text."""
+
+from __future__ import annotations
+
+import pytest
+from support.build import FUTEX, NOW, SLEEP, World, c10d, user
+
+from hangtop_core.analysis.stacks import merge
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import Failure, Local, Snapshot
+from hangtop_core.report import diagnosis_text, each_text, headline, merged_text
+
+
+def skipped() -> Snapshot:
+    world = World()
+    world.waiters(2)
+    world.add(user("cool_down", 41, "time.sleep(3600)"), SLEEP)
+    failure = Failure("denied", "ptrace is not permitted", "run as root")
+    world.add(None, FUTEX, sample={"failure": failure})
+    return world.snapshot()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_diagnosis_fits_its_width_and_names_what_matters(width: int) -> None:
+    snapshot = skipped()
+    found = diagnose(snapshot, snapshot.jobs[0])
+    text = diagnosis_text(found, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    for part in ("HUNG for 5:00", "missing-collective", "rank 2", "4020", "Blind spots", "run as"):
+        assert part in text
+
+
+def test_headlines_tell_hung_from_stalled_and_nothing() -> None:
+    assert headline(diagnose(skipped(), skipped().jobs[0])) == "HUNG for 5:00"
+    world = World()
+    world.waiters(3, moved_at=NOW - 12.0)
+    stalled = world.snapshot()
+    assert headline(diagnose(stalled, stalled.jobs[0])).startswith("STALLED for 12 s")
+    assert headline(diagnose(stalled, None)) == "NO TRAINING JOB FOUND"
+
+
+def test_merged_text_marks_the_fewest_and_lists_who_gave_no_stack() -> None:
+    snapshot = skipped()
+    text = merged_text(merge(snapshot, snapshot.jobs[0]), 100)
+    lines = text.splitlines()
+    assert lines[0] == "3 ranks of 4 gave a stack, 2 classes"
+    assert any("cool_down (train.py:41)  [2]" in line and "fewest" in line for line in lines)
+    assert "no stack from 3 (n1): ptrace is not permitted (fix: run as root)" in text
+    assert max(map(len, lines)) <= 100
+
+
+def test_merged_text_can_do_with_ascii() -> None:
+    snapshot = skipped()
+    tree = merge(snapshot, snapshot.jobs[0], libraries=False)
+    assert merged_text(tree, 100, ascii_only=True).isascii()
+
+
+def test_each_text_is_laid_out_like_a_dump_of_one_process() -> None:
+    snapshot = skipped()
+    text = each_text(snapshot, snapshot.jobs[0])
+    assert 'Thread 4000 (idle): "MainThread"' in text
+    assert "    all_reduce (torch/distributed/distributed_c10d.py:3252)" in text
+    assert "No stack: ptrace is not permitted (fix: run as root)" in text
+    assert each_text(snapshot, snapshot.jobs[0], [9]) == ""
+
+
+def test_each_text_shows_locals_and_cleans_them() -> None:
+    import msgspec
+
+    world = World()
+    rank = world.add(c10d("all_reduce"), FUTEX)
+    assert rank.sample is not None
+    local = Local("step", "7\x1b[2J")
+    first = msgspec.structs.replace(rank.sample.threads[0], locals=((local,),))
+    sample = msgspec.structs.replace(rank.sample, threads=(first,))
+    world.ranks[0] = msgspec.structs.replace(rank, sample=sample)
+    text = each_text(world.snapshot(), world.snapshot().jobs[0])
+    assert "        step: 7\n" in text
+    assert "\x1b" not in text

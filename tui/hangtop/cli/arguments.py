@@ -1,0 +1,168 @@
+"""Options that several commands share, and those of the headless commands."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hangtop_core.session import Options
+
+Commands = argparse._SubParsersAction
+
+DEFAULTS: dict[str, Any] = {
+    "pid": [],
+    "all_users": False,
+    "job_key": None,
+    "interval": 1.0,
+    "sample_every": 5.0,
+    "hang_after": 30.0,
+    "readonly": False,
+    "ascii": False,
+    "mouse": False,
+}
+"""Applied last, so that an option before the command counts as much as one after it."""
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of examples."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+
+def seconds(text: str) -> float:
+    """A duration in seconds, above zero."""
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return value
+
+
+def pid(text: str) -> int:
+    """A process id."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process id")
+    return int(text)
+
+
+def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> None:
+    """What to observe, and how often.
+
+    Nothing has a default here: a subcommand's default would overwrite what stands before it.
+    """
+    group = parser.add_argument_group("what to observe", argument_default=argparse.SUPPRESS)
+    if choose:
+        group.add_argument(
+            "--pid",
+            type=pid,
+            nargs="+",
+            action="extend",
+            metavar="PID",
+            help="only the jobs of these processes: ranks or launchers",
+        )
+        group.add_argument("--all-users", action="store_true", help="jobs of other users, too")
+        group.add_argument(
+            "--job-key", metavar="KEY", help="one of several jobs: its key, name or run id"
+        )
+    group.add_argument(
+        "--hang-after",
+        type=seconds,
+        metavar="S",
+        help="seconds without progress before a waiting job is called hung (default: 30)",
+    )
+    group.add_argument(
+        "--interval", type=seconds, metavar="S", help="seconds between two looks (default: 1)"
+    )
+    group.add_argument(
+        "--sample-every",
+        type=seconds,
+        metavar="S",
+        help="seconds between two stacks of a process that runs (default: 5)",
+    )
+    group.add_argument(
+        "--readonly", action="store_true", help="refuse whatever could pause a process"
+    )
+
+
+def add_screen(parser: argparse.ArgumentParser) -> None:
+    """How the terminal app is drawn."""
+    group = parser.add_argument_group("the terminal app", argument_default=argparse.SUPPRESS)
+    group.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    group.add_argument("--mouse", action="store_true", help="take mouse clicks (M in the app)")
+
+
+def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop dump`."""
+    parser = commands.add_parser(
+        "dump",
+        help="print the stacks of all ranks once",
+        description="Take the stacks of all ranks once, without stopping them, and print them "
+        "merged: what ranks have in common is printed once, the smallest group first.",
+        epilog="examples:\n"
+        "  hangtop dump                     merged, library frames folded\n"
+        "  hangtop dump --each              one stack after the other\n"
+        "  hangtop dump --each --locals     with the variables of each frame\n"
+        "  hangtop dump --json > stacks.json",
+        formatter_class=Formatter,
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--each", action="store_true", help="every rank by itself")
+    form.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help="C frames, too: stops each process for about half a second, one after the other",
+    )
+    parser.add_argument("--locals", action="store_true", help="variables (with --each or --json)")
+    parser.add_argument("--all-threads", action="store_true", help="not only the main threads")
+    parser.add_argument(
+        "--library",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="show the frames of libraries instead of folding them",
+    )
+    add_observing(parser)
+
+
+def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop diagnose`."""
+    parser = commands.add_parser(
+        "diagnose",
+        help="print who holds the job up, and why",
+        description="Observe a job for some seconds and print the verdict. When nothing moves but "
+        "too little time has passed to call that a hang, it goes on observing up to "
+        "--hang-after seconds.",
+        epilog="examples:\n"
+        "  hangtop diagnose\n"
+        "  hangtop diagnose --json | jq '.verdicts[0].culprits'\n"
+        "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n\n"
+        "exit status:\n"
+        "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
+        "  13 nothing could be concluded   2 wrong usage",
+        formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "--observe", type=seconds, default=5.0, metavar="S", help="seconds at least (default: 5)"
+    )
+    parser.add_argument("--json", action="store_true", help="schema hangtop.diagnosis/1")
+    add_observing(parser)
+
+
+def complete(arguments: argparse.Namespace) -> argparse.Namespace:
+    """Fill in the defaults of options that nobody gave."""
+    return argparse.Namespace(**{**DEFAULTS, **vars(arguments)})
+
+
+def session_options(arguments: argparse.Namespace) -> Options:
+    """The options of a session."""
+    from hangtop_core.session import Options
+
+    return Options(
+        interval=arguments.interval,
+        sample_every=arguments.sample_every,
+        hang_after=arguments.hang_after,
+        all_users=arguments.all_users,
+        pids=tuple(arguments.pid),
+        readonly=arguments.readonly,
+    )

@@ -1,0 +1,62 @@
+"""`hangtop demo`: a job that really hangs, and hangtop on it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hangtop.cli.arguments import complete
+from hangtop.cli.observe import waiting
+from hangtop.demo.gallery import BY_NAME, GALLERY
+from hangtop.demo.runner import Demo, DemoError
+from hangtop_core.errors import HangtopError, UsageError
+
+
+class DemoFailedError(HangtopError):
+    """The demo job did not start."""
+
+    HELP = "`hangtop demo --list` shows the other scenarios."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status of what was run on the job."""
+    if arguments.list:
+        print(listing())
+        return 0
+    if arguments.scenario not in BY_NAME:
+        raise UsageError(f"there is no scenario {arguments.scenario!r}; see hangtop demo --list")
+    scenario = BY_NAME[arguments.scenario]
+    try:
+        with Demo(scenario) as demo:
+            print(f"{scenario.name}: {scenario.description}", file=sys.stderr)
+            with waiting("starting the job; it hangs in a few seconds ..."):
+                demo.wait_until_hung(timeout_s=120.0)
+            return look(arguments, demo)
+    except DemoError as error:
+        raise DemoFailedError(str(error)) from error
+
+
+def look(arguments: argparse.Namespace, demo: Demo) -> int:
+    """Open the app on the job, or run the command asked for."""
+    arguments = complete(arguments)
+    arguments.pid = [demo.member_pid]
+    if arguments.diagnose:
+        from hangtop.cli import diagnose
+
+        return diagnose.run(argparse.Namespace(**vars(arguments), observe=5.0, json=False))
+    if arguments.dump:
+        from hangtop.cli import dump
+
+        plain = {"each": False, "json": False, "native": False, "locals": False}
+        plain |= {"all_threads": False, "library": False}
+        return dump.run(argparse.Namespace(**vars(arguments), **plain))
+    from hangtop.cli import screen
+
+    return screen.run(arguments)
+
+
+def listing() -> str:
+    """All scenarios, one a line."""
+    width = max(len(scenario.name) for scenario in GALLERY)
+    lines = [f"  {scenario.name:{width}}  {scenario.description}" for scenario in GALLERY]
+    return "\n".join(["scenarios, for `hangtop demo NAME`:", *lines])

@@ -1,0 +1,116 @@
+"""`hangtop diagnose`: observe, conclude, print, and say it in the exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.report import diagnosis_text
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.observe import NoJobFoundError, choose, find_job
+from hangtop_core.model import to_json
+from hangtop_core.session import Session
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.model import Diagnosis
+    from hangtop_core.session import Update
+
+DECIDED = {"hung", "progressing", "exited"}
+EVIDENCE_S = 5.0
+"""Seconds in which the evidence for a hang still comes in, after the first look at the job."""
+STALLED_S = 5.0
+"""Seconds without progress from which on a job that only starts is worth waiting for."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    with Session(session_options(arguments), diagnose) as session:
+        try:
+            update = find_job(session, arguments.job_key)
+        except NoJobFoundError:
+            if arguments.json and session.latest is not None:
+                print(to_json(session.latest.diagnoses[""]).decode())
+            raise
+        job = choose(update.snapshot, arguments.job_key)
+        with contextlib.suppress(KeyboardInterrupt):
+            observe(session, job.key, arguments.observe, arguments.hang_after)
+        found = session.latest or update
+    diagnosis = found.diagnoses.get(job.key) or update.diagnoses[job.key]
+    if arguments.json:
+        print(to_json(diagnosis).decode())
+    else:
+        print(diagnosis_text(diagnosis, colour=sys.stdout.isatty()))
+    return exit_status(diagnosis)
+
+
+def observe(session: Session, key: str, at_least: float, hang_after: float) -> None:
+    """Observe a job for `at_least` seconds, and on while it is not clear whether it hangs.
+
+    The longest that can take is `hang_after` seconds and a little, from now.
+    """
+    started = time.monotonic()
+    limit = max(at_least, hang_after) + EVIDENCE_S
+    line = ProgressLine(hang_after)
+
+    def enough(update: Update) -> bool:
+        diagnosis = update.diagnoses.get(key)
+        elapsed = time.monotonic() - started
+        if diagnosis is None:
+            return True
+        if elapsed < at_least:
+            return False
+        if decided(diagnosis, elapsed):
+            return True
+        line.show(diagnosis.stalled_for_s)
+        return False
+
+    session.wait(enough, limit)
+    line.clear()
+
+
+def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
+    """Whether observing longer would not change what can be said about a job."""
+    if diagnosis.state == "hung":
+        return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
+    if diagnosis.state == "starting":
+        return (diagnosis.stalled_for_s or 0.0) < STALLED_S
+    return diagnosis.state in DECIDED
+
+
+class ProgressLine:
+    """Tells on stderr why it takes longer: on a terminal in place, else once."""
+
+    def __init__(self, hang_after: float) -> None:
+        self.hang_after = hang_after
+        self.width = 0
+
+    def show(self, stalled_for_s: float | None) -> None:
+        """Say for how long nothing has moved."""
+        if self.width and not sys.stderr.isatty():
+            return
+        text = (
+            f"nothing has moved for {stalled_for_s or 0.0:.0f} s; "
+            f"a hang is {self.hang_after:.0f} s of that (--hang-after); still observing ..."
+        )
+        self.width = max(self.width, len(text))
+        end = "\r" if sys.stderr.isatty() else "\n"
+        print(text.ljust(self.width), end=end, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self.width and sys.stderr.isatty():
+            print(" " * self.width, end="\r", file=sys.stderr, flush=True)
+
+
+def exit_status(diagnosis: Diagnosis) -> int:
+    """The exit status that tells a script what was found."""
+    if diagnosis.state == "hung":
+        return 10 if diagnosis.verdicts else 11
+    return 13 if diagnosis.state == "unknown" else 0

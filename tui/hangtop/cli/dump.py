@@ -1,0 +1,128 @@
+"""`hangtop dump`: the stacks of all ranks once."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.report import each_text, merged_text
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.observe import choose, find_job
+from hangtop_core.model import to_json
+from hangtop_core.session import Session
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.model import Job, Process, Snapshot, StackSample
+
+NATIVE_S = 0.6
+"""Seconds for which a native stack stops a process, as measured; the time is bounded."""
+NATIVE_DEADLINE_S = 30.0
+DEADLINE_S = 10.0
+UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    with Session(session_options(arguments), diagnose) as session:
+        found = find_job(session, arguments.job_key)
+        job = choose(found.snapshot, arguments.job_key)
+        with contextlib.suppress(KeyboardInterrupt, TimeoutError):
+            sample(session, job, arguments)
+        snapshot = (session.latest or found).snapshot
+    job = snapshot.job(job.key) or job
+    folding = {"all_threads": arguments.all_threads, "library": arguments.library}
+    if arguments.json:
+        print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
+    elif arguments.each:
+        print(each_text(snapshot, job, **folding))
+    else:
+        print(merged_text(snapshot, job, **folding))
+    return 0
+
+
+def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
+    """Take the stacks of every rank and its children now; returns when all have answered."""
+    wanted = pids_by_node(job)
+    count = sum(len(pids) for pids in wanted.values())
+    mode: Any = "native" if arguments.native else "nonblocking"
+    if arguments.native:
+        print(
+            f"native stacks stop each process for about half a second: {count} processes, one "
+            f"after the other, about {count * NATIVE_S:.0f} s",
+            file=sys.stderr,
+        )
+    limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S
+    asked = time.time()
+    future = session.sample(wanted, mode=mode, locals=arguments.locals, deadline=limit)
+    future.result(timeout=limit * max(count, 1) + 5.0)
+    session.wait(lambda update: update.snapshot.at >= asked, timeout=5.0)
+
+
+def pids_by_node(job: Job) -> dict[str, list[int]]:
+    """Processes of a job that can have a Python stack, by node: ranks first."""
+    found: dict[str, list[int]] = {}
+    for rank in job.ranks:
+        if rank.state not in ("exited", "zombie"):
+            found.setdefault(rank.node, []).append(rank.process.pid)
+    for rank in job.ranks:
+        for child in rank.children:
+            if child.role == "dataloader-worker" and child.gone_at is None:
+                found.setdefault(rank.node, []).append(child.pid)
+    return found
+
+
+def as_data(snapshot: Snapshot, job: Job, *, all_threads: bool) -> dict[str, Any]:
+    """Everything a dump knows, with the stacks written out (schema `hangtop.dump/1`)."""
+    ranks = []
+    for rank in job.ranks:
+        entry = process_data(snapshot, rank.process, rank.sample, all_threads)
+        children = [
+            process_data(snapshot, child, rank.child_samples.get(child.pid), all_threads)
+            for child in rank.children
+        ]
+        ranks.append({"rank": rank.rank, "node": rank.node, **entry, "children": children})
+    return {
+        "schema": "hangtop.dump/1",
+        "at": snapshot.at,
+        "job": {
+            "key": job.key,
+            "id": job.id,
+            "launcher": job.launcher,
+            "world_size": job.world_size,
+        },
+        "ranks": ranks,
+    }
+
+
+def process_data(
+    snapshot: Snapshot, process: Process, sample: StackSample | None, all_threads: bool
+) -> dict[str, Any]:
+    """One process and its stacks, or why it has none."""
+    threads = sample.threads if sample is not None else ()
+    return {
+        "pid": process.pid,
+        "role": process.role,
+        "label": process.label,
+        "state": process.state,
+        "sampled_at": sample.at if sample is not None else None,
+        "mode": sample.mode if sample is not None else None,
+        "failure": sample.failure if sample is not None else None,
+        "threads": [
+            {
+                "tid": thread.tid,
+                "name": thread.name,
+                "active": thread.active,
+                "gil": thread.gil,
+                "frames": snapshot.stacks.get(thread.stack, ()),
+                "locals": thread.locals,
+            }
+            for thread in (threads if all_threads else threads[:1])
+        ],
+    }

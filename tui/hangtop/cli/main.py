@@ -1,0 +1,114 @@
+"""Arguments of the `hangtop` command, and what becomes of errors.
+
+Nothing heavy is imported here: `--help` and the headless commands never load Textual.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hangtop.cli.arguments import Formatter, add_diagnose, add_dump, add_observing, add_screen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DESCRIPTION = """\
+Find the rank that hangs your distributed PyTorch job, and why.
+
+Without a command: the terminal app, on the training jobs of this machine."""
+
+EXAMPLES = """\
+examples:
+  hangtop                          watch my jobs on this machine
+  hangtop --all-users              those of everybody, as far as permissions allow
+  hangtop diagnose                 who holds the job up, and why
+  hangtop dump                     the stacks of all ranks, merged
+  hangtop demo                     try it on a small job that really hangs
+
+exit status of diagnose:
+  0 progressing   10 hung, explained   11 hung, not explained   12 no training job
+  13 nothing could be concluded   2 wrong usage"""
+
+MODULES = {
+    None: "hangtop.cli.screen",
+    "dump": "hangtop.cli.dump",
+    "diagnose": "hangtop.cli.diagnose",
+    "demo": "hangtop.cli.demo",
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="hangtop", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=Formatter
+    )
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
+    add_observing(parser)
+    add_screen(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    add_dump(commands)
+    add_diagnose(commands)
+    add_demo(commands)
+    return parser
+
+
+class Version(argparse.Action):
+    """`--version`, which looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print and exit."""
+        from importlib.metadata import version
+
+        print(f"hangtop {version('hangtop')}")
+        parser.exit()
+
+
+def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop demo`."""
+    parser = commands.add_parser(
+        "demo",
+        help="start a small job that really hangs, and look at it",
+        description="Start a small training job on this machine that really hangs, and open "
+        "hangtop on it. The job ends with hangtop, however hangtop ends. Needs torch.",
+        epilog="examples:\n"
+        "  hangtop demo                     a rank skips a collective\n"
+        "  hangtop demo --list              all scenarios\n"
+        "  hangtop demo lock --diagnose     print the verdict instead of opening the app",
+        formatter_class=Formatter,
+    )
+    parser.add_argument("scenario", nargs="?", default="skip", help="which one (default: skip)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="list the scenarios and exit")
+    what.add_argument("--diagnose", action="store_true", help="run `hangtop diagnose` on the job")
+    what.add_argument("--dump", action="store_true", help="run `hangtop dump` on the job")
+    add_observing(parser, choose=False)
+    add_screen(parser)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns its exit status."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    from hangtop_core.errors import HangtopError, UsageError
+
+    try:
+        status: int = import_module(MODULES[arguments.command]).run(arguments)
+        sys.stdout.flush()
+    except UsageError as error:
+        parser.error(str(error))
+    except HangtopError as error:
+        print(f"hangtop: {error}", file=sys.stderr)
+        if error.help:
+            print(error.help, file=sys.stderr)
+        return getattr(error, "exit_status", 1)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone, as with `| head`: nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    return status

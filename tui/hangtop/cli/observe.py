@@ -1,0 +1,122 @@
+"""What the headless commands share: a session, the job in it, and what is said while waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.session import Session, Update
+
+SETTLE_S = 3.0
+"""Seconds to look for a job after the node has answered: one just starting shows up within."""
+CONNECT_S = 20.0
+"""Seconds to wait for the node's first answer."""
+SETTLED = {"ready", "unreachable", "denied", "no-python", "incompatible"}
+
+
+class NoJobFoundError(NoJobError):
+    """No training job; says what was found instead."""
+
+    exit_status = 12
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show on a terminal's stderr what is being waited for; nothing when it is no terminal."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print(text, end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print(" " * len(text), end="\r", file=sys.stderr, flush=True)
+
+
+def find_job(session: Session, key: str | None) -> Update:
+    """Wait until there is a job, and return the update that shows it.
+
+    Raises:
+        NoJobFoundError: when there is none.
+    """
+    with waiting("looking for training jobs ..."):
+        session.wait(lambda update: bool(update.snapshot.jobs) or _settled(update), CONNECT_S)
+        update = session.wait(lambda update: has_job(update, key), SETTLE_S)
+    update = update or session.latest
+    if update is None:
+        raise NoJobFoundError("this machine did not answer", "The probe could not be started.")
+    if not has_job(update, key):
+        raise no_job(update.snapshot, key)
+    return update
+
+
+def _settled(update: Update) -> bool:
+    return all(node.state in SETTLED for node in update.snapshot.nodes)
+
+
+def has_job(update: Update, key: str | None) -> bool:
+    """Whether the update shows the job asked for, or any when none was asked for."""
+    return any(key is None or answers_to(job, key) for job in update.snapshot.jobs)
+
+
+def answers_to(job: Job, key: str) -> bool:
+    """Whether a job goes by this key, name or run id."""
+    return key in (job.key, job.name, job.id)
+
+
+def choose(snapshot: Snapshot, key: str | None) -> Job:
+    """The job asked for, or the first; says on stderr when there was a choice.
+
+    Raises:
+        UsageError: when several jobs answer to the key.
+        NoJobFoundError: when none does.
+    """
+    jobs = [job for job in snapshot.jobs if key is None or answers_to(job, key)]
+    if not jobs:
+        raise no_job(snapshot, key)
+    if len(jobs) > 1 and key is not None:
+        keys = ", ".join(clean(job.key) for job in jobs)
+        raise UsageError(f"several jobs go by {key!r}; choose one by its key: {keys}")
+    if len(jobs) > 1:
+        others = ", ".join(f"{clean(job.key)} ({ranks_of(job)})" for job in jobs[1:])
+        print(
+            f"{len(jobs)} jobs on this machine; this is {clean(jobs[0].key)}. "
+            f"Others, for --job-key: {others}",
+            file=sys.stderr,
+        )
+    return jobs[0]
+
+
+def ranks_of(job: Job) -> str:
+    """How many ranks a job has, in words."""
+    return plural(len(job.ranks), "rank") if job.ranks else "no ranks yet"
+
+
+def no_job(snapshot: Snapshot, key: str | None) -> NoJobFoundError:
+    """Say what was looked for and what was found instead."""
+    if key is not None and snapshot.jobs:
+        keys = ", ".join(clean(job.key) for job in snapshot.jobs)
+        return NoJobFoundError(f"no job goes by {key!r}", f"There is: {keys}")
+    lines = [NoJobError.HELP]
+    for node in snapshot.nodes:
+        name = clean(node.name)
+        if node.state != "ready":
+            lines.append(f"{name} is {node.state}: {clean(node.reason or 'no reason given')}")
+        if node.processes:
+            lines.append(f"Looked at {plural(node.processes, 'process', 'processes')} on {name}.")
+        lines += [
+            f"Left out: {plural(count, 'rank')} of user {clean(user)} (--all-users shows them)."
+            for user, count in node.other_users.items()
+        ]
+        if node.python_processes:
+            lines.append("Python programs that are no ranks:")
+        lines += [f"    {clean(command, 120)}" for command in node.python_processes]
+    return NoJobFoundError("no training job found", "\n".join(lines))

@@ -1,0 +1,336 @@
+"""Starts one demo job, helps it to hang, and ends every process of it.
+
+Run as `python -m hangtop.demo.keeper SCENARIO DIRECTORY TOKEN` by `runner.Demo`, in a session
+of its own. It lives as long as its standard input is open: however its parent ends, also by
+SIGKILL, the input closes and the job goes. Every process of the job carries
+`HANGTOP_DEMO=TOKEN` in its environment and is killed by that, since a launcher that was killed
+leaves its ranks alive.
+
+Standard output carries one line: `hung PID` once the job is where the scenario wants it, with one
+living process of the job; or `failed: why`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from hangtop.demo.gallery import BY_NAME, Scenario
+from hangtop.demo.sweep import MARKER, kill_marked
+
+FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
+FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"}
+PR_SET_PDEATHSIG = 1
+PIPE_SIZE = 1031
+"""F_SETPIPE_SZ of fcntl(2)."""
+
+
+class Keeper:
+    """One job and what it needs around it."""
+
+    def __init__(self, scenario: Scenario, directory: Path, token: str) -> None:
+        self.scenario = scenario
+        self.directory = directory
+        self.token = token
+        self.environment = clean_environment(directory, token)
+        self.descriptors: list[int] = []
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the job, with the service, lock or reader that its scenario needs."""
+        shutil.copytree(Path(__file__).parent / "training", self.directory / "training")
+        self.prepare()
+        forms = {
+            "torchrun": self.torchrun,
+            "nodes": self.one_of_two_nodes,
+            "env": self.by_environment,
+            "spawn": self.spawn,
+        }
+        return forms[self.scenario.form]()
+
+    def prepare(self) -> None:
+        """Make the files and processes outside the job that it is to run into."""
+        os.mkfifo(self.directory / "shard-00017.bin")
+        os.mkfifo(self.directory / "weights.bin")
+        if self.scenario.name == "file-lock":
+            lock = str(self.directory / "cache.lock")
+            self.helper(["flock", lock, "sleep", "1000000"])
+        if self.scenario.name == "remote":
+            self.serve_silence()
+
+    def serve_silence(self) -> None:
+        """A TCP service on loopback that accepts one connection and says nothing."""
+        server = socket.create_server(("127.0.0.1", 0))
+        (self.directory / "service.port").write_text(str(server.getsockname()[1]))
+
+        def accept() -> None:
+            connection, _ = server.accept()
+            self.descriptors.append(connection.detach())
+
+        threading.Thread(target=accept, daemon=True).start()
+
+    def helper(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start a process of the demo that is no rank."""
+        return subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def torchrun(self) -> subprocess.Popen[bytes]:
+        """All ranks on this machine; torchrun chooses free ports itself."""
+        return self.launch(self.torchrun_command())
+
+    def one_of_two_nodes(self) -> subprocess.Popen[bytes]:
+        """The first of two nodes, on a port of its own choice; the second never comes."""
+        return self.launch(self.torchrun_command("--nnodes=2"))
+
+    def torchrun_command(self, *options: str) -> list[str]:
+        """The command line of torchrun; logs go to files unless the output is the scenario."""
+        count = self.scenario.ranks or self.scenario.world_size // 2
+        launcher = [sys.executable, "-m", "torch.distributed.run", *options]
+        launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-conf=is_host=1"]
+        launcher += [f"--rdzv-id=demo-{self.token}", "--local-addr=127.0.0.1"]
+        launcher += [f"--nproc-per-node={count}"]
+        if self.scenario.name != "output-pipe":
+            launcher += ["--redirects=3", f"--log-dir={self.directory / 'logs'}"]
+        return [*launcher, "-m", "training", self.scenario.program or self.scenario.name]
+
+    def by_environment(self) -> subprocess.Popen[bytes]:
+        """One process per rank and no launcher; the last rank is missing."""
+        self.environment.update(
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(free_port()),
+            WORLD_SIZE=str(self.scenario.world_size),
+            LOCAL_WORLD_SIZE=str(self.scenario.ranks),
+        )
+        command = [sys.executable, "-m", "training", self.scenario.name]
+        processes = []
+        for rank in range(self.scenario.ranks):
+            self.environment.update(RANK=str(rank), LOCAL_RANK=str(rank))
+            processes.append(self.launch(command))
+        return processes[0]
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """One parent that spawns the ranks."""
+        self.environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        program = self.scenario.program or self.scenario.name
+        return self.launch(
+            [sys.executable, "-m", "training", program, f"--spawn={self.scenario.ranks}"]
+        )
+
+    def launch(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start a process of the job in the directory of the job."""
+        stdin = self.terminal() if self.scenario.name == "debugger" else subprocess.DEVNULL
+        stdout = self.stuck_reader() if self.scenario.name == "output-pipe" else self.log()
+        return subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env=self.environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=self.log(),
+            preexec_fn=die_with_parent,
+        )
+
+    def log(self) -> int:
+        """The file for what the launcher says."""
+        return os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    @property
+    def log_path(self) -> Path:
+        """Where the launcher's own output goes."""
+        return self.directory / "launcher.log"
+
+    def terminal(self) -> int:
+        """A terminal at which nobody types."""
+        master, slave = os.openpty()
+        self.descriptors.append(master)
+        return slave
+
+    def stuck_reader(self) -> int:
+        """A small pipe to a reader that does not read."""
+        reading, writing = os.pipe()
+        fcntl.fcntl(writing, PIPE_SIZE, 4096)
+        tee = subprocess.Popen(
+            ["tee", str(self.directory / "train.log")],
+            env=self.environment,
+            stdin=reading,
+            stdout=subprocess.DEVNULL,
+        )
+        tee.send_signal(signal.SIGSTOP)
+        os.close(reading)
+        return writing
+
+    def has_reached(self, job: subprocess.Popen[bytes]) -> bool:
+        """Whether the job is where it goes wrong."""
+        if self.scenario.form == "nodes":
+            return waits_for_nodes(job.pid)
+        return (self.directory / "reached").exists()
+
+    def act(self, job: subprocess.Popen[bytes]) -> None:
+        """Do to the job what the scenario wants done from outside."""
+        if self.scenario.outside is None:
+            return
+        pid = int((self.directory / "reached").read_text())
+        if self.scenario.outside == "stop":
+            os.kill(pid, signal.SIGSTOP)
+            wait_for_state(pid, "T")
+        elif self.scenario.outside == "trace":
+            self.helper(gdb_that_holds(pid))
+            wait_for_state(pid, "t")
+        else:
+            job.kill()
+
+    def member(self, job: subprocess.Popen[bytes]) -> int:
+        """A process of the job that is alive: its launcher, or without one the announced rank."""
+        if self.scenario.outside == "kill-launcher":
+            return int((self.directory / "reached").read_text())
+        return job.pid
+
+    def log_tail(self) -> str:
+        """The last lines of what launcher and ranks wrote, on one line."""
+        paths = [self.log_path, *sorted(self.directory.glob("logs/**/stderr.log"))]
+        texts = [path.read_text(errors="replace") for path in paths if path.exists()]
+        lines = [line for text in texts for line in text.strip().splitlines()[-3:]]
+        return " | ".join(lines)[-1500:]
+
+    def end(self) -> None:
+        """Kill what is left and remove the directory."""
+        kill_marked(self.token)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def clean_environment(directory: Path, token: str) -> dict[str, str]:
+    """Our environment without what would make the job part of another one."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(FOREIGN) and name not in FOREIGN_NAMES
+    }
+    kept.update(
+        {
+            MARKER: token,
+            "HANGTOP_DEMO_DIR": str(directory),
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+    )
+    return kept
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the keeper dies (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def gdb_that_holds(pid: int) -> list[str]:
+    """gdb, attached and waiting; without symbols it attaches in half a second."""
+    quiet = [
+        "-nx",
+        "-batch",
+        "-iex",
+        "set auto-solib-add off",
+        "-iex",
+        "set debuginfod enabled off",
+    ]
+    return ["gdb", *quiet, "-p", str(pid), "-ex", "shell sleep 1000000"]
+
+
+def process_state(pid: int) -> str:
+    """State letter of a process, empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def wait_for_state(pid: int, state: str, limit_s: float = 30.0) -> None:
+    """Wait until a process is in this state."""
+    end = time.monotonic() + limit_s
+    while process_state(pid) != state:
+        if time.monotonic() > end:
+            raise TimeoutError(f"process {pid} did not come to state {state}")
+        time.sleep(0.02)
+
+
+def waits_for_nodes(pid: int) -> bool:
+    """Whether torchrun has done all it can and waits for the other node.
+
+    torch 2.13 names the launcher `pt_elastic` when its agent starts; after that a launcher that
+    uses no CPU for a second has nothing to do but wait.
+    """
+    if Path(f"/proc/{pid}/comm").read_text().strip() != "pt_elastic":
+        return False
+    before = cpu_ticks(pid)
+    time.sleep(1.0)
+    return cpu_ticks(pid) - before <= 3
+
+
+def cpu_ticks(pid: int) -> int:
+    """User and system time of a process in clock ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def input_closed(wait_s: float) -> bool:
+    """Whether our standard input has ended; waits this long for it."""
+    readable, _, _ = select.select([0], [], [], wait_s)
+    return bool(readable) and os.read(0, 4096) == b""
+
+
+def watch(keeper: Keeper, job: subprocess.Popen[bytes]) -> None:
+    """Tell when the job hangs, then wait for the end of our input."""
+    told = False
+    while not input_closed(0.5 if told else 0.05):
+        if told:
+            continue
+        if keeper.has_reached(job):
+            keeper.act(job)
+            print(f"hung {keeper.member(job)}", flush=True)
+            told = True
+        elif job.poll() is not None:
+            print(f"failed: the job ended with status {job.returncode}: {keeper.log_tail()}")
+            sys.stdout.flush()
+            return
+
+
+def main() -> None:
+    """Keep one job until our input ends."""
+    name, directory, token = sys.argv[1:4]
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    keeper = Keeper(BY_NAME[name], Path(directory), token)
+    try:
+        watch(keeper, keeper.start())
+    except (OSError, TimeoutError) as error:
+        with contextlib.suppress(BrokenPipeError):
+            print(f"failed: {error}", flush=True)
+    finally:
+        keeper.end()
+
+
+if __name__ == "__main__":
+    main()

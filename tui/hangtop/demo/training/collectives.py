@@ -1,0 +1,115 @@
+"""Scenarios in which the ranks disagree about a collective."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .trainer import HANG_STEP, Batch, Trainer, announce
+
+
+class Skip(Trainer):
+    """Each rank judges its own loss; the one that finds it spiking leaves the step early."""
+
+    def train_step(self, batch: Batch) -> Tensor:
+        """Skip the gradient exchange on the rank whose loss looks bad."""
+        loss = self.forward_backward(batch)
+        if self.loss_is_spiking():
+            self.cool_down()
+            return loss
+        self.sync_gradients()
+        self.optimizer.step()
+        return loss
+
+    def loss_is_spiking(self) -> bool:
+        """True on one rank only: a condition that is not the same on all ranks."""
+        return self.goes_wrong(rank=2)
+
+    def cool_down(self) -> None:
+        """Wait for better times, while the other ranks wait for this one."""
+        time.sleep(3600)
+
+
+class SkipSilent(Trainer):
+    """One rank drops one gradient exchange; the streams shift until the epoch ends."""
+
+    def train_step(self, batch: Batch) -> Tensor:
+        """Leave out one all_reduce on rank 2; the next one matches in its place."""
+        loss = self.forward_backward(batch)
+        if self.rank == 2 and self.step == HANG_STEP:
+            return loss
+        if self.step == HANG_STEP + 5:
+            self.end_epoch()
+        self.sync_gradients()
+        self.optimizer.step()
+        return loss
+
+    def end_epoch(self) -> None:
+        """All ranks meet; rank 2 comes here one all_reduce early."""
+        if self.rank == 2:
+            announce()
+        dist.barrier()
+
+
+class Mismatched(Trainer):
+    """One rank sends the model round while the others average gradients."""
+
+    def sync_gradients(self) -> None:
+        """Broadcast on rank 1 where the others all_reduce."""
+        if self.goes_wrong(rank=1):
+            self.restore_model()
+        super().sync_gradients()
+
+    def restore_model(self) -> None:
+        """Take the parameters from rank 0 again."""
+        dist.broadcast(torch.cat([p.detach().flatten() for p in self.model.parameters()]), src=0)
+
+
+class Recorder(Skip):
+    """As `Skip`, in a job whose flight recorder can be read through a unix socket."""
+
+    def __init__(self) -> None:
+        from torch._C._distributed_c10d import _WorkerServer
+
+        super().__init__()
+        path = Path(os.environ["HANGTOP_DEMO_DIR"]) / f"rank{self.rank}.sock"
+        self.server = _WorkerServer(str(path), -1)
+
+
+class DdpSkip(Trainer):
+    """DistributedDataParallel: one rank never starts its backward pass."""
+
+    def build_model(self) -> nn.Module:
+        """Wrap the model, so that the exchange happens inside backward."""
+        return nn.parallel.DistributedDataParallel(super().build_model())
+
+    def forward_backward(self, batch: Batch) -> Tensor:
+        """Stay behind on rank 3, between forward and backward."""
+        inputs, targets = batch
+        self.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(self.model(inputs), targets)
+        if self.goes_wrong(rank=3):
+            self.inspect_outlier()
+        loss.backward()
+        return loss.detach()
+
+    def sync_gradients(self) -> None:
+        """Nothing to do: backward has averaged the gradients."""
+
+    def inspect_outlier(self) -> None:
+        """Look at a strange batch for a very long time."""
+        time.sleep(3600)
+
+
+SCENARIOS: dict[str, type[Trainer]] = {
+    "skip": Skip,
+    "skip-silent": SkipSilent,
+    "mismatched": Mismatched,
+    "recorder": Recorder,
+    "ddp-skip": DdpSkip,
+}
