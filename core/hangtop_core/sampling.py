@@ -36,6 +36,8 @@ WORKER_SERVER = "pt_workerserver"
 
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
+_TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
+
 
 class Plan(NamedTuple):
     """Pids of one node, by what is due."""
@@ -58,19 +60,18 @@ def plan(processes: Iterable[Tracked], now: float, every: float, odd: frozenset[
     due: list[tuple[tuple[int, float], int]] = []
     result = Plan([], [], [], [])
     for known in processes:
-        pid = known.process.pid
-        if not can_sample(known):
+        pid, role = known.process.pid, known.process.role
+        if known.gone or known.process.state in ("Z", "X"):
             continue
-        if _can_renew(known, now, every):
-            result.renew.append(pid)
-        elif _sample_due(known, now, every):
-            last = known.sample.at if known.sample is not None else 0.0
-            due.append(((0 if known.process.role == "rank" else 1, last), pid))
-        if known.process.role != "rank":
-            continue
+        if can_sample(known):
+            if _can_renew(known, now, every):
+                result.renew.append(pid)
+            elif _sample_due(known, now, every):
+                last = known.sample.at if known.sample is not None else 0.0
+                due.append(((0 if role == "rank" else 1, last), pid))
         if len(result.descriptors) < MAX_TABLES and _table_due(known, now, pid in odd):
             result.descriptors.append(pid)
-        if _recorder_due(known, now):
+        if role == "rank" and _recorder_due(known, now):
             result.recorder.append(pid)
     due.sort()
     result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
@@ -129,7 +130,9 @@ def _came_to_rest(known: Tracked, sample: StackSample, now: float) -> bool:
 
 
 def _table_due(known: Tracked, now: float, odd: bool) -> bool:
-    if not _quiet(known, now) or not (odd or _waits_on_file(known)):
+    if known.process.role not in _TABLE_ROLES or not _quiet(known, now):
+        return False
+    if not (odd or _waits_on_file(known)):
         return False
     table = known.descriptors
     if table is None:

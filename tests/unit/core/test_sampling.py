@@ -137,6 +137,20 @@ def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() ->
     assert asked.descriptors == [101, 102, 103, 104]
 
 
+def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:
+    def child(pid: int, role: str, *thread: Any) -> Tracked:
+        return tracked(pid, role=role, comm="cat", threads=(Thread(pid, "t", *thread),))
+
+    reading = ("S", "pipe_read", "read", 3)
+    asked = plan(
+        child(100, "dataloader-worker", *reading),
+        child(101, "subprocess", *reading),
+        child(102, "resource-tracker", *reading),
+        child(103, "dataloader-worker", "S", "futex", "futex"),
+    )
+    assert asked.descriptors == [100, 101]
+
+
 def test_descriptors_are_not_read_again_and_again() -> None:
     known = tracked()
     known.descriptors = DescriptorTable(NOW - 10)
