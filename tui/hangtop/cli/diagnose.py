@@ -7,12 +7,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.report import diagnosis_text
-
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import NoJobFoundError, choose, find_job
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import to_json
+from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:

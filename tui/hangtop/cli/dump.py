@@ -7,12 +7,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.report import each_text, merged_text
-
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import to_json
+from hangtop_core.report import each_text, merged_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:

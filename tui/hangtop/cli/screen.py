@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.engine import diagnose
-
 from hangtop.cli.arguments import complete, session_options
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import HangtopError
 from hangtop_core.session import Session
 
