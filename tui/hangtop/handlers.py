@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from textual.app import SuspendNotSupported
+
 from hangtop import clipboard, pager, palette
 from hangtop.keymap import BY_ID
 from hangtop.screens.dialogs import Choice, Confirm, Palette, Reader
@@ -269,9 +271,7 @@ class Handlers:
 
     def page_text(self, text: str) -> None:
         """Suspend the app and show a text in the pager."""
-        with self._app.suspend():
-            wrong = pager.page(text)
-        self._back_from(wrong)
+        self._outside(lambda: pager.page(text))
 
     def do_editor(self) -> None:
         """Suspend the app and open the editor at a frame."""
@@ -279,11 +279,15 @@ class Handlers:
         if place is None:
             self._app.tell("there is no frame with a file under the cursor", "warn")
             return
-        with self._app.suspend():
-            wrong = pager.edit(*place)
-        self._back_from(wrong)
+        self._outside(lambda: pager.edit(*place))
 
-    def _back_from(self, wrong: str | None) -> None:
+    def _outside(self, run: Callable[[], str | None]) -> None:
+        """Give the terminal to another program for a while."""
+        try:
+            with self._app.suspend():
+                wrong = run()
+        except SuspendNotSupported:
+            wrong = "this terminal cannot be given to another program"
         self._app.refresh(layout=True)
         if wrong is not None:
             self._app.tell(wrong, "warn")

@@ -8,6 +8,7 @@ mark and reverse video.
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.style import Style
 
 ROLES: dict[str, Style] = {
@@ -82,7 +83,9 @@ ASCII = str.maketrans(
 
 
 def asciify(text: str) -> str:
-    """Text for terminals that have only ASCII; what has no twin becomes a question mark."""
+    """Text for terminals that have only ASCII; what has no twin becomes question marks."""
     if text.isascii():
         return text
-    return text.translate(ASCII).encode("ascii", "replace").decode("ascii")
+    known = text.translate(ASCII)
+    # As many as the character has cells, so that columns stay where they are.
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in known)

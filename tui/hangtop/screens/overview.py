@@ -147,6 +147,13 @@ class OverviewPage(Page):
         row = self.ranks.current
         return ["all ranks"] if row is None else ["all ranks", f"rank {row.rank.rank}"]
 
+    def do_open(self) -> None:
+        """The verdict opens in full on its own screen."""
+        if self.active == "verdict":
+            self.hangtop.go("verdict")
+        else:
+            super().do_open()
+
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
         """The cursor chooses the rank that actions work on."""
         if isinstance(event.item, RankRow):

@@ -15,6 +15,7 @@ from hangtop.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.headline import headline, tabs
 from hangtop.widgets.bar import Bar
 from hangtop.widgets.filter_bar import FilterBar
+from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_pane import LinePane
 from hangtop.widgets.line_table import LineTable
 
@@ -281,10 +282,12 @@ class Page(Screen[None], inherit_bindings=False):
         self._move("move_end", 1)
 
     def do_open(self) -> None:
-        """Open the row under the cursor."""
-        table = self.active_table
-        if table is not None:
-            table.open()
+        """Open the row under the cursor; a pane of text opens to the whole screen."""
+        pane = self.active_pane
+        if isinstance(pane, LineTable | ItemList):
+            pane.open()
+        else:
+            self.do_zoom()
 
     def do_back(self) -> None:
         """Up one level: zoom, filter, then the overview."""

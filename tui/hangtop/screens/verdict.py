@@ -84,12 +84,6 @@ class VerdictPage(Page):
         more = [f"{plural(others, 'other explanation')}"] if others else []
         return ["verdict", diagnosis.verdicts[0].cause, *more]
 
-    def do_open(self) -> None:
-        """Go to what the evidence is about."""
-        pane = self.active_pane
-        if isinstance(pane, ItemList):
-            pane.open()
-
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Evidence leads to the screen that shows it; a step is shown whole."""
         if event.item.target is None:

@@ -117,9 +117,9 @@ class LinePane(Widget, can_focus=True):
         for index in range(self.top, self.top + page):
             text, role = self.body_line(index, inner) if index < total else (EMPTY, "")
             rows.append((fit(self._twin(text), inner), role))
-        if not self.framed:
-            return rows[:height]
-        return self._framed(rows, width, height, total, page)
+        lines = self._framed(rows, width, height, total, page) if self.framed else rows
+        # Once more: what was cut to fit got an ellipsis.
+        return [(self._twin(text), role) for text, role in lines[:height]]
 
     def _twin(self, text: Line) -> Line:
         if not self.flat:
@@ -184,12 +184,9 @@ class LinePane(Widget, can_focus=True):
         """Compose for the new size."""
         self.paint()
 
-    def on_focus(self) -> None:
-        """Show the frame heavier."""
-        self.paint()
-
-    def on_blur(self) -> None:
-        """Show the frame thin again."""
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """The frame of the pane with the focus is heavier."""
+        super().watch_has_focus(has_focus)
         self.paint()
 
     def on_mouse_scroll_down(self) -> None:

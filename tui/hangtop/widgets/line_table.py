@@ -96,8 +96,8 @@ class LineTable(LinePane, Generic[T]):
         self._arrange()
 
     def sort_columns(self) -> list[str | None]:
-        """What `<` and `>` step through; None is the order rows come in."""
-        return [None, *(column.key for column in self.columns if column.sort)]
+        """What `<` and `>` step through: what can be seen, and None, the order rows come in."""
+        return [None, *(column.key for column, _ in self._layout if column.sort)]
 
     def _arrange(self) -> None:
         place = self.cursor
