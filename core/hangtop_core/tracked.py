@@ -201,6 +201,12 @@ class Tracked:
                 children=tuple(child.process for child in children),
                 sample=self.sample,
                 child_samples={c.process.pid: c.sample for c in children if c.sample is not None},
+                child_moved_at={
+                    c.process.pid: c.moved_at for c in children if c.moved_at is not None
+                },
+                child_descriptors={
+                    c.process.pid: c.descriptors for c in children if c.descriptors is not None
+                },
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 moved_at=self.moved_at,
@@ -223,8 +229,12 @@ def _continued(
 ) -> StackSample:
     same_lines = last is not None and lines
     same_functions = last is not None and functions
+    first = last.first_at if last is not None else None
+    if first is None and sample.failure is None:
+        first = sample.at
     return msgspec.structs.replace(
         sample,
+        first_at=first,
         count=last.count + 1 if last is not None and same_lines else 1,
         same_since=last.same_since if last is not None and same_lines else sample.at,
         same_functions_since=(

@@ -16,6 +16,7 @@ from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.model import Diagnosis
 from hangtop_core.session import Options, Session, Update
+from support.jobs import POOL_VARIABLE
 from support.launch import Started, torchrun
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
 @pytest.fixture(scope="module")
 def job() -> Iterator[Started]:
     """Four gloo ranks: 0, 1 and 3 wait in all_reduce, 2 sleeps."""
-    with torchrun("collective") as started, Session(Options(), judge) as session:
+    outlives_a_test = {POOL_VARIABLE: "session"}
+    with (
+        torchrun("collective", env=outlives_a_test) as started,
+        Session(Options(), judge) as session,
+    ):
         assert session.wait(lambda u: hung(mine(u, started)), 60), session.latest
         session.close()
         yield started

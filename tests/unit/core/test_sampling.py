@@ -88,6 +88,16 @@ def test_a_rank_that_came_to_rest_is_sampled_soon() -> None:
     assert plan(with_sample(tracked(ran=0.1), age=3)).sample == [], "still moving: in its turn"
 
 
+def test_what_wakes_up_in_the_same_place_now_and_then_is_not_sampled_every_time() -> None:
+    worker = tracked(ran=2.5, role="dataloader-worker")
+    for age in (20, 10, 4):
+        with_sample(worker, age)
+    assert plan(worker).sample == []
+    worker.moved_at = NOW - 8
+    with_sample(worker, age=9)
+    assert plan(worker).sample == [100], "but when it stays at rest"
+
+
 def test_a_rank_that_moves_on_and_on_is_sampled_ever_less() -> None:
     known = tracked(ran=0.1)
     for _ in range(sampling.STEADY_MOVES):
@@ -125,6 +135,20 @@ def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() ->
     moving = tracked(105, ran=0.1)
     asked = plan(plain, odd, reading, disk, lock, moving, odd=frozenset({101, 105}))
     assert asked.descriptors == [101, 102, 103, 104]
+
+
+def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:
+    def child(pid: int, role: str, *thread: Any) -> Tracked:
+        return tracked(pid, role=role, comm="cat", threads=(Thread(pid, "t", *thread),))
+
+    reading = ("S", "pipe_read", "read", 3)
+    asked = plan(
+        child(100, "dataloader-worker", *reading),
+        child(101, "subprocess", *reading),
+        child(102, "resource-tracker", *reading),
+        child(103, "dataloader-worker", "S", "futex", "futex"),
+    )
+    assert asked.descriptors == [100, 101]
 
 
 def test_descriptors_are_not_read_again_and_again() -> None:

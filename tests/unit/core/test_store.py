@@ -12,7 +12,7 @@ from hangtop_core.store import KEEP_GONE, Store
 from support.pieces import EPOCH, child, launcher, meters, piece, process, stacks
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Rank, Snapshot
+    from hangtop_core.model import Rank, Snapshot, StackSample
 
 
 class Bench:
@@ -141,6 +141,35 @@ def test_samples_of_one_stack_count_up(bench: Bench) -> None:
         (1, EPOCH + 3, first),
         (2, EPOCH + 3, first),
     ]
+
+
+def test_the_first_sample_is_remembered(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), child(200, 100))
+    failure = {"kind": "timeout", "text": "hangs"}
+    bench.sample(100, 1, stacks={}, threads=[], failure=failure)
+    assert _sample(bench).first_at is None
+    for at, line in ((2, 5), (3, 6), (4, 7)):
+        bench.sample(100, at, ("main", line))
+        assert _sample(bench).first_at == EPOCH + 2
+
+
+def _sample(bench: Bench) -> StackSample:
+    sample = bench.ranks()[0].sample
+    assert sample is not None
+    return sample
+
+
+def test_movement_samples_and_descriptors_of_children_are_kept(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), child(200, 100))
+    bench.sample(200, 1, ("worker", 1))
+    raw = {"pid": 200, "start": 2000, "at": EPOCH + 2, "descriptors": []}
+    bench.store.fold_descriptors("n1", messages.decode(raw, messages.DescriptorPiece))
+    rank = bench.ranks()[0]
+    assert rank.child_moved_at == {200: EPOCH - 20}
+    assert rank.child_samples[200].threads
+    assert rank.child_descriptors[200].at == EPOCH + 2
+    bench.fold(3, {"pid": 200, "meters": meters(main_last_ran_s=0.0)})
+    assert bench.ranks()[0].child_moved_at == {200: EPOCH + 3}
 
 
 def test_native_frames_do_not_make_it_another_stack(bench: Bench) -> None:
