@@ -348,7 +348,7 @@ _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
         re.compile(r"\b\w*store\w*\.(wait|get|add|set|check|compare_set|multi_get)\s*\("),
         "waits for a key in the store",
     ),
-    ("lock", re.compile(r"\.acquire\s*\(|^\s*(async\s+)?with\b|lock"), "waits for a lock"),
+    ("lock", re.compile(r"\.acquire\s*\(|^\s*(async\s+)?with\b"), "waits for a lock"),
     (
         "work-wait",
         re.compile(r"\.wait\s*\(|\bwait_tensor\s*\(|\.synchronize\s*\(|\.item\s*\("),

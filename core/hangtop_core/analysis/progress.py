@@ -24,7 +24,7 @@ HANG_AFTER_S = 30.0
 """Seconds without any progress after which a job that waits is called hung."""
 FLOOR_S = 5.0
 """Seconds below which nothing is called stalled, however plain the cause looks."""
-FIRST_SAMPLES_S = 4.0
+FIRST_SAMPLES_S = 10.0
 """How long the first round of samples may take, where the first sample's time is unknown."""
 TRANSFER_SHARE = 0.03
 """Cores a process uses at least while it moves data for a collective; waiting uses less."""
