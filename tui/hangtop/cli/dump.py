@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job
+from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import draws_unicode, width
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
             sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = snapshot.job(job.key) or job
+    job = follow(job, snapshot) or job
     if arguments.json:
         print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
     elif arguments.each:
