@@ -61,9 +61,9 @@ class Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print and exit."""
-        from importlib.metadata import version
+        from hangtop_core import __version__
 
-        print(f"hangtop {version('hangtop')}")
+        print(f"hangtop {__version__}")
         parser.exit()
 
 
