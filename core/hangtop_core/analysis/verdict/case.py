@@ -113,6 +113,7 @@ class Case:
                         kind=other.kind,
                         op=other.op,
                         site=other.site,
+                        by_thread=True,
                         text=f"waits for thread {clean(thread.name or '?')}, which {other.text}",
                     )
                     break
