@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
-from hangtop.views.common import ago, confidence, culprits, span
+from hangtop.views.common import STATE_ROLES, ago, confidence, culprits, span
 from hangtop.views.places import doing
 from hangtop_core.analysis.stacks import NoStack, classes, missing
 from hangtop_core.rankset import fold
@@ -109,7 +109,7 @@ CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
         flex=True,
         keep_end=True,
     ),
-    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=20, minimum=6, drop=2),
+    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=20, optional=True, drop=2),
     Column("note", "", lambda row: line((row.note, row.role)), minimum=9, maximum=12, drop=1),
 )
 
@@ -234,8 +234,10 @@ def _node_health(snapshot: Snapshot) -> Line:
 
 def _rank_health(job: Job, now: float) -> list[Line]:
     states = Counter(rank.state for rank in job.ranks)
-    text = "  ".join(f"{count} {state}" for state, count in states.most_common())
-    lines = [labelled("ranks", text or "none yet")]
+    parts: list[tuple[str, str]] = []
+    for state, number in states.most_common():
+        parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
+    lines = [labelled("ranks", line(*parts) if parts else "none yet")]
     if job.world_size and (lost := set(range(job.world_size)) - {r.rank for r in job.ranks}):
         lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
     if job.unnumbered:

@@ -65,6 +65,8 @@ class LineTable(LinePane, Generic[T]):
         self._items: list[T] = []
         self._places: dict[str, int] = {}
         self._widths: dict[str, int] = {}
+        self._filled: set[str] = set()
+        """Columns in which anything has ever stood."""
         self._layout: list[tuple[Column[T], int]] = []
 
     # Data
@@ -155,6 +157,12 @@ class LineTable(LinePane, Generic[T]):
         if self.current is not None:
             self.post_message(self.Opened(self, self.current))
 
+    def jump(self, key: str) -> None:
+        """Put the cursor on a row, with some rows above it in view."""
+        if self.select(key):
+            self.top = max(self.cursor - self.page // 3, 0)
+            self.paint()
+
     def _moved(self) -> None:
         if self.is_attached and self.current is not None:
             self.post_message(self.Moved(self, self.current))
@@ -184,15 +192,17 @@ class LineTable(LinePane, Generic[T]):
         for column in self.columns:
             least = 0 if column.flex else column.minimum
             widest = self._widths.get(column.key, max(len(column.title), least))
-            for item in (*first, *seen):
-                widest = max(widest, cells(column.cell(item)))
+            size = max(cells(column.cell(item)) for item in (*first, *seen))
+            widest = max(widest, size)
+            if size:
+                self._filled.add(column.key)
             self._widths[column.key] = min(widest, max(column.maximum, len(column.title)))
         self._layout = self._fitted(width - 2)
         return len(self._items)
 
     def _fitted(self, width: int) -> list[tuple[Column[T], int]]:
         """Columns that have room, with their widths; one blank between them."""
-        kept = list(self.columns)
+        kept = [c for c in self.columns if not c.optional or c.key in self._filled]
 
         def need(column: Column[T]) -> int:
             natural = self._widths[column.key]
