@@ -24,16 +24,22 @@ HANG_AFTER_S = 30.0
 """Seconds without any progress after which a job that waits is called hung."""
 FLOOR_S = 5.0
 """Seconds below which nothing is called stalled, however plain the cause looks."""
-FIRST_SAMPLES_S = 4.0
+FIRST_SAMPLES_S = 10.0
 """How long the first round of samples may take, where the first sample's time is unknown."""
 TRANSFER_SHARE = 0.03
 """Cores a process uses at least while it moves data for a collective; waiting uses less."""
+WORK_SHARE = 0.003
+"""Cores a main thread uses that does work now and then; waking up every 5 s to poll uses less."""
+THREADS_SHARE = 0.05
+"""Cores a process uses while its threads are at work."""
 
 _GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
 _HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen"})
 _MOVES_DATA: frozenset[Kind] = frozenset(
     {"io", "remote", "child", "inline-data", "checkpoint", "busy", "importing", "compiling"}
 )
+_FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
+"""Waits for other threads or processes of the same rank."""
 _AT_WORK: frozenset[Kind] = frozenset(
     {"busy", "sleep", "compiling", "checkpoint", "importing", "inline-data", "unknown", "waiting"}
 )
@@ -114,23 +120,56 @@ def _state(
 def standing(snapshot: Snapshot, rank: Rank, activity: Activity, reader: Reader) -> Standing:
     """How long one rank has got nowhere, by what it does."""
     began = snapshot.observed_since
-    if activity.kind in _GONE or activity.kind in _HALTED:
+    kind = activity.kind
+    if kind in _GONE or kind in _HALTED:
         return Standing(rank.moved_at if rank.moved_at is not None else began, False)
-    if activity.kind == "data":
-        return _by_workers(snapshot, rank, activity, reader)
-    if activity.kind in POLLING or activity.kind in _MOVES_DATA or activity.kind == "gil":
-        found = _by_stack(snapshot, rank.sample, rank.moved_at)
-        if activity.kind in _MOVES_DATA:
-            found = _or_moved(found, rank.io_moved_at, began)
-        if activity.kind in ("child", "compiling"):
-            found = _or_moved(found, _latest(rank.child_moved_at.values()), began)
-        return found
-    if activity.running and activity.kind in COMMUNICATION:
+    if kind == "data":
+        return _or_worked(snapshot, rank, _by_workers(snapshot, rank, reader))
+    if _polls(activity):
+        return _of_polling(snapshot, rank, activity)
+    if activity.running and kind in COMMUNICATION:
         # A CUDA rank spins while it waits: that it runs says nothing either way.
         return Standing(snapshot.at, False)
     found = _by_scheduler(rank.moved_at, began)
-    if activity.kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE:
+    if (kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE) or kind in _MOVES_DATA:
         found = _or_moved(found, rank.io_moved_at, began)
+    return _or_threads(snapshot, rank, found) if activity.by_thread else found
+
+
+def _polls(activity: Activity) -> bool:
+    if activity.kind == "file-lock":
+        # flock sleeps until it has the lock; lock-file libraries look again and again.
+        return activity.family != "file-lock"
+    if activity.kind == "io":
+        return False
+    return activity.kind in POLLING or activity.kind in _MOVES_DATA
+
+
+def _of_polling(snapshot: Snapshot, rank: Rank, activity: Activity) -> Standing:
+    began = snapshot.observed_since
+    found = _by_stack(snapshot, rank.sample, rank.moved_at)
+    if activity.kind in _MOVES_DATA:
+        found = _or_moved(found, rank.io_moved_at, began)
+    if activity.kind in ("child", "compiling"):
+        found = _or_moved(found, _latest(rank.child_moved_at.values()), began)
+    if activity.kind in _FOR_THREADS:
+        found = _or_worked(snapshot, rank, _or_threads(snapshot, rank, found))
+    return found
+
+
+def _or_threads(snapshot: Snapshot, rank: Rank, found: Standing) -> Standing:
+    """A main thread that waits for its own threads gets on while they are at work."""
+    if (rank.cpu_share or 0.0) >= THREADS_SHARE:
+        return Standing(snapshot.at, True)
+    return found
+
+
+def _or_worked(snapshot: Snapshot, rank: Rank, found: Standing) -> Standing:
+    """A main thread that did work, and not only woke up, has got what it waited for."""
+    if rank.worked_at is not None:
+        return _or_moved(found, rank.worked_at, snapshot.observed_since)
+    if (rank.main_cpu_share or 0.0) >= WORK_SHARE:
+        return Standing(snapshot.at, True)
     return found
 
 
@@ -166,7 +205,7 @@ def _or_moved(found: Standing, moved_at: float | None, began: float) -> Standing
     return Standing(moved_at, moved_at > began)
 
 
-def _by_workers(snapshot: Snapshot, rank: Rank, activity: Activity, reader: Reader) -> Standing:
+def _by_workers(snapshot: Snapshot, rank: Rank, reader: Reader) -> Standing:
     """A rank that waits for data gets on as far as one of its loading workers does."""
     own = _by_stack(snapshot, rank.sample, rank.moved_at)
     found: list[Standing] = []
@@ -193,8 +232,10 @@ def worker_standing(
     if activity.kind == "idle-worker" or (activity.kind == "unknown" and activity.family == "poll"):
         return None
     moved_at = rank.child_moved_at.get(child.pid)
-    if activity.kind in POLLING or activity.kind in _MOVES_DATA:
+    if _polls(activity):
         return _by_stack(snapshot, sample, moved_at)
+    if moved_at is None:
+        return _by_stack(snapshot, sample, None)
     return _by_scheduler(moved_at, snapshot.observed_since)
 
 

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 def look(arguments: argparse.Namespace, demo: Demo) -> int:
     """Open the app on the job, or run the command asked for."""
     arguments = complete(arguments)
-    arguments.pid = [demo.member_pid]
+    arguments.pid = list(demo.members)
     if arguments.diagnose:
         from hangtop.cli import diagnose
 

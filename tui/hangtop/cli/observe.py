@@ -49,7 +49,7 @@ def find_job(session: Session, key: str | None) -> Update:
     """
     with waiting("looking for training jobs ..."):
         session.wait(lambda update: bool(update.snapshot.jobs) or _settled(update), CONNECT_S)
-        update = session.wait(lambda update: has_job(update, key), SETTLE_S)
+        update = session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
     update = update or session.latest
     if update is None:
         raise NoJobFoundError("this machine did not answer", "The probe could not be started.")
@@ -62,9 +62,33 @@ def _settled(update: Update) -> bool:
     return all(node.state in SETTLED for node in update.snapshot.nodes)
 
 
-def has_job(update: Update, key: str | None) -> bool:
-    """Whether the update shows the job asked for, or any when none was asked for."""
-    return any(key is None or answers_to(job, key) for job in update.snapshot.jobs)
+def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
+    """Whether the update shows the job asked for, or any when none was asked for.
+
+    With `whole`, not as long as the numbers of its ranks are still being found out.
+    """
+    return any(
+        (key is None or answers_to(job, key)) and (job.ranks or job.launchers or not whole)
+        for job in update.snapshot.jobs
+    )
+
+
+def follow(job: Job, snapshot: Snapshot) -> Job | None:
+    """The same job in a later snapshot; its key may have become another one.
+
+    The key is made of what is known of the ranks, and of some that is only learnt in time.
+    """
+    same = snapshot.job(job.key)
+    if same is not None:
+        return same
+    pids = pids_of(job)
+    return next((other for other in snapshot.jobs if pids & pids_of(other)), None)
+
+
+def pids_of(job: Job) -> set[tuple[int, int]]:
+    """Identities of all processes of a job: pid and start time."""
+    ranks = [rank.process for rank in job.ranks]
+    return {(one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
 
 
 def answers_to(job: Job, key: str) -> bool:

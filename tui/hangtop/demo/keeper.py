@@ -6,8 +6,8 @@ SIGKILL, the input closes and the job goes. Every process of the job carries
 `HANGTOP_DEMO=TOKEN` in its environment and is killed by that, since a launcher that was killed
 leaves its ranks alive.
 
-Standard output carries one line: `hung PID` once the job is where the scenario wants it, with one
-living process of the job; or `failed: why`.
+Standard output carries one line: `hung PID...` once the job is where the scenario wants it, with
+its launcher or, without one, its ranks; or `failed: why`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Keeper:
         self.token = token
         self.environment = clean_environment(directory, token)
         self.descriptors: list[int] = []
+        self.launched: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the job, with the service, lock or reader that its scenario needs."""
@@ -118,11 +119,10 @@ class Keeper:
             LOCAL_WORLD_SIZE=str(self.scenario.ranks),
         )
         command = [sys.executable, "-m", "training", self.scenario.name]
-        processes = []
         for rank in range(self.scenario.ranks):
             self.environment.update(RANK=str(rank), LOCAL_RANK=str(rank))
-            processes.append(self.launch(command))
-        return processes[0]
+            self.launch(command)
+        return self.launched[0]
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """One parent that spawns the ranks."""
@@ -136,7 +136,7 @@ class Keeper:
         """Start a process of the job in the directory of the job."""
         stdin = self.terminal() if self.scenario.name == "debugger" else subprocess.DEVNULL
         stdout = self.stuck_reader() if self.scenario.name == "output-pipe" else self.log()
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=self.directory,
             env=self.environment,
@@ -145,6 +145,8 @@ class Keeper:
             stderr=self.log(),
             preexec_fn=die_with_parent,
         )
+        self.launched.append(process)
+        return process
 
     def log(self) -> int:
         """The file for what the launcher says."""
@@ -181,6 +183,19 @@ class Keeper:
             return waits_for_nodes(job.pid)
         return (self.directory / "reached").exists()
 
+    def members(self, job: subprocess.Popen[bytes]) -> list[int]:
+        """The processes that stand for the job: its launcher, or its ranks where that is gone."""
+        if self.scenario.outside == "kill-launcher":
+            return [int(pid) for pid in self.children_of(job.pid)]
+        if self.scenario.form == "env":
+            return [process.pid for process in self.launched]
+        return [job.pid]
+
+    def children_of(self, pid: int) -> list[str]:
+        """Pids of the children of a process, whichever thread started them (proc(5))."""
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return [word for task in tasks for word in (task / "children").read_text().split()]
+
     def act(self, job: subprocess.Popen[bytes]) -> None:
         """Do to the job what the scenario wants done from outside."""
         if self.scenario.outside is None:
@@ -194,12 +209,6 @@ class Keeper:
             wait_for_state(pid, "t")
         else:
             job.kill()
-
-    def member(self, job: subprocess.Popen[bytes]) -> int:
-        """A process of the job that is alive: its launcher, or without one the announced rank."""
-        if self.scenario.outside == "kill-launcher":
-            return int((self.directory / "reached").read_text())
-        return job.pid
 
     def log_tail(self) -> str:
         """The last lines of what launcher and ranks wrote, on one line."""
@@ -307,8 +316,9 @@ def watch(keeper: Keeper, job: subprocess.Popen[bytes]) -> None:
         if told:
             continue
         if keeper.has_reached(job):
+            members = keeper.members(job)
             keeper.act(job)
-            print(f"hung {keeper.member(job)}", flush=True)
+            print("hung", *members, flush=True)
             told = True
         elif job.poll() is not None:
             print(f"failed: the job ended with status {job.returncode}: {keeper.log_tail()}")

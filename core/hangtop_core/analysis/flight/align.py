@@ -31,8 +31,8 @@ class Pending(Struct, frozen=True):
 
     @property
     def op(self) -> str:
-        """What most ranks issued, without its sizes."""
-        return self.ops[0][0].split(" ", 1)[0]
+        """What most ranks issued, without its sizes and its backend (`gloo:all_reduce`)."""
+        return self.ops[0][0].split(" ", 1)[0].rpartition(":")[2]
 
     @property
     def name(self) -> str:

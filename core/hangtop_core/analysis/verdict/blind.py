@@ -14,11 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
-_NO_RECORDER = "the ranks offer no way to read it without touching them"
-_RECORDER_FIX = (
-    "start the job with `hangtop run`, or with TORCH_NCCL_DEBUG_INFO_PIPE_FILE or torch's debug "
-    "server"
-)
+_NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
+_RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
 
 def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:

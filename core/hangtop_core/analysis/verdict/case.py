@@ -113,6 +113,7 @@ class Case:
                         kind=other.kind,
                         op=other.op,
                         site=other.site,
+                        by_thread=True,
                         text=f"waits for thread {clean(thread.name or '?')}, which {other.text}",
                     )
                     break
@@ -130,7 +131,8 @@ class Case:
             alike[_alike(activity)].append(index)
         alike.pop(None, None)
         for key, members in alike.items():
-            if len(members) * 2 < len(read) + (1 if known or len(members) < 2 else 0):
+            enough = len(members) * 2 > len(read) or (len(members) * 2 == len(read) and not known)
+            if len(members) < 2 or not enough:
                 continue
             self.blind = self.blind or isinstance(key, str)
             for index in members:

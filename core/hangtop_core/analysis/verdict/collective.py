@@ -191,7 +191,9 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    blind = [s for s in left if s.activity.kind in ("unknown", "waiting", "idle-worker")]
+    # A rank that is yet to be sampled is no suspect.
+    seen = [s for s in left if s.rank.sample is not None]
+    blind = [s for s in seen if s.activity.kind in ("unknown", "waiting", "idle-worker")]
     for group in alike(blind, lambda s: s.activity.text):
         yield Hit(
             subjects=group,

@@ -87,7 +87,7 @@ def _what(subject: Subject) -> object:
 def _name_file(one: Descriptor) -> str:
     text = name_descriptor(one)
     if one.kind in ("pipe", "fifo") and not any(h.how == "writes" for h in one.holders):
-        text += ", a pipe that nobody has open for writing" if not one.holders else ""
+        text += ", a pipe that nobody else has open for writing" if not one.holders else ""
     return text
 
 

@@ -61,8 +61,12 @@ class OneThread(Struct, frozen=True):
         """Where it is, with its line of code."""
         top = self.reading.site or self.reading.top
         source = f" `{top.source.strip()}`" if top is not None and top.source else ""
-        futex = f", futex {self.facts.futex}" if self.facts and self.facts.futex else ""
-        return f"{where(top)}{source}{futex}"
+        return f"{where(top)}{source}"
+
+    @property
+    def futex(self) -> str:
+        """`, futex 0x5640`: equal addresses are one lock."""
+        return f", futex {self.facts.futex}" if self.facts and self.facts.futex else ""
 
 
 def threads_of(case: Case, subject: Subject) -> list[OneThread]:
@@ -198,7 +202,7 @@ def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Eviden
             "stacks",
             subject.number,
             f"{one.name} (tid {one.stack.tid}) {'waits for a lock' if one.wants_lock else 'is'} at "
-            f"{one.place}",
+            f"{one.place}{one.futex}",
         )
         for one in threads[:6]
     ]

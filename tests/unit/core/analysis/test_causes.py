@@ -287,11 +287,15 @@ def test_a_loop_that_never_ends() -> None:
     assert "100% of a core" in verdict.summary
 
 
-def test_a_sleeping_thread_that_keeps_the_gil() -> None:
+@pytest.mark.parametrize(
+    "stack", [user("train_step", 30, "time.sleep(0.1)"), build.THREAD_START, QUEUE, JOIN]
+)
+def test_a_sleeping_thread_that_keeps_the_gil(stack: build.Stack) -> None:
+    # GIVEN a main thread that wants the GIL, wherever it was, and so wakes up every 5 ms
     world = World()
     world.waiters(3)
     world.add(
-        user("train_step", 30, "time.sleep(0.1)"),
+        stack,
         FUTEX,
         moved_at=NOW,
         process={"threads": (thread(4035, SLEEP),)},

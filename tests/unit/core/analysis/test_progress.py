@@ -198,3 +198,36 @@ def test_a_spinning_main_thread_in_a_collective_is_never_called_hung_by_itself()
     world = World()
     world.waiters(4, c10d("barrier"), RUN)
     assert run(world).state != "hung"
+
+
+def training_in_a_thread(cpu_share: float) -> World:
+    """All ranks' main threads join a thread that trains."""
+    world = World()
+    for rank in range(4):
+        others = [("trainer", 4000 + rank * 10 + 5, c10d("all_reduce"), False)]
+        world.add(build.JOIN, FUTEX, sample={"others": others}, cpu_share=cpu_share)
+    return world
+
+
+def test_a_main_thread_that_waits_for_a_training_thread_is_not_the_measure() -> None:
+    assert run(training_in_a_thread(0.6)).state == "progressing"
+    assert run(training_in_a_thread(0.004)).state == "hung"
+
+
+@pytest.mark.parametrize(("worked", "state"), [(NOW - 2.0, "progressing"), (None, "hung")])
+def test_ranks_that_starve_all_at_once_but_get_their_batches_are_slow(
+    worked: float | None, state: str
+) -> None:
+    # GIVEN all ranks in their DataLoader whenever sampled, their workers in one function
+    world = World()
+    for _ in range(4):
+        rank = world.add(LOADER, POLL, moved_at=NOW - 1.0, worked_at=worked)
+        child = world.worker(rank, worker_in("decode", 80), RUN)
+        world.give_children(rank, [child], moved_at=NOW)
+    assert run(world).state == state
+
+
+def test_a_queue_that_is_filled_again_and_again_is_progress() -> None:
+    world = World()
+    world.add(build.QUEUE, FUTEX, moved_at=NOW - 0.1, main_cpu_share=0.02)
+    assert run(world).state == "progressing"
