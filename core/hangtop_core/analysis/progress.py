@@ -94,27 +94,17 @@ def judge(
     since = _latest(standings[i].since for i in alive)
     stalled = None if since is None else max(snapshot.at - since, 0.0)
     kinds = {activities[i].kind for i in alive}
-    state = _state(stalled, kinds, [standings[i] for i in alive], snapshot.at, hang_after)
-    return Progress(state, since, stalled, standings)
-
-
-def _state(
-    stalled: float | None,
-    kinds: set[Kind],
-    standings: Sequence[Standing],
-    at: float,
-    hang_after: float,
-) -> JobState:
     waits = bool(kinds & COMMUNICATION) or not kinds & _AT_WORK
-    if stalled is not None and stalled >= hang_after and waits:
-        return "hung"
+    if waits and stalled is not None and stalled >= hang_after:
+        return Progress("hung", since, stalled, standings)
+    lately = snapshot.at - FLOOR_S
+    moves = any(s.moved and s.since is not None and s.since > lately for s in standings)
+    # Where nobody waits for anybody, running is all there is to see.
+    runs = not waits and any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
+    state: JobState = "progressing" if moves or runs else "unknown"
     if kinds <= START_UP:
-        return "starting"
-    if any(one.moved and one.since is not None and at - one.since < FLOOR_S for one in standings):
-        return "progressing"
-    if not waits and stalled is not None and stalled >= hang_after:
-        return "progressing" if "busy" in kinds else "unknown"
-    return "unknown"
+        state = "starting"
+    return Progress(state, since, stalled, standings)
 
 
 def standing(snapshot: Snapshot, rank: Rank, activity: Activity, reader: Reader) -> Standing:

@@ -73,10 +73,16 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     state, stalled = case.progress.state, case.progress.stalled_for_s
     waits = stalled is not None and stalled >= FLOOR_S
     left: list[Subject] = list(case.suspects)
+    found = False
     for rule in rules:
         if state not in rule.states or (state in ("unknown", "starting") and not waits):
             continue
         for hit in rule.find(case, tuple(left)):
+            blames = bool(hit.subjects or hit.absent)
+            if found and not blames:
+                # What is unknown is explained once anybody is to blame.
+                continue
+            found = True
             explained = {id(s) for s in (*hit.subjects, *hit.explained)}
             left = [s for s in left if id(s) not in explained]
             yield rule, hit

@@ -453,6 +453,7 @@ def test_ranks_that_never_came() -> None:
     verdict = first(world, world_size=5)
     assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [4])
     assert "WORLD_SIZE is 5" in verdict.summary
+    assert len(run(world, world_size=5).verdicts) == 1
 
 
 def test_a_rank_that_has_not_reached_init() -> None:

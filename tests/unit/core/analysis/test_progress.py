@@ -231,3 +231,11 @@ def test_a_queue_that_is_filled_again_and_again_is_progress() -> None:
     world = World()
     world.add(build.QUEUE, FUTEX, moved_at=NOW - 0.1, main_cpu_share=0.02)
     assert run(world).state == "progressing"
+
+
+def test_a_healthy_job_whose_ranks_all_pause_between_steps_is_progress() -> None:
+    world = World()
+    for _ in range(4):
+        world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 0.04)
+    found = run(world)
+    assert (found.state, causes(found)) == ("progressing", [])
