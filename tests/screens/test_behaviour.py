@@ -294,3 +294,15 @@ async def test_a_missing_tool_is_a_reason_not_a_crash() -> None:
         text = await keys(pilot, "3", "s")
         assert "apt-get install strace" in text
         assert len(app.screen_stack) == 1
+
+
+async def test_no_answer_is_not_no_job() -> None:
+    update = load("skip")
+    node = replace(update.snapshot.nodes[0], state="unreachable", reason="ssh: timed out")
+    app = app_for(Update(replace(update.snapshot, jobs=(), nodes=(node,)), {}))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        text = picture(app)
+        assert "NO ANSWER" in text
+        assert "ssh: timed out" in text
+        assert "No training job" not in text.split("RANKS")[0]

@@ -185,6 +185,8 @@ def _blind(diagnosis: Diagnosis) -> list[Line]:
 
 def nothing_found(snapshot: Snapshot) -> list[Line]:
     """No job: what was looked for, what is there instead, and that looking goes on."""
+    if not any(node.state in ("ready", "slow") for node in snapshot.nodes):
+        return no_answer(snapshot)
     lines = [
         line(("No training job found; still looking, every second.", "bold")),
         line(
@@ -204,6 +206,17 @@ def nothing_found(snapshot: Snapshot) -> list[Line]:
             lines.append(line((text, "warn"), ": start hangtop with --all-users to see them."))
         lines += [line("  Python, but no rank: ", (cmd, "dim")) for cmd in node.python_processes]
     lines.append(line("A job that is started in another way: hangtop --pid PID"))
+    return lines
+
+
+def no_answer(snapshot: Snapshot) -> list[Line]:
+    """No node answers: in which state each is, and why."""
+    waiting = all(node.state == "connecting" for node in snapshot.nodes)
+    text = "Connecting; no node has answered yet." if waiting else "No node answers."
+    lines = [line((text, "bold"), "" if waiting else "  Ctrl-r tries again at once.")]
+    for node in snapshot.nodes:
+        role = "info" if node.state == "connecting" else "bad"
+        lines.append(line((f"{node.name}: {node.state}", role), f"  {node.reason or ''}"))
     return lines
 
 

@@ -219,12 +219,15 @@ def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
 def frame_line(frame: Frame, hidden: int = 0, size: int = 0) -> Line:
     """`all_reduce  torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
     library = is_library(frame)
+    where = place(frame) if frame.file else ""
+    if library and hidden:
+        where = where.rpartition("/")[2]
     return line(
         ("<C> ", "info") if frame.native else ("", ""),
         (plain_name(frame.name), "dim" if library else "bold"),
         " " * max(size - len(plain_name(frame.name)), 0) + "  ",
-        (place(frame) if frame.file else "", "dim" if library else ""),
-        (f"  ⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim"),
+        (where, "dim" if library else ""),
+        (f"  ⋯ {hidden} cut" if hidden else "", "dim"),
     )
 
 

@@ -58,6 +58,8 @@ class LineTable(LinePane, Generic[T]):
         self.order = Order()
         self.marks: frozenset[str] = frozenset()
         self.cursor_key: str | None = None
+        self.chosen = False
+        """Whether somebody put the cursor where it is; until then it stays on the first row."""
         self.empty: Sequence[Line] = ()
         """Shown when there is no row: what was looked for, and what was found instead."""
         self._given: Sequence[T] = ()
@@ -111,9 +113,12 @@ class LineTable(LinePane, Generic[T]):
             items.reverse()
         self._items = items
         self._places = {self.key_of(item): index for index, item in enumerate(items)}
-        if items and self.cursor_key not in self._places:
-            self.cursor_key = self.key_of(items[min(place, len(items) - 1)])
-            self._moved()
+        if items and (self.cursor_key not in self._places or not self.chosen):
+            key = self.key_of(items[min(place, len(items) - 1) if self.chosen else 0])
+            moved = key != self.cursor_key
+            self.cursor_key = key
+            if moved:
+                self._moved()
         self._reveal()
         self.paint()
 
@@ -133,6 +138,7 @@ class LineTable(LinePane, Generic[T]):
         """Put the cursor on a row; False when it is not there."""
         if key not in self._places:
             return False
+        self.chosen = True
         if key != self.cursor_key:
             self.cursor_key = key
             self._moved()
