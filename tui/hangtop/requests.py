@@ -114,6 +114,8 @@ class Requests:
         text = (
             f"{plural(result.lines, 'line')} in {duration(result.seconds)}, saved in {result.path}"
         )
+        if result.idle_polls:
+            text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"
         if result.dropped:
             text += f", {result.dropped} lines lost"
         if result.running_again is False:
