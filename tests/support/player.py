@@ -73,7 +73,7 @@ class Player:
         self.asked.append(("cancel_strace", (node, pid)))
         if self.tracing is not None:
             path = "/home/ada/.local/state/hangtop/strace/node1-4004.txt"
-            self.tracing[0].set_result(StraceResult(node, pid, path, 2, 0, 1.5, True))
+            self.tracing[0].set_result(StraceResult(node, pid, path, 2, 0, 1.5, 40, True))
 
     def retry(self, node: str) -> None:
         self.asked.append(("retry", node))

@@ -67,6 +67,7 @@ def normalised(text: str, update: Update) -> str:
     text = text.replace(str(Path(__file__).parents[2]), "/opt/hangtop")
     for folder, name in ((sys.prefix, "/opt/venv"), (sys.base_prefix, "/usr"), (HOME, "/home/ada")):
         text = text.replace(folder, name)
+    text = re.sub(r'"cgroup": "[^"]*"', '"cgroup": "/user.slice/session-1.scope"', text)
     for node in update.snapshot.nodes:
         text = re.sub(rf"\b{re.escape(node.name)}\b", "node1", text)
     user = os.environ.get("USER") or "root"

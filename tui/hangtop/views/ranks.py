@@ -162,9 +162,10 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
     Column(
         "kids",
         "CHILDREN",
-        lambda row: line(str(len(row.rank.children) or "-")),
+        lambda row: line(str(len(row.rank.children) or "")),
         lambda row: len(row.rank.children),
         align="right",
+        optional=True,
         drop=8,
     ),
     Column(
@@ -184,6 +185,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         lambda row: row.call,
         minimum=8,
         maximum=26,
+        optional=True,
         drop=3,
     ),
     Column(
