@@ -31,6 +31,8 @@ GRACE = 3.0
 """Seconds by which a probe may exceed a deadline before it is given up on."""
 ROUND = 0.5
 """Seconds between two looks at what is due."""
+ROUND_NODES = 256
+"""Above this many nodes one looks less often, so that looking stays cheap."""
 
 
 class Watching(Struct, frozen=True):
@@ -135,7 +137,7 @@ class Collector:
             link.tick(now)
             self._index(link)
         if now.mono >= self._next_round:
-            self._next_round = now.mono + ROUND
+            self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
                 if link.can_ask and not self._busy[link.name]:
                     self._round(link)

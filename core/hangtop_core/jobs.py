@@ -30,6 +30,8 @@ class Member(NamedTuple):
 
     node: str
     process: Process
+    parent: int = 0
+    """Pid of what started it, as long as that was known: an orphan's own word is 1."""
 
 
 class Group(Struct, frozen=True):
@@ -79,7 +81,7 @@ def group(members: Iterable[Member]) -> tuple[Group, ...]:
 
 def job_key(member: Member) -> str:
     """Return the key of the job a rank belongs to."""
-    node, process = member
+    node, process = member.node, member.process
     env = process.env
     parts: list[str] = []
     run_id = env.get("TORCHELASTIC_RUN_ID", "")
@@ -96,7 +98,7 @@ def job_key(member: Member) -> str:
         parts.append(f"step {env.get('SLURM_STEP_ID', '?')}")
     elif not parts:
         mpi = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid")
-        parts.append(f"mpi {mpi}" if mpi else f"{node} pid {_parent(process)}")
+        parts.append(f"mpi {mpi}" if mpi else f"{node} pid {_parent(member)}")
     return " ".join(parts)
 
 
@@ -106,8 +108,8 @@ def master(process: Process) -> str | None:
     return f"{address}:{port}" if address and port else None
 
 
-def _parent(process: Process) -> int:
-    return process.launcher_pid or process.ppid
+def _parent(member: Member) -> int:
+    return member.parent or member.process.launcher_pid or member.process.ppid
 
 
 def _parents(
@@ -116,18 +118,18 @@ def _parents(
     """Map (node, pid) of everything that may be the parent of a rank to the rank's job."""
     found: dict[tuple[str, int], str] = {}
     for key, members in ranks.items():
-        for node, process in members:
-            if _parent(process) > 1:
-                found[node, _parent(process)] = key
+        for member in members:
+            if _parent(member) > 1:
+                found[member.node, _parent(member)] = key
     for key, members in launchers.items():
-        for node, process in members:
-            found[node, process.pid] = key
+        for member in members:
+            found[member.node, member.process.pid] = key
     return found
 
 
 def _key_of_nameless(member: Member, parents: dict[tuple[str, int], str]) -> str:
-    known = parents.get((member.node, _parent(member.process)))
-    return known or f"{member.node} pid {_parent(member.process)}"
+    known = parents.get((member.node, _parent(member)))
+    return known or f"{member.node} pid {_parent(member)}"
 
 
 def _attach(
@@ -136,12 +138,11 @@ def _attach(
     """Give launchers to the jobs of their ranks; return those, and jobs of launchers alone."""
     by_pid = _parents(ranks, {})
     # From the innermost out: a launcher that only started another launcher belongs to its job.
-    for node, process in sorted(launchers, key=lambda m: -m.process.started_at):
-        key = by_pid.get((node, process.pid))
-        if key is not None and process.launcher_pid:
-            by_pid.setdefault((node, process.launcher_pid), key)
-        if key is not None and process.ppid > 1:
-            by_pid.setdefault((node, process.ppid), key)
+    for member in sorted(launchers, key=lambda m: -m.process.started_at):
+        key = by_pid.get((member.node, member.process.pid))
+        if key is not None:
+            by_pid.setdefault((member.node, _parent(member)), key)
+            by_pid.setdefault((member.node, member.process.ppid), key)
     told: dict[str, str] = {}
     for key, members in ranks.items():
         told.update((name, key) for name in _told_names(members))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hangtop_core.model import Thread
+    from hangtop_core.model import StackSample, Thread
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
 
@@ -22,6 +22,9 @@ MAX_TABLES = 4
 """Descriptor tables of one node in one round."""
 QUIET = 2.0
 """Seconds without the main thread running after which a process counts as waiting."""
+LONG_REST = 7.0
+"""Seconds after which even what wakes up now and then rests: torch's DataLoader polls every 5 s
+(torch 2.13 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL)."""
 REAL_AGAIN = 60.0
 """Seconds after which even a process that never moved is really sampled: other threads may."""
 STEADY_MOVES = 6
@@ -32,6 +35,8 @@ WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
+
+_TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
 
 
 class Plan(NamedTuple):
@@ -55,19 +60,18 @@ def plan(processes: Iterable[Tracked], now: float, every: float, odd: frozenset[
     due: list[tuple[tuple[int, float], int]] = []
     result = Plan([], [], [], [])
     for known in processes:
-        pid = known.process.pid
-        if not can_sample(known):
+        pid, role = known.process.pid, known.process.role
+        if known.gone or known.process.state in ("Z", "X"):
             continue
-        if _can_renew(known, now, every):
-            result.renew.append(pid)
-        elif _sample_due(known, now, every):
-            last = known.sample.at if known.sample is not None else 0.0
-            due.append(((0 if known.process.role == "rank" else 1, last), pid))
-        if known.process.role != "rank":
-            continue
+        if can_sample(known):
+            if _can_renew(known, now, every):
+                result.renew.append(pid)
+            elif _sample_due(known, now, every):
+                last = known.sample.at if known.sample is not None else 0.0
+                due.append(((0 if role == "rank" else 1, last), pid))
         if len(result.descriptors) < MAX_TABLES and _table_due(known, now, pid in odd):
             result.descriptors.append(pid)
-        if _recorder_due(known, now):
+        if role == "rank" and _recorder_due(known, now):
             result.recorder.append(pid)
     due.sort()
     result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
@@ -106,16 +110,29 @@ def _sample_due(known: Tracked, now: float, every: float) -> bool:
     if known.attempts:
         return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
     age = now - sample.at
-    if known.moved_at is not None and _quiet(known, now) and known.moved_at > sample.at:
-        # It has come to rest after its last sample: what it rests in is what matters.
-        return age > QUIET
+    if age > QUIET and _came_to_rest(known, sample, now):
+        return True
     slower = max(known.moving_samples - STEADY_MOVES, 0)
     factor = 1.0 if known.process.role == "rank" else 6.0
     return age >= every * min(factor * 2.0**slower, 6.0)
 
 
+def _came_to_rest(known: Tracked, sample: StackSample, now: float) -> bool:
+    """Whether it ran after its last sample and rests now: what it rests in is what matters.
+
+    One that keeps waking up in the same functions has to rest for longer than it usually does.
+    """
+    if known.moved_at is None or known.moved_at <= sample.at:
+        return False
+    since = sample.same_functions_since
+    wakes_often = since is not None and since < sample.at
+    return now - known.moved_at > (LONG_REST if wakes_often else QUIET)
+
+
 def _table_due(known: Tracked, now: float, odd: bool) -> bool:
-    if not _quiet(known, now) or not (odd or _waits_on_file(known)):
+    if known.process.role not in _TABLE_ROLES or not _quiet(known, now):
+        return False
+    if not (odd or _waits_on_file(known)):
         return False
     table = known.descriptors
     if table is None:

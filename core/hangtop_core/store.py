@@ -51,6 +51,8 @@ class NodeView:
         """Time of the newest piece, on the head's clock."""
         self.warm: set[int] = set()
         """Pids whose shares of a core are not all zero yet."""
+        self.left_out: set[int] = set()
+        """Pids whose first description was not whole, until the next connection."""
         self.fresh = True
         """Whether the next piece is the first of a connection, and so a whole one."""
 
@@ -85,6 +87,7 @@ class Store:
         """Note a new connection: its first piece will be a whole one, on this clock."""
         view = self.nodes[name]
         view.strings = {}
+        view.left_out.clear()
         view.fresh = True
         skew = 0.0 if clock is None or same_machine else clock - at
         view.skew = skew if abs(skew) > SAME_CLOCK else 0.0
@@ -149,7 +152,9 @@ class Store:
         try:
             process = Process(**changes)
         except TypeError:
-            complain(f"process {pid}: not whole")
+            if pid not in view.left_out:
+                view.left_out.add(pid)
+                complain(f"process {pid}: not whole")
             return
         if process.pid != pid:
             complain(f"process {pid}: says its pid is {process.pid}")
@@ -313,7 +318,7 @@ class Store:
         for view in self.nodes.values():
             adopt(view.live, view.gone)
         self._groups = jobs.group(
-            jobs.Member(known.node, known.process)
+            jobs.Member(known.node, known.process, known.parent)
             for known in self._everything()
             if known.process.role in ("rank", "launcher")
         )

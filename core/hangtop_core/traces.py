@@ -39,6 +39,8 @@ class StraceResult(Struct, frozen=True):
     dropped: int
     """Lines the node could not send fast enough."""
     seconds: float
+    idle_polls: int
+    """Polls that timed out: counted, not listed."""
     running_again: bool | None
     """Whether the process was seen running afterwards; None when that is not known."""
 
@@ -135,8 +137,9 @@ class Trace:
             self.pid,
             str(self._path),
             self._count,
-            max(self._lost, end.dropped),
+            end.dropped or self._lost,
             end.seconds,
+            end.idle_polls,
             end.running_again,
         )
         resolve(self.future, result)

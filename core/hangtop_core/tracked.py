@@ -57,6 +57,8 @@ class Tracked:
     def __init__(self, node: str, process: Process, at: float) -> None:
         self.node = node
         self.process = process
+        self.parent = process.launcher_pid or process.ppid
+        """What started it; remembered, because an orphan's parent is somebody else."""
         self.moved_at: float | None = None
         self.io_moved_at: float | None = None
         self.cpu_share: float | None = None
@@ -100,9 +102,11 @@ class Tracked:
         if new != old:
             if self.settled:
                 # Nothing was noted while nothing moved; the shares count from just before now.
+                self._points.clear()
                 self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
                 self.settled = False
             self.process = new
+            self.parent = new.launcher_pid or self.parent
             changed = True
         if changed:
             self.touch()
@@ -156,9 +160,12 @@ class Tracked:
         self.touch()
         if sample.failure is not None:
             self.attempts += 1
-            if last is not None and last.threads and self.still_since(last.at):
-                self.renew(sample.at)
-                return
+            if last is not None and last.threads:
+                if sample.failure.kind == "gone":
+                    return  # where it was last is worth more than that it is not there now
+                if self.still_since(last.at):
+                    self.renew(sample.at)
+                    return
             same = last is not None and last.failure is not None
             self.sample = _continued(sample, last, same, same)
             return
@@ -194,6 +201,12 @@ class Tracked:
                 children=tuple(child.process for child in children),
                 sample=self.sample,
                 child_samples={c.process.pid: c.sample for c in children if c.sample is not None},
+                child_moved_at={
+                    c.process.pid: c.moved_at for c in children if c.moved_at is not None
+                },
+                child_descriptors={
+                    c.process.pid: c.descriptors for c in children if c.descriptors is not None
+                },
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 moved_at=self.moved_at,
@@ -216,8 +229,12 @@ def _continued(
 ) -> StackSample:
     same_lines = last is not None and lines
     same_functions = last is not None and functions
+    first = last.first_at if last is not None else None
+    if first is None and sample.failure is None:
+        first = sample.at
     return msgspec.structs.replace(
         sample,
+        first_at=first,
         count=last.count + 1 if last is not None and same_lines else 1,
         same_since=last.same_since if last is not None and same_lines else sample.at,
         same_functions_since=(

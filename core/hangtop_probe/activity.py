@@ -7,7 +7,7 @@ which is what hangtop looks at, cost one short read per thread.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import procfs, syscalls
 
@@ -36,6 +36,8 @@ class Activity:
         self._rows: Dict[int, ThreadRow] = {}
         self._ran: Dict[int, bytes] = {}
         self._rounds = 0
+        self._sched_of: Optional[bytes] = None
+        self._sched: Tuple[Optional[float], Optional[int]] = (None, None)
 
     def threads(self, by_us: bool = False) -> List[ThreadRow]:
         """Return the rows of all threads, main thread first; empty for a zombie.
@@ -69,28 +71,38 @@ class Activity:
         return read_thread(base, tid)
 
     def meters(self, stat: procfs.Stat, clock_ms: Optional[float]) -> Dict[str, Any]:
-        """Return the fields of model.Meters.
+        """Return the fields of model.Meters, of the moment `threads` was called.
 
         ``clock_ms`` is the run clock of now, as `run_clock` gives it.
         """
-        main = "/proc/%d/task/%d" % (self.pid, self.pid)
-        sched = procfs.read(main + "/sched") or b""
-        began = procfs.parse_exec_start(sched)
-        counters = procfs.parse_pairs(sched)
-        io = procfs.parse_pairs(procfs.read("/proc/%d/io" % self.pid) or b"")
+        began, switches = self._scheduled()
+        io = procfs.read("/proc/%d/io" % self.pid) or b""
         last_ran = None
         if began is not None and clock_ms is not None:
             last_ran = max(0.0, round((clock_ms - began) / 1000, 2))
         return {
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
-            "main_cpu_ns": procfs.parse_schedstat(procfs.read(main + "/schedstat") or b""),
-            "main_switches": procfs.parse_int(counters.get("nr_voluntary_switches")),
+            "main_cpu_ns": procfs.parse_schedstat(self._ran.get(self.pid, b"")),
+            "main_switches": switches,
             "main_last_ran_s": last_ran,
-            "read_bytes": procfs.parse_int(io.get("rchar")),
-            "write_bytes": procfs.parse_int(io.get("wchar")),
+            "read_bytes": procfs.value_of(io, b"rchar"),
+            "write_bytes": procfs.value_of(io, b"wchar"),
             "major_faults": stat.major_faults,
             "rss": stat.rss,
         }
+
+    def _scheduled(self) -> Tuple[Optional[float], Optional[int]]:
+        """Return when the main thread last ran, in ms, and its voluntary switches.
+
+        The kernel takes a while to write that file, so it is read only after the thread ran.
+        """
+        ran = self._ran.get(self.pid)
+        if ran is None or ran != self._sched_of:
+            self._sched_of = ran
+            sched = procfs.read("/proc/%d/task/%d/sched" % (self.pid, self.pid)) or b""
+            switches = procfs.value_of(sched, b"nr_voluntary_switches")
+            self._sched = procfs.parse_exec_start(sched), switches
+        return self._sched
 
 
 def read_thread(base: str, tid: int) -> Optional[ThreadRow]:

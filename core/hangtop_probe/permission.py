@@ -11,6 +11,7 @@ import pwd
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from . import procfs
+from .guard import Guard, Hanging
 
 CAP_SYS_PTRACE = 19
 _CONTAINER_FIX = (
@@ -109,15 +110,16 @@ def _not_dumpable(pid: int, owner: Optional[int]) -> bool:
 
 
 _NAMES: Dict[int, str] = {}
+_GUARD = Guard()
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or `uid N`; remembered, a directory service may be slow."""
+    """Return the name of a user, or `uid N` where the directory service does not answer."""
     name = _NAMES.get(uid)
     if name is None:
         try:
-            name = pwd.getpwuid(uid).pw_name
-        except (KeyError, OSError):
+            name = _GUARD.call(lambda: pwd.getpwuid(uid).pw_name)
+        except (KeyError, OSError, Hanging):
             name = "uid %d" % uid
         _NAMES[uid] = name
     return name

@@ -14,6 +14,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 PROC = "/proc"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+MAX_PATH = 4000
 PF_KTHREAD = 0x00200000
 """Flag of kernel threads in field 9 of /proc/PID/stat (include/linux/sched.h)."""
 
@@ -72,23 +73,27 @@ def parse_stat(data: bytes) -> Optional[Stat]:
     fields = data[right + 1 :].split()
     if left < 1 or right < left or len(fields) < 22:
         return None
-    values = [number(f) for f in fields[1:]]
-    pid = number(data[:left])
-    if pid is None or any(v is None for v in values[:21]):
+    try:
+        pid = int(data[:left])
+        ppid, flags, major_faults = int(fields[1]), int(fields[6]), int(fields[9])
+        cpu_ticks = int(fields[11]) + int(fields[12])
+        threads, start, rss = int(fields[17]), int(fields[19]), int(fields[21])
+        exit_status = int(fields[49]) if len(fields) > 49 else 0
+    except ValueError:
         return None
-    whole = [v or 0 for v in values]
+    name, state = text(data[left + 1 : right]), text(fields[0][:1])
     return Stat(
-        pid=pid,
-        comm=text(data[left + 1 : right]),
-        state=text(fields[0][:1]),
-        ppid=whole[0],
-        flags=whole[5],
-        major_faults=whole[8],
-        cpu_ticks=whole[10] + whole[11],
-        threads=whole[16],
-        start=whole[18],
-        rss=whole[20] * PAGE_SIZE,
-        exit_status=whole[48] if len(whole) > 48 else 0,
+        pid,
+        name,
+        state,
+        ppid,
+        flags,
+        major_faults,
+        cpu_ticks,
+        threads,
+        start,
+        rss * PAGE_SIZE,
+        exit_status,
     )
 
 
@@ -100,6 +105,20 @@ def parse_pairs(data: bytes) -> Dict[str, str]:
         if colon:
             pairs[text(key.strip())] = text(value.strip())
     return pairs
+
+
+def value_of(data: bytes, key: bytes) -> Optional[int]:
+    """Return the integer after the first line that begins with ``key`` and a colon.
+
+    For a single value of a file that is read often, such as TracerPid of status.
+    """
+    at = 0 if data.startswith(key) else data.find(b"\n" + key) + 1
+    if at == 0 and not data.startswith(key):
+        return None
+    end = data.find(b"\n", at)
+    line = data[at:end] if end >= 0 else data[at:]
+    fields = line.partition(b":")[2].split()
+    return number(fields[0]) if fields else None
 
 
 def parse_int(value: Optional[str]) -> Optional[int]:
@@ -267,7 +286,7 @@ def _rest(fd: int, data: bytes, limit: int) -> bytes:
 def link(path: str) -> Optional[str]:
     """Return where a symbolic link of /proc leads, or None where it cannot be read."""
     try:
-        return os.fsdecode(os.readlink(path)).encode("utf-8", "backslashreplace").decode("utf-8")
+        return text(os.readlink(os.fsencode(path)))[:MAX_PATH]
     except OSError:
         return None
 

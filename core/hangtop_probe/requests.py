@@ -47,6 +47,7 @@ class Request:
         self._send = send
         self._credit = FIRST_CREDIT
         self._changed = threading.Condition()
+        self._order = threading.Lock()
         self._seq = 0
         self._lost = 0
 
@@ -77,14 +78,14 @@ class Request:
         """Send what ``make`` gives, as soon as there is credit.
 
         It is called when the piece is put in the queue and not before, so that what it counts
-        as sent is sent.
+        as sent is sent. Other threads may grant and cancel meanwhile.
         """
-        while True:
-            self.wait_credit()
-            with self._changed:
-                if self._credit > 0:
-                    self._put(make())
-                    return
+        with self._changed:
+            self._changed.wait_for(lambda: self._credit > 0 or self.cancelled.is_set())
+            self.check()
+            self._credit -= 1
+        with self._order:
+            self._put(make())
 
     def give(self, data: Message) -> None:
         """Send ``data`` as soon as there is credit."""
@@ -97,14 +98,13 @@ class Request:
             if self._credit <= 0:
                 self._lost += 1
                 return False
-            if self._lost:
-                data = dict(data, lost=self._lost)
-                self._lost = 0
-            self._put(data)
-            return True
+            self._credit -= 1
+            lost, self._lost = self._lost, 0
+        with self._order:
+            self._put(dict(data, lost=lost) if lost else data)
+        return True
 
     def _put(self, data: Message) -> None:
-        self._credit -= 1
         self._send({"id": self.id, "seq": self._seq, "data": data}, False)
         self._seq += 1
 

@@ -23,6 +23,7 @@ from .tools import Done, Tools, halted
 
 MODES = ("nonblocking", "blocking", "native")
 MAX_LOCAL = 200
+MAX_NAME = 2000
 _WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
@@ -98,7 +99,8 @@ def _row(frame: Message) -> Row:
     short = frame.get("short_filename") or sources.shorten(file)
     if native and not file:
         file = str(frame["module"])
-    return [name, file, str(short), int(frame.get("line") or 0), native, None]
+    line = int(frame.get("line") or 0)
+    return [name[:MAX_NAME], file[:MAX_NAME], str(short)[:MAX_NAME], line, native, None]
 
 
 def _locals(frame: Message) -> List[Message]:

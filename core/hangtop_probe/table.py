@@ -220,6 +220,7 @@ class Table:
             entry.described = self._pass
             self._describe(entry)
         zombie = stat.state == "Z"
+        threads = [] if zombie else entry.activity.threads(entry.by_us)
         fields = dict(entry.slow)
         fields.update(role._asdict())
         fields.update(
@@ -229,7 +230,7 @@ class Table:
             started_at=round(self._boot + stat.start / procfs.CLOCK_TICKS, 2),
             state=stat.state,
             comm=stat.comm,
-            threads=[] if zombie else entry.activity.threads(entry.by_us),
+            threads=threads,
             thread_count=stat.threads,
             meters=entry.activity.meters(stat, clock),
             tracer_pid=entry.tracer[0],
@@ -333,8 +334,7 @@ def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
 
 
 def _tracer(pid: int) -> Tuple[int, Optional[str]]:
-    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
-    tracer = procfs.parse_int(status.get("TracerPid")) or 0
+    tracer = procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"TracerPid") or 0
     if not tracer:
         return 0, None
     stat = procfs.read_stat(tracer)

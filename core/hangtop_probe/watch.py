@@ -7,10 +7,13 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import activity, node, secrets, table
+from .guard import Guard, Hanging
 
-BUDGET = 0.01
-"""Fraction of one core that passes may cost."""
+BUDGET = 0.006
+"""Fraction of one core that passes may cost: the probe's other threads have the rest of 1%."""
 _FREE_PASSES = 10
+_MAX_STRINGS = 20000
+"""Futex addresses come and go: the table starts anew when it has grown to this."""
 _MAX_INTERVAL = 30.0
 _STARTED = time.monotonic()
 
@@ -31,6 +34,9 @@ class Strings:
             known = self._numbers[text] = len(self._numbers)
             self._new[str(known)] = text
         return known
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
     def take_new(self) -> Dict[str, str]:
         """Return what was added since the last call."""
@@ -54,10 +60,12 @@ class Differ:
 
     def __init__(self) -> None:
         self._sent: Dict[int, Dict[str, Any]] = {}
+        self.whole = True
+        """Whether the next delta tells everything, not only what changed."""
 
     def restart(self) -> None:
         """Send everything whole again."""
-        self._sent = {}
+        self.whole = True
 
     def delta(self, now: Dict[int, Dict[str, Any]]) -> Delta:
         """Compare with what was sent. A pid that came back as another process is in both."""
@@ -68,13 +76,12 @@ class Differ:
                 code = old.get("exit_code")
                 gone[str(pid)] = {} if code is None else {"exit_code": code}
         for pid, fields in now.items():
-            old = self._sent.get(pid, {})
-            if str(pid) in gone:
-                old = {}
+            known = not self.whole and str(pid) not in gone
+            old = self._sent.get(pid, {}) if known else {}
             new = {k: v for k, v in fields.items() if k not in old or old[k] != v}
             if new:
                 changed[str(pid)] = new
-        self._sent = now
+        self._sent, self.whole = now, False
         return Delta(changed, gone)
 
 
@@ -84,28 +91,35 @@ class Watch:
     def __init__(self, processes: table.Table, interval: float) -> None:
         self.table = processes
         self.interval = min(max(interval, 0.1), 60.0)
+        self._guard = Guard()
         self._strings = Strings()
         self._differ = Differ()
         self._node: Dict[str, Any] = {}
         self._facts: Dict[str, Any] = {}
         self._passes = 0
         self._cost = 0.0
+        self._cpu = time.thread_time()
 
     def piece(self) -> Dict[str, Any]:
         """Make a pass and return what changed since the last one."""
-        began, cpu = time.monotonic(), time.thread_time()
+        began = time.monotonic()
+        self._note_cost()
+        if len(self._strings) > _MAX_STRINGS:
+            self.restart()
         at = table.clock()
         self.table.scan()
         processes = self.table.processes()
         for fields in processes.values():
             fields["threads"] = [self._row(row) for row in fields["threads"]]
+        whole = self._differ.whole
         delta = self._differ.delta(processes)
         piece = {"at": at, "probe_cpu": probe_cpu(), "set": delta.set, "gone": delta.gone}
         piece["node"] = self._node_changes()
         piece["strings"] = self._strings.take_new()
+        if whole:
+            piece["whole"] = True
         piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
-        self._note_cost(time.thread_time() - cpu)
         return piece
 
     def restart(self) -> None:
@@ -126,8 +140,11 @@ class Watch:
             number(row.futex),
         ]
 
-    def _note_cost(self, seconds: float) -> None:
-        self._cost = seconds if not self._cost else 0.7 * self._cost + 0.3 * seconds
+    def _note_cost(self) -> None:
+        """Take in what this thread used since the last pass began: pass, encoding, waiting."""
+        now = time.thread_time()
+        spent, self._cpu = now - self._cpu, now
+        self._cost = 0.7 * self._cost + 0.3 * spent if self._passes > 1 else spent
 
     @property
     def pause(self) -> float:
@@ -139,17 +156,25 @@ class Watch:
     def _node_changes(self) -> Dict[str, Any]:
         if self._passes % 5 == 0 or not self._node:
             self._facts.update(node.memory())
+            self._facts["python_processes"] = self._python_processes()
         if self._passes % 60 == 0 or not self._node:
-            self._facts["mounts"] = node.mounts()
+            self._add_mounts()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()
-        self._facts["python_processes"] = [
-            " ".join(secrets.mask_arguments(cmdline))[:500]
-            for cmdline in self.table.python_processes()[:20]
-        ]
         new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}
         self._node = dict(self._facts)
         return new
+
+    def _add_mounts(self) -> None:
+        """The mount table is locked while a file system is being mounted or unmounted."""
+        try:
+            self._facts["mounts"] = self._guard.call(node.mounts)
+        except Hanging:
+            self._facts.setdefault("mounts", [])
+
+    def _python_processes(self) -> List[str]:
+        found = self.table.python_processes()[:20]
+        return [" ".join(secrets.mask_arguments(cmdline))[:500] for cmdline in found]
 
 
 def probe_cpu() -> float:

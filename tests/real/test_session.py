@@ -16,6 +16,7 @@ from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.model import Diagnosis
 from hangtop_core.session import Options, Session, Update
+from support.jobs import POOL_VARIABLE
 from support.launch import Started, torchrun
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
 @pytest.fixture(scope="module")
 def job() -> Iterator[Started]:
     """Four gloo ranks: 0, 1 and 3 wait in all_reduce, 2 sleeps."""
-    with torchrun("collective") as started, Session(Options(), judge) as session:
+    outlives_a_test = {POOL_VARIABLE: "session"}
+    with (
+        torchrun("collective", env=outlives_a_test) as started,
+        Session(Options(), judge) as session,
+    ):
         assert session.wait(lambda u: hung(mine(u, started)), 60), session.latest
         session.close()
         yield started
@@ -96,6 +101,7 @@ def test_a_hung_job_is_seen_whole_within_seconds(job: Started) -> None:
         assert (found.world_size, found.launcher, found.name) == (4, "torchrun", "gloo_job.py")
         # Known from the scheduler, though nobody was watching then.
         assert all(r.moved_at is not None and r.moved_at < update.snapshot.at - 2 for r in ranks)
+        assert node(update).noise_lines == 0, node(update).noise
         assert update.diagnoses.keys() == {j.key for j in update.snapshot.jobs}
 
 
@@ -133,6 +139,20 @@ def test_stacks_are_sampled_when_asked(job: Started) -> None:
         assert any(v.name == "culprit" and v.value == "2" for f in culprit.locals for v in f)
         assert result[4].sample.failure is not None
         assert result[4].sample.failure.kind == "gone"
+
+
+def test_descriptors_are_read_and_folded(job: Started) -> None:
+    with Session(Options(), judge) as session:
+        update = session.wait(lambda u: sampled(mine(u, job)), 20)
+        assert update is not None
+        pid = mine(update, job)[0].process.pid
+        tables = session.descriptors(node(update).name, [pid, 2**22 + 7]).result(20)
+        table = tables[pid]
+        assert table is not None
+        assert table.failure is None
+        assert any(d.kind == "socket" and d.socket is not None for d in table.descriptors)
+        assert tables[2**22 + 7] is None
+        assert session.wait(lambda u: mine(u, job)[0].descriptors is not None, 5)
 
 
 def test_a_killed_probe_is_started_again(job: Started) -> None:

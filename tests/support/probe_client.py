@@ -135,7 +135,7 @@ class Table:
         self.strings.update({int(k): v for k, v in piece["strings"].items()})
         self.node.update(piece["node"])
         for pid, last in piece["gone"].items():
-            self.gone[int(pid)] = {**self.processes.pop(int(pid)), **last}
+            self.gone[int(pid)] = {**self.processes.pop(int(pid), {}), **last}
         for pid, fields in piece["set"].items():
             self.processes[int(pid)] = {**self.processes.get(int(pid), {}), **fields}
         return piece

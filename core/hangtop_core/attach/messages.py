@@ -167,6 +167,7 @@ class TraceEnd(Struct, frozen=True):
 
     lines: Count = 0
     dropped: Count = 0
+    idle_polls: Count = 0
     seconds: Time = 0.0
     running_again: bool | None = None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.build import FUTEX, NOW, SLEEP, World, c10d, user
 
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Failure, Local, Snapshot
 from hangtop_core.report import diagnosis_text, each_text, headline, merged_text
+from support.build import FUTEX, NOW, SLEEP, World, c10d, user
 
 
 def skipped() -> Snapshot:

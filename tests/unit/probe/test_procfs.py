@@ -86,6 +86,15 @@ def test_sched_gives_when_it_last_ran() -> None:
     assert procfs.parse_exec_start(b"") is None
 
 
+def test_one_value_of_a_file() -> None:
+    assert procfs.value_of(b"rchar: 12\nwchar: 34\n", b"rchar") == 12
+    assert procfs.value_of(b"rchar: 12\nwchar: 34\n", b"wchar") == 34
+    assert procfs.value_of(b"Name:\tx\nTracerPid:\t77", b"TracerPid") == 77
+    assert procfs.value_of(SCHED, b"nr_voluntary_switches") == 53
+    assert procfs.value_of(SCHED, b"nr_involuntary") is None
+    assert procfs.value_of(b"", b"x") is None
+
+
 def test_environment_command_line_and_limits() -> None:
     assert procfs.parse_environ(b"RANK=1\0A=b=c\0junk\0\0") == {"RANK": "1", "A": "b=c"}
     assert procfs.parse_cmdline(b"python\0-c\0\0") == ("python", "-c")
@@ -195,6 +204,7 @@ PARSERS = [
     locks.parse_locks,
     sockets.parse_unix,
     descriptors.parse_info,
+    lambda data: procfs.value_of(data, b"nr_switches"),
     lambda data: sockets.parse_inet(data, "tcp"),
 ]
 RECORDED = [STAT, SCHED, MOUNTINFO, b"0 0xd 0x1 0x1 0x0 0x0 0x0 0x7 0x7"]

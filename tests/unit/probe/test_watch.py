@@ -51,9 +51,10 @@ def test_a_pid_given_to_another_process_is_gone_and_new() -> None:
 
 def test_after_a_restart_all_is_sent_again() -> None:
     differ = Differ()
-    differ.delta({7: row(7)})
+    differ.delta({7: row(7), 8: row(8)})
     differ.restart()
-    assert differ.delta({7: row(7)}).set == {"7": row(7)}
+    assert differ.delta({7: row(7)}) == ({"7": row(7)}, {"8": {}})
+    assert differ.delta({7: row(7)}) == ({}, {})
 
 
 @pytest.fixture
@@ -76,6 +77,7 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     # Our own children are taken for tools of the probe, and yet a named pid is reported.
     watch = Watch(processes, 1.0)
     first = watch.piece()
+    assert first["whole"]
     fields = first["set"][str(child.pid)]
     assert fields["role"] == "rank"
     assert fields["ppid"] == os.getpid()
@@ -84,7 +86,9 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     assert first["strings"][str(thread[4])] in ("clock_nanosleep", "select", "pselect6")
     assert abs(fields["started_at"] - time.time()) < 10
     time.sleep(0.3)
-    second = watch.piece()["set"].get(str(child.pid), {})
+    following = watch.piece()
+    assert "whole" not in following
+    second = following["set"].get(str(child.pid), {})
     assert set(second) <= {"meters"}
     if fields["meters"]["main_last_ran_s"] is not None:
         assert 0.2 < second["meters"]["main_last_ran_s"] < 5
@@ -95,15 +99,21 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     assert watch.piece()["gone"] == {str(child.pid): {"exit_code": -9}}
 
 
-def test_the_interval_grows_with_the_cost_of_a_pass() -> None:
-    processes = Table(permission.rights())
-    watch = Watch(processes, 1.0)
-    for _ in range(12):
-        watch._passes += 1
-        watch._note_cost(0.05)
-    assert watch.pause == pytest.approx(0.05 / BUDGET)
-    for _ in range(60):
-        watch._note_cost(0.002)
+def test_the_interval_grows_with_the_cost_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = [0.0]
+    monkeypatch.setattr(time, "thread_time", lambda: spent[0])
+    watch = Watch(Table(permission.rights()), 1.0)
+    for _ in range(9):
+        spent[0] += 0.05
+        watch.piece()
+    assert watch.pause == 1.0
+    for _ in range(30):
+        spent[0] += 0.05
+        watch.piece()
+    assert watch.pause == pytest.approx(0.05 / BUDGET, rel=0.01)
+    for _ in range(30):
+        spent[0] += 0.002
+        watch.piece()
     assert watch.pause == 1.0
 
 

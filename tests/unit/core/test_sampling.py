@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hangtop_core import sampling
+from hangtop_core.model import (
+    DescriptorTable,
+    Failure,
+    Frame,
+    Meters,
+    Process,
+    Recorder,
+    StackSample,
+    Thread,
+    ThreadStack,
+)
+from hangtop_core.stacktable import StackTable
+from hangtop_core.tracked import Tracked
+
+NOW = 1.7e9
+EVERY = 5.0
+
+
+def tracked(pid: int = 100, ran: float = 60.0, **fields: Any) -> Tracked:
+    """A rank whose main thread ran ``ran`` seconds before `NOW`."""
+    whole: dict[str, Any] = {
+        "pid": pid,
+        "ppid": 1,
+        "start": 1,
+        "started_at": 0.0,
+        "role": "rank",
+        "label": "rank 0",
+        "state": "S",
+        "rank": 0,
+        "meters": Meters(main_last_ran_s=ran),
+        "threads": (Thread(pid, "python", "S", "futex", "futex"),),
+        **fields,
+    }
+    return Tracked("n1", Process(**whole), NOW)
+
+
+def with_sample(known: Tracked, age: float, stack: str = "k") -> Tracked:
+    threads = (ThreadStack(known.process.pid, "MainThread", False, False, stack),)
+    known.take_sample(StackSample(NOW - age, 0.02, "nonblocking", threads), table())
+    return known
+
+
+def table() -> StackTable:
+    stacks = StackTable()
+    for key in ("k", "other", "third"):
+        stacks.add(key, (Frame(key, f"/{key}.py", f"{key}.py", 1),))
+    return stacks
+
+
+def plan(*processes: Tracked, odd: frozenset[int] = frozenset()) -> sampling.Plan:
+    return sampling.plan(processes, NOW, EVERY, odd)
+
+
+def test_everything_is_sampled_once() -> None:
+    worker = tracked(101, role="dataloader-worker")
+    python = tracked(102, role="subprocess", comm="python3")
+    shell = tracked(103, role="subprocess", comm="sh", cmdline=("sh",))
+    zombie = tracked(104, state="Z")
+    left = tracked(105)
+    left.leave(NOW, 0)
+    assert plan(tracked(), worker, python, shell, zombie, left).sample == [100, 101, 102]
+
+
+def test_ranks_come_first_and_rounds_are_bounded() -> None:
+    workers = [tracked(200 + i, role="dataloader-worker") for i in range(20)]
+    ranks = [tracked(100 + i) for i in range(8)]
+    sample = plan(*workers, *ranks).sample
+    assert sample[:8] == [known.process.pid for known in ranks]
+    assert len(sample) == sampling.MAX_SAMPLES
+
+
+def test_a_rank_that_did_not_run_is_renewed_not_sampled() -> None:
+    known = with_sample(tracked(), age=EVERY)
+    assert plan(known).renew == [100]
+    assert plan(known).sample == []
+    assert plan(with_sample(tracked(), age=EVERY - 1)).renew == []
+
+
+def test_a_rank_that_came_to_rest_is_sampled_soon() -> None:
+    assert plan(with_sample(tracked(ran=2.5), age=3)).sample == [100]
+    assert plan(with_sample(tracked(ran=0.1), age=3)).sample == [], "still moving: in its turn"
+
+
+def test_what_wakes_up_in_the_same_place_now_and_then_is_not_sampled_every_time() -> None:
+    worker = tracked(ran=2.5, role="dataloader-worker")
+    for age in (20, 10, 4):
+        with_sample(worker, age)
+    assert plan(worker).sample == []
+    worker.moved_at = NOW - 8
+    with_sample(worker, age=9)
+    assert plan(worker).sample == [100], "but when it stays at rest"
+
+
+def test_a_rank_that_moves_on_and_on_is_sampled_ever_less() -> None:
+    known = tracked(ran=0.1)
+    for _ in range(sampling.STEADY_MOVES):
+        with_sample(known, age=EVERY)
+    assert plan(known).sample == [100]
+    for _ in range(6):
+        with_sample(known, age=EVERY)
+    assert plan(known).sample == []
+    with_sample(known, age=6 * EVERY)
+    assert plan(known).sample == [100]
+
+
+def test_now_and_then_even_a_resting_process_is_really_sampled() -> None:
+    known = with_sample(tracked(ran=1000), age=sampling.REAL_AGAIN + 1)
+    known.renew(NOW - EVERY)
+    assert plan(known).sample == [100]
+
+
+def test_failures_are_tried_again_with_growing_waits() -> None:
+    known = tracked()
+    failure = Failure("timeout", "hangs")
+    due = []
+    for _ in range(4):
+        known.take_sample(StackSample(NOW - 12, 1, "nonblocking", failure=failure), table())
+        due.append(bool(plan(known).sample))
+    assert due == [True, False, False, False]
+
+
+def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() -> None:
+    plain = with_sample(tracked(100), 1)
+    odd = with_sample(tracked(101), 1)
+    reading = tracked(102, threads=(Thread(102, "python", "S", "pipe_read", "read", 9),))
+    disk = tracked(103, threads=(Thread(103, "python", "D", "nfs_wait"),))
+    lock = tracked(104, threads=(Thread(104, "python", "S", "locks_lock_inode_wait"),))
+    moving = tracked(105, ran=0.1)
+    asked = plan(plain, odd, reading, disk, lock, moving, odd=frozenset({101, 105}))
+    assert asked.descriptors == [101, 102, 103, 104]
+
+
+def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:
+    def child(pid: int, role: str, *thread: Any) -> Tracked:
+        return tracked(pid, role=role, comm="cat", threads=(Thread(pid, "t", *thread),))
+
+    reading = ("S", "pipe_read", "read", 3)
+    asked = plan(
+        child(100, "dataloader-worker", *reading),
+        child(101, "subprocess", *reading),
+        child(102, "resource-tracker", *reading),
+        child(103, "dataloader-worker", "S", "futex", "futex"),
+    )
+    assert asked.descriptors == [100, 101]
+
+
+def test_descriptors_are_not_read_again_and_again() -> None:
+    known = tracked()
+    known.descriptors = DescriptorTable(NOW - 10)
+    assert plan(known, odd=frozenset({100})).descriptors == []
+    known.descriptors = DescriptorTable(NOW - 61)
+    assert plan(known, odd=frozenset({100})).descriptors == [100]
+
+
+def test_the_recorder_is_asked_where_it_can_be_and_when_something_moved() -> None:
+    main = Thread(100, "python", "S")
+    server = Thread(101, sampling.WORKER_SERVER, "S")
+    assert plan(tracked(threads=(main,))).recorder == []
+    known = tracked(threads=(main, server))
+    assert plan(known).recorder == [100]
+    known.recorder = Recorder(NOW - 10)
+    assert plan(known).recorder == []
+    known.moved_at = NOW - 5
+    assert plan(known).recorder == [100]
+    known.moved_at = NOW - 0.1
+    assert plan(known).recorder == []
+
+
+def test_odd_are_the_few() -> None:
+    ranks = [with_sample(tracked(100 + i), 1, "other" if i == 2 else "k") for i in range(8)]
+    assert sampling.odd_ranks(ranks, table()) == {"n1": frozenset({102})}
+    assert sampling.odd_ranks(ranks[:2], table()) == {}
+    for known in ranks[4:]:
+        with_sample(known, 1, "third")
+    assert sampling.odd_ranks(ranks, table()) == {"n1": frozenset({102})}
+
+
+def test_structs_replace_is_not_needed_for_an_unchanged_meter() -> None:
+    known = tracked(ran=20)
+    before = known.rank()
+    later = msgspec.structs.replace(known.process.meters, main_last_ran_s=25.0)
+    assert not known.apply({"meters": later}, NOW + 5, NOW + 4)
+    assert known.rank() is before

@@ -1,0 +1,157 @@
+"""What a session promises its user, with the real probe on this machine and no job."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.attach.link import Timing
+from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.errors import ClosedError, NodeNotReadyError, ReadOnlyError, UnknownNodeError
+from hangtop_core.model import Diagnosis
+from hangtop_core.session import Options, Session, Update
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Job, Snapshot
+
+
+def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+    return Diagnosis("t", "t", "t", 0.0, "unknown", hang_after, None, None)
+
+
+def ready(update: Update) -> bool:
+    return update.snapshot.nodes[0].state == "ready"
+
+
+class Scripted(LocalLauncher):
+    """A node whose probe is a line of Python."""
+
+    def __init__(self, code: str, name: str = "scripted") -> None:
+        super().__init__(name)
+        self._code = code
+
+    def argv(self) -> list[str]:
+        return [sys.executable, "-ISc", self._code]
+
+
+def test_updates_come_with_a_verdict() -> None:
+    with Session(Options(pids=(1,), hang_after=7.0), judge) as session:
+        update = session.wait(ready, 10)
+        assert update is not None
+        assert update.diagnoses
+        assert all(d.hung_for_s == 7.0 for d in update.diagnoses.values())
+        node = update.snapshot.nodes[0]
+        assert (node.clock_skew_s, node.generation) == (0.0, 0)
+        assert session.wait(lambda u: u.snapshot.nodes[0].processes is not None, 10)
+
+
+def test_a_subscriber_that_fails_is_dropped_and_the_others_go_on() -> None:
+    calls: list[str] = []
+    enough = threading.Event()
+
+    def broken(update: Update) -> None:
+        calls.append("broken")
+        raise RuntimeError("a mistake of the caller's")
+
+    def good(update: Update) -> None:
+        calls.append("good")
+        if calls.count("good") == 3:
+            enough.set()
+
+    with Session(Options(interval=0.1), judge) as session:
+        session.subscribe(broken)
+        stop = session.subscribe(good)
+        assert enough.wait(10)
+        assert calls.count("broken") == 1
+        stop()
+        stop()
+
+
+def test_a_diagnosis_that_fails_harms_no_update() -> None:
+    def failing(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+        raise ValueError("a mistake in a rule")
+
+    with Session(Options(), failing) as session:
+        update = session.wait(ready, 10)
+        assert update is not None
+        assert update.diagnoses == {}
+
+
+def test_read_only_refuses_what_pauses_a_process() -> None:
+    with Session(Options(readonly=True), judge) as session:
+        name = _name(session)
+        for future in (
+            session.strace(name, 1, 1, print),
+            session.sample(mode="native"),
+            session.sample(mode="blocking"),
+        ):
+            with pytest.raises(ReadOnlyError):
+                future.result(5)
+        assert session.sample({name: []}).result(5) == ()
+
+
+def _name(session: Session) -> str:
+    update = session.wait(ready, 10)
+    assert update is not None
+    return update.snapshot.nodes[0].name
+
+
+def test_unknown_nodes_are_refused() -> None:
+    with Session(Options(), judge) as session:
+        for future in (
+            session.descriptors("nowhere", [1]),
+            session.strace("nowhere", 1, 1, print),
+            session.sample({"nowhere": [1]}),
+        ):
+            with pytest.raises(UnknownNodeError):
+                future.result(5)
+        session.retry("nowhere")
+        session.cancel_strace("nowhere", 1)
+        assert session.wait(ready, 10)
+
+
+def test_a_node_without_a_probe_is_a_state_with_its_reason() -> None:
+    missing = LocalLauncher("n1", python="/nowhere/python3")
+    dying = Scripted("import sys; sys.exit('ImportError: no module named psutil')", "n2")
+    silent = Scripted("import time; time.sleep(1000)", "n3")
+    timing = Timing(hello=0.5, retry_first=30)
+    with Session(Options(), judge, [missing, dying, silent], timing) as session:
+        update = session.wait(lambda u: all(n.state != "connecting" for n in u.snapshot.nodes), 10)
+        assert update is not None
+        n1, n2, n3 = update.snapshot.nodes
+        assert (n1.state, n2.state, n3.state) == ("no-python", "unreachable", "unreachable")
+        assert "/nowhere/python3" in (n1.reason or "")
+        assert "ImportError: no module named psutil" in (n2.reason or "")
+        assert "no hello" in (n3.reason or "")
+        failed = session.sample({"n1": [7], "n2": [8]}).result(5)
+        assert [s.sample.failure is not None for s in failed] == [True, True]
+        with pytest.raises(NodeNotReadyError):
+            session.descriptors("n2", [1]).result(5)
+
+
+def test_a_probe_that_floods_does_not_drown_the_others() -> None:
+    flood = Scripted("while True: print('x' * 1000)", "flood")
+    with Session(Options(), judge, [flood, LocalLauncher("here")]) as session:
+        update = session.wait(
+            lambda u: u.snapshot.nodes[1].state == "ready" and u.snapshot.nodes[0].noise_lines > 99,
+            10,
+        )
+        assert update is not None
+        assert len(update.snapshot.nodes[0].noise) <= 8
+
+
+def test_a_closed_session_says_so() -> None:
+    session = Session(Options(), judge)
+    with pytest.raises(ClosedError):
+        session.sample().result(1)
+    session.start()
+    session.close()
+    session.close()
+    with pytest.raises(ClosedError):
+        session.sample().result(1)
+    with pytest.raises(ClosedError):
+        session.start()
+    assert session.wait(lambda u: False, 5) is None

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hangtop_core.attach import messages
+from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.store import KEEP_GONE, Store
+from support.pieces import EPOCH, child, launcher, meters, piece, process, stacks
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Rank, Snapshot, StackSample
+
+
+class Bench:
+    """A store with one node, on the head's clock unless told otherwise."""
+
+    def __init__(self, skew: float = 0.0) -> None:
+        self.store = Store()
+        self.wrong: list[str] = []
+        self.store.add_node("n1", EPOCH)
+        self.store.connected("n1", EPOCH + skew, False, EPOCH)
+
+    def fold(self, at: float, *processes: dict[str, Any], **fields: Any) -> None:
+        raw = piece(at, *processes, **fields)
+        self.store.fold_watch("n1", messages.decode(raw, messages.WatchPiece), self.wrong.append)
+
+    def sample(self, pid: int, at: float, *stack: tuple[str, int], **fields: Any) -> None:
+        raw = stacks(pid, at, *stack, **fields)
+        self.store.fold_stacks("n1", messages.decode(raw, messages.StackPiece))
+
+    def publish(self, at: float = 0.0) -> Snapshot:
+        return self.store.publish(EPOCH + at)
+
+    def ranks(self, at: float = 0.0) -> tuple[Rank, ...]:
+        (job,) = self.publish(at).jobs
+        return job.ranks
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_job_with_its_ranks_launcher_and_children(bench: Bench) -> None:
+    bench.fold(0, launcher(99), *(process(100 + r, r) for r in (2, 0, 1)), child(200, 101))
+    (job,) = bench.publish().jobs
+    assert [r.rank for r in job.ranks] == [0, 1, 2]
+    assert [p.pid for p in job.launchers] == [99]
+    assert [c.pid for c in job.ranks[1].children] == [200]
+    assert (job.world_size, job.name, job.nodes) == (4, "train.py", ("n1",))
+    assert job.ranks[0].process.threads[0].wchan == "futex_do_wait"
+    assert job.ranks[0].state == "sleeping"
+    assert not bench.wrong
+
+
+def test_what_did_not_change_is_the_same_object(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1))
+    for at in range(1, 9):
+        bench.fold(at)
+    before = bench.publish(9)
+    bench.fold(10, {"pid": 100, "meters": meters(main_last_ran_s=30.0)})
+    assert bench.publish(10).jobs[0] is before.jobs[0], "only time has passed"
+    bench.fold(11, {"pid": 100, "state": "T"})
+    after = bench.publish(11)
+    assert after.jobs[0].ranks[0].state == "stopped"
+    assert after.jobs[0].ranks[1] is before.jobs[0].ranks[1]
+    assert after.stacks is before.stacks
+    assert before.jobs[0].ranks[0].state == "sleeping", "what was published never changes"
+
+
+def test_movement_before_we_came_is_known_from_the_scheduler(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    assert bench.ranks()[0].moved_at == EPOCH - 20
+    bench.fold(5, {"pid": 100, "meters": meters(main_last_ran_s=0.5)})
+    assert bench.ranks()[0].moved_at == EPOCH + 4.5
+
+
+def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
+    bench.fold(0, process(100, 0, meters=meters(main_last_ran_s=None)))
+    assert bench.ranks()[0].moved_at is None
+    bench.fold(3, {"pid": 100, "meters": meters(main_last_ran_s=None, main_switches=51)})
+    assert bench.ranks()[0].moved_at == EPOCH + 3
+
+
+@pytest.mark.parametrize(("count", "moved"), [(400, None), (600, EPOCH + 10)])
+def test_io_counts_from_a_noise_floor_a_second(
+    bench: Bench, count: int, moved: float | None
+) -> None:
+    bench.fold(0, process(100, 0))
+    for at in range(1, 10):
+        bench.fold(at)
+    bench.fold(10, {"pid": 100, "meters": meters(read_bytes=count)})
+    assert bench.ranks()[0].io_moved_at == moved
+
+
+def test_shares_of_a_core(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    assert bench.ranks()[0].cpu_share is None
+    for at in range(1, 4):
+        busy = meters(cpu_s=1.0 + 2 * at, main_cpu_ns=10**9 * (1 + at))
+        bench.fold(at, {"pid": 100, "meters": busy})
+    assert bench.ranks()[0].cpu_share == pytest.approx(2.0)
+    assert bench.ranks()[0].main_cpu_share == pytest.approx(1.0)
+    for at in range(4, 12):
+        bench.fold(at)
+    assert bench.ranks()[0].cpu_share == 0.0
+    for at in range(12, 60):
+        bench.fold(at)
+    bench.fold(60, {"pid": 100, "meters": meters(cpu_s=8.0, main_cpu_ns=4 * 10**9)})
+    assert (bench.ranks()[0].cpu_share or 0) > 0.1, "a long rest does not dilute what is new"
+
+
+def test_the_clock_of_a_node_is_brought_to_ours() -> None:
+    bench = Bench(skew=3600)
+    bench.fold(3600, process(100, 0, started_at=EPOCH + 3500))
+    bench.sample(100, 3601, ("f", 1))
+    (rank,) = bench.ranks()
+    assert rank.process.started_at == EPOCH - 100
+    assert rank.moved_at == EPOCH - 20
+    assert rank.sample is not None
+    assert rank.sample.at == EPOCH + 1
+    assert bench.publish().nodes[0].clock_skew_s == 3600
+
+
+def test_samples_of_one_stack_count_up(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    counts = []
+    for at, line in ((1, 5), (2, 5), (3, 6), (4, 6)):
+        bench.sample(100, at, ("read", 1), ("main", line))
+        sample = bench.ranks()[0].sample
+        assert sample is not None
+        counts.append((sample.count, sample.same_since, sample.same_functions_since))
+    first = EPOCH + 1
+    assert counts == [
+        (1, first, first),
+        (2, first, first),
+        (1, EPOCH + 3, first),
+        (2, EPOCH + 3, first),
+    ]
+
+
+def test_the_first_sample_is_remembered(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), child(200, 100))
+    failure = {"kind": "timeout", "text": "hangs"}
+    bench.sample(100, 1, stacks={}, threads=[], failure=failure)
+    assert _sample(bench).first_at is None
+    for at, line in ((2, 5), (3, 6), (4, 7)):
+        bench.sample(100, at, ("main", line))
+        assert _sample(bench).first_at == EPOCH + 2
+
+
+def _sample(bench: Bench) -> StackSample:
+    sample = bench.ranks()[0].sample
+    assert sample is not None
+    return sample
+
+
+def test_movement_samples_and_descriptors_of_children_are_kept(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), child(200, 100))
+    bench.sample(200, 1, ("worker", 1))
+    raw = {"pid": 200, "start": 2000, "at": EPOCH + 2, "descriptors": []}
+    bench.store.fold_descriptors("n1", messages.decode(raw, messages.DescriptorPiece))
+    rank = bench.ranks()[0]
+    assert rank.child_moved_at == {200: EPOCH - 20}
+    assert rank.child_samples[200].threads
+    assert rank.child_descriptors[200].at == EPOCH + 2
+    bench.fold(3, {"pid": 200, "meters": meters(main_last_ran_s=0.0)})
+    assert bench.ranks()[0].child_moved_at == {200: EPOCH + 3}
+
+
+def test_native_frames_do_not_make_it_another_stack(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    bench.sample(100, 1, ("wait", 1), ("main", 5))
+    rows = [["poll", "libc.so", "libc.so", 0, True, None]]
+    rows += [
+        [n, f"/src/{n}.py", f"{n}.py", line, False, None] for n, line in (("wait", 1), ("main", 5))
+    ]
+    thread = {"tid": 100, "stack": "native"}
+    bench.sample(100, 2, stacks={"native": rows}, threads=[thread], mode="native")
+    sample = bench.ranks()[0].sample
+    assert sample is not None
+    assert (sample.count, sample.mode) == (2, "native")
+
+
+def test_a_failure_does_not_hide_what_is_still_true(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1, meters=meters(main_last_ran_s=0.0)))
+    failure = {"kind": "timeout", "text": "py-spy hangs"}
+    for pid in (100, 101):
+        bench.sample(pid, 1, ("f", 1))
+    bench.fold(2, {"pid": 101, "meters": meters(main_last_ran_s=0.0)})
+    for pid in (100, 101):
+        bench.sample(pid, 3, stacks={}, threads=[], failure=failure)
+    still, moved = bench.ranks()
+    assert still.sample is not None
+    assert moved.sample is not None
+    assert still.sample.threads
+    assert (still.sample.count, still.sample.at) == (2, EPOCH + 3)
+    assert moved.sample.failure is not None
+    bench.sample(100, 4, stacks={}, threads=[], failure={"kind": "gone", "text": "gone"})
+    assert bench.ranks()[0].sample == still.sample
+
+
+def test_a_sample_of_an_earlier_process_is_dropped(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    bench.sample(100, 1, ("f", 1), start=7)
+    assert bench.ranks()[0].sample is None
+
+
+def test_a_stack_that_was_never_sent_is_bad(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    with pytest.raises(BadPieceError, match="never sent"):
+        bench.sample(100, 1, ("f", 1), stacks={})
+
+
+def test_ranks_that_left_stay_while_others_are_there(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1))
+    bench.fold(1, gone={"101": {"exit_code": -9}})
+    for at in (2, 5000):
+        for _ in range(5):
+            ranks = bench.ranks(at)
+        assert [r.state for r in ranks] == ["sleeping", "exited"]
+        assert (ranks[1].process.exit_code, ranks[1].process.gone_at) == (-9, EPOCH + 1)
+
+
+def test_orphans_keep_their_job(bench: Bench) -> None:
+    bench.fold(0, *(process(100 + r, r, env={}, launcher_pid=50, ppid=50) for r in range(2)))
+    key = bench.publish().jobs[0].key
+    for pid in (100, 101):
+        bench.fold(1, {"pid": pid, "ppid": 1, "launcher_pid": None, "launcher": None})
+    assert [(job.key, len(job.ranks)) for job in bench.publish().jobs] == [(key, 2)]
+
+
+def test_a_job_that_left_stays_ten_minutes(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    bench.fold(1, gone={"100": {}})
+    for at, count in ((KEEP_GONE - 1, 1), (KEEP_GONE + 2, 0)):
+        for _ in range(5):
+            snapshot = bench.publish(at)
+        assert len(bench.publish(at).jobs) == count, snapshot.jobs
+
+
+def test_the_exit_status_of_a_zombie_is_remembered(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1))
+    bench.fold(1, {"pid": 101, "state": "Z", "exit_code": 1})
+    assert bench.ranks()[1].state == "zombie"
+    bench.fold(2, gone={"101": {}})
+    assert bench.ranks()[1].process.exit_code == 1
+
+
+def test_a_pid_given_to_another_process_is_another_process(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1))
+    bench.sample(100, 1, ("f", 1))
+    bench.fold(2, process(100, 2, start=777))
+    ranks = bench.ranks()
+    assert [(r.rank, r.state) for r in ranks] == [(0, "exited"), (1, "sleeping"), (2, "sleeping")]
+    assert ranks[2].sample is None
+
+
+def test_after_a_reconnection_who_is_missing_has_left(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1))
+    bench.sample(100, 1, ("f", 1))
+    bench.store.connected("n1", None, True, EPOCH + 5)
+    assert len(bench.ranks()) == 2, "what was known stays until the node says otherwise"
+    bench.fold(6, process(100, 0))
+    ranks = bench.ranks()
+    assert [r.state for r in ranks] == ["sleeping", "exited"]
+    assert ranks[0].sample is not None
+
+
+def test_children_that_left_are_listed_within_bounds(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    for number in range(40):
+        pid = 1000 + number
+        bench.fold(1 + number, child(pid, 100))
+        bench.fold(1.5 + number, gone={str(pid): {"exit_code": -9}})
+    children = bench.ranks(60)[0].children
+    assert len(children) == 16
+    assert children[-1].pid == 1039
+    assert children[-1].exit_code == -9
+
+
+def test_a_bad_field_costs_only_itself(bench: Bench) -> None:
+    bench.fold(
+        0,
+        process(100, 0, cwd=["no", "path"], threads=[[1, 2]]),
+        {**process(101, 1), "ppid": "seven"},
+        process(102, 2, meters={"cpu_s": "much"}),
+        node={"load1": "high", "processes": 17, "name": "evil", "state": "denied"},
+    )
+    bench.fold(1, {"pid": 100, "state": "R", "threads": [[100, 99, 2, 3, 4, None, None]]})
+    ranks = bench.ranks()
+    assert [(r.rank, r.state) for r in ranks] == [(0, "running"), (2, "sleeping")]
+    node = bench.publish().nodes[0]
+    assert (node.name, node.processes, node.state) == ("n1", 17, "connecting")
+    told = len(bench.wrong)
+    assert told == 7, bench.wrong
+    bench.fold(2, {"pid": 101, "state": "R"})
+    assert len(bench.wrong) == told, "what is left out is complained about once"
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(
+        st.sampled_from(["at", "set", "gone", "strings", "node", "probe_cpu"]),
+        st.recursive(
+            st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["100", "pid", "meters", "start", "env"]), inner)
+            ),
+            max_leaves=12,
+        ),
+    )
+)
+def test_no_piece_raises_anything_but_bad_piece(raw: dict[str, Any]) -> None:
+    bench = Bench()
+    bench.fold(0, process(100, 0))
+    try:
+        decoded = messages.decode(raw, messages.WatchPiece)
+    except BadPieceError:
+        return
+    bench.store.fold_watch("n1", decoded, bench.wrong.append)
+    bench.publish()
