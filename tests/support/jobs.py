@@ -73,7 +73,7 @@ def diagnose_scenario(scenario: Scenario, hang_after: float) -> Outcome:
     with Demo(scenario, {POOL_VARIABLE: "1"}) as demo:
         demo.wait_until_hung(timeout_s=120.0)
         started = time.monotonic()
-        options = ("--hang-after", str(hang_after), "--pid", str(demo.member_pid))
+        options = ("--hang-after", str(hang_after), "--pid", *map(str, demo.members))
         done = run_hangtop("diagnose", "--json", *options)
         took_s = time.monotonic() - started
     if not done.stdout:

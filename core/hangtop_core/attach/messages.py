@@ -264,7 +264,7 @@ def _fields(raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]) 
     """Decode known fields, all at once where they are good, else one by one."""
     if types is _DELTA_TYPES:
         try:
-            delta = msgspec.convert(raw, cast(Any, _Delta))
+            delta = msgspec.convert(raw, cast("Any", _Delta))
         except (msgspec.ValidationError, RecursionError, OverflowError):
             pass
         else:

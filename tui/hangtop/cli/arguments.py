@@ -59,7 +59,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
             nargs="+",
             action="extend",
             metavar="PID",
-            help="only the jobs of these processes: ranks or launchers",
+            help="only these processes: ranks, or launchers with all their ranks",
         )
         group.add_argument("--all-users", action="store_true", help="jobs of other users, too")
         group.add_argument(
@@ -115,7 +115,11 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         help="C frames, too: stops each process for about half a second, one after the other",
     )
     parser.add_argument("--locals", action="store_true", help="variables (with --each or --json)")
-    parser.add_argument("--all-threads", action="store_true", help="not only the main threads")
+    parser.add_argument(
+        "--all-threads",
+        action="store_true",
+        help="all threads, where only the main thread would be printed",
+    )
     parser.add_argument(
         "--library",
         action=argparse.BooleanOptionalAction,

@@ -7,18 +7,19 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.report import diagnosis_text
-
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import NoJobFoundError, choose, find_job
+from hangtop.cli.observe import choose, find_job, follow
+from hangtop.cli.output import coloured, width
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import NoJobError
 from hangtop_core.model import to_json
+from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.model import Diagnosis
+    from hangtop_core.model import Diagnosis, Job
     from hangtop_core.session import Update
 
 DECIDED = {"hung", "progressing", "exited"}
@@ -34,23 +35,29 @@ def run(arguments: argparse.Namespace) -> int:
     with Session(session_options(arguments), diagnose) as session:
         try:
             update = find_job(session, arguments.job_key)
-        except NoJobFoundError:
+        except NoJobError:
             if arguments.json and session.latest is not None:
                 print(to_json(session.latest.diagnoses[""]).decode())
             raise
         job = choose(update.snapshot, arguments.job_key)
         with contextlib.suppress(KeyboardInterrupt):
-            observe(session, job.key, arguments.observe, arguments.hang_after)
+            observe(session, job, arguments.observe, arguments.hang_after)
         found = session.latest or update
-    diagnosis = found.diagnoses.get(job.key) or update.diagnoses[job.key]
+    diagnosis = conclusion(found, job) or update.diagnoses[job.key]
     if arguments.json:
         print(to_json(diagnosis).decode())
     else:
-        print(diagnosis_text(diagnosis, colour=sys.stdout.isatty()))
+        print(coloured(diagnosis_text(diagnosis, min(width(), 120))), end="")
     return exit_status(diagnosis)
 
 
-def observe(session: Session, key: str, at_least: float, hang_after: float) -> None:
+def conclusion(update: Update, job: Job) -> Diagnosis | None:
+    """What an update says about a job that was seen before; None when the job is gone."""
+    now = follow(job, update.snapshot)
+    return update.diagnoses.get(now.key) if now is not None else None
+
+
+def observe(session: Session, job: Job, at_least: float, hang_after: float) -> None:
     """Observe a job for `at_least` seconds, and on while it is not clear whether it hangs.
 
     The longest that can take is `hang_after` seconds and a little, from now.
@@ -60,7 +67,7 @@ def observe(session: Session, key: str, at_least: float, hang_after: float) -> N
     line = ProgressLine(hang_after)
 
     def enough(update: Update) -> bool:
-        diagnosis = update.diagnoses.get(key)
+        diagnosis = conclusion(update, job)
         elapsed = time.monotonic() - started
         if diagnosis is None:
             return True
@@ -80,7 +87,7 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
     if diagnosis.state == "hung":
         return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
     if diagnosis.state == "starting":
-        return (diagnosis.stalled_for_s or 0.0) < STALLED_S
+        return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
     return diagnosis.state in DECIDED
 
 
@@ -96,7 +103,7 @@ class ProgressLine:
         if self.width and not sys.stderr.isatty():
             return
         text = (
-            f"nothing has moved for {stalled_for_s or 0.0:.0f} s; "
+            f"nothing has moved for {int(stalled_for_s or 0.0)} s; "
             f"a hang is {self.hang_after:.0f} s of that (--hang-after); still observing ..."
         )
         self.width = max(self.width, len(text))

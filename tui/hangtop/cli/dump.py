@@ -7,12 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.report import each_text, merged_text
-
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job
+from hangtop.cli.observe import choose, find_job, follow
+from hangtop.cli.output import draws_unicode, width
+from hangtop_core.analysis.stacks import Threads, merge
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import to_json
+from hangtop_core.report import each_text, merged_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:
@@ -36,14 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
             sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = snapshot.job(job.key) or job
-    folding = {"all_threads": arguments.all_threads, "library": arguments.library}
+    job = follow(job, snapshot) or job
     if arguments.json:
         print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
     elif arguments.each:
-        print(each_text(snapshot, job, **folding))
+        print(each_text(snapshot, job, children=True), end="")
     else:
-        print(merged_text(snapshot, job, **folding))
+        threads: Threads = "all" if arguments.all_threads else "main"
+        merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
+        print(merged_text(merged, width(), ascii_only=not draws_unicode()), end="")
     return 0
 
 

@@ -6,8 +6,8 @@ SIGKILL, the input closes and the job goes. Every process of the job carries
 `HANGTOP_DEMO=TOKEN` in its environment and is killed by that, since a launcher that was killed
 leaves its ranks alive.
 
-Standard output carries one line: `hung PID` once the job is where the scenario wants it, with one
-living process of the job; or `failed: why`.
+Standard output carries one line: `hung PID...` once the job is where the scenario wants it, with
+its launcher or, without one, its ranks; or `failed: why`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from hangtop.demo.sweep import MARKER, kill_marked
 
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
 FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"}
+PYTHON = Path(sys.executable).name
 PR_SET_PDEATHSIG = 1
 PIPE_SIZE = 1031
 """F_SETPIPE_SZ of fcntl(2)."""
@@ -45,6 +46,7 @@ class Keeper:
         self.token = token
         self.environment = clean_environment(directory, token)
         self.descriptors: list[int] = []
+        self.launched: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the job, with the service, lock or reader that its scenario needs."""
@@ -101,7 +103,7 @@ class Keeper:
     def torchrun_command(self, *options: str) -> list[str]:
         """The command line of torchrun; logs go to files unless the output is the scenario."""
         count = self.scenario.ranks or self.scenario.world_size // 2
-        launcher = [sys.executable, "-m", "torch.distributed.run", *options]
+        launcher = [PYTHON, "-m", "torch.distributed.run", *options]
         launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-conf=is_host=1"]
         launcher += [f"--rdzv-id=demo-{self.token}", "--local-addr=127.0.0.1"]
         launcher += [f"--nproc-per-node={count}"]
@@ -117,26 +119,23 @@ class Keeper:
             WORLD_SIZE=str(self.scenario.world_size),
             LOCAL_WORLD_SIZE=str(self.scenario.ranks),
         )
-        command = [sys.executable, "-m", "training", self.scenario.name]
-        processes = []
+        command = [PYTHON, "-m", "training", self.scenario.name]
         for rank in range(self.scenario.ranks):
             self.environment.update(RANK=str(rank), LOCAL_RANK=str(rank))
-            processes.append(self.launch(command))
-        return processes[0]
+            self.launch(command)
+        return self.launched[0]
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """One parent that spawns the ranks."""
         self.environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         program = self.scenario.program or self.scenario.name
-        return self.launch(
-            [sys.executable, "-m", "training", program, f"--spawn={self.scenario.ranks}"]
-        )
+        return self.launch([PYTHON, "-m", "training", program, f"--spawn={self.scenario.ranks}"])
 
     def launch(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a process of the job in the directory of the job."""
         stdin = self.terminal() if self.scenario.name == "debugger" else subprocess.DEVNULL
         stdout = self.stuck_reader() if self.scenario.name == "output-pipe" else self.log()
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=self.directory,
             env=self.environment,
@@ -145,6 +144,8 @@ class Keeper:
             stderr=self.log(),
             preexec_fn=die_with_parent,
         )
+        self.launched.append(process)
+        return process
 
     def log(self) -> int:
         """The file for what the launcher says."""
@@ -181,6 +182,19 @@ class Keeper:
             return waits_for_nodes(job.pid)
         return (self.directory / "reached").exists()
 
+    def members(self, job: subprocess.Popen[bytes]) -> list[int]:
+        """The processes that stand for the job: its launcher, or its ranks where that is gone."""
+        if self.scenario.outside == "kill-launcher":
+            return [int(pid) for pid in self.children_of(job.pid)]
+        if self.scenario.form == "env":
+            return [process.pid for process in self.launched]
+        return [job.pid]
+
+    def children_of(self, pid: int) -> list[str]:
+        """Pids of the children of a process, whichever thread started them (proc(5))."""
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return [word for task in tasks for word in (task / "children").read_text().split()]
+
     def act(self, job: subprocess.Popen[bytes]) -> None:
         """Do to the job what the scenario wants done from outside."""
         if self.scenario.outside is None:
@@ -194,12 +208,6 @@ class Keeper:
             wait_for_state(pid, "t")
         else:
             job.kill()
-
-    def member(self, job: subprocess.Popen[bytes]) -> int:
-        """A process of the job that is alive: its launcher, or without one the announced rank."""
-        if self.scenario.outside == "kill-launcher":
-            return int((self.directory / "reached").read_text())
-        return job.pid
 
     def log_tail(self) -> str:
         """The last lines of what launcher and ranks wrote, on one line."""
@@ -221,6 +229,7 @@ def clean_environment(directory: Path, token: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(FOREIGN) and name not in FOREIGN_NAMES
     }
+    path = os.environ.get("PATH", os.defpath)
     kept.update(
         {
             MARKER: token,
@@ -228,6 +237,9 @@ def clean_environment(directory: Path, token: str) -> dict[str, str]:
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "GLOO_SOCKET_IFNAME": "lo",
+            # The job is started as in an activated environment: by the plain name of our Python.
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{path}",
+            "PYTHON_EXEC": PYTHON,  # torch 2.13 torch/distributed/run.py
         }
     )
     return kept
@@ -307,8 +319,9 @@ def watch(keeper: Keeper, job: subprocess.Popen[bytes]) -> None:
         if told:
             continue
         if keeper.has_reached(job):
+            members = keeper.members(job)
             keeper.act(job)
-            print(f"hung {keeper.member(job)}", flush=True)
+            print("hung", *members, flush=True)
             told = True
         elif job.poll() is not None:
             print(f"failed: the job ended with status {job.returncode}: {keeper.log_tail()}")

@@ -43,8 +43,8 @@ class Demo:
         self.scenario = scenario
         self.environment = environment or {}
         """Variables for the job, beside those of this process."""
-        self.member_pid: int | None = None
-        """One living process of the job, known once it hangs: its launcher where it has one."""
+        self.members: tuple[int, ...] = ()
+        """Once it hangs, the pids that stand for the job: its launcher, or without it its ranks."""
         self.token = secrets.token_hex(6)
         self.directory = Path()
         self.keeper: subprocess.Popen[bytes] | None = None
@@ -101,7 +101,7 @@ class Demo:
         word, _, rest = line.partition(" ")
         if word != "hung":
             raise DemoError(f"the demo job did not start: {rest or 'its keeper ended'}")
-        self.member_pid = int(rest)
+        self.members = tuple(int(pid) for pid in rest.split())
         return True
 
     def stop(self) -> None:

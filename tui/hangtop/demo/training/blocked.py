@@ -95,16 +95,29 @@ class Regex(Trainer):
 class Gil(Trainer):
     """A helper thread of rank 1 sleeps in C without releasing the GIL."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.poll_now = threading.Event()
+        self.device_ready = False
+        threading.Thread(target=self.poll_device, name="device-poller", daemon=True).start()
+
     def train_step(self, batch: Batch) -> Tensor:
-        """Start the helper; the main thread never runs Python again."""
+        """Ask the helper; the main thread never runs Python again."""
         if self.goes_wrong(rank=1):
-            threading.Thread(target=self.poll_device, name="device-poller", daemon=True).start()
-            time.sleep(0.1)
+            self.wait_for_device()
         return super().train_step(batch)
+
+    def wait_for_device(self) -> None:
+        """Look now and then whether the helper has an answer."""
+        self.poll_now.set()
+        while not self.device_ready:
+            time.sleep(0.01)
 
     def poll_device(self) -> None:
         """Call a C function through an interface that holds the GIL."""
+        self.poll_now.wait()
         ctypes.PyDLL(None).sleep(1_000_000)
+        self.device_ready = True
 
 
 class Child(Trainer):

@@ -1,0 +1,33 @@
+"""What screen tests share: a fixed time zone, and the option that stores new pictures."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-screens", action="store_true", help="store the pictures of screens as they are"
+    )
+
+
+@pytest.fixture
+def update_screens(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-screens", default=False))
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("NO_COLOR", "TMUX", "PAGER", "EDITOR", "VISUAL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

@@ -1,0 +1,165 @@
+"""Every key of the registry does something that can be seen, or says why it does not."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop import clipboard, pager
+from hangtop.actions import FOOTERS, Action
+from hangtop.application import HangtopApp
+from hangtop.keymap import ACTIONS, BY_ID
+from hangtop.screens.page import Page
+from support.player import app_for, picture, player_of
+from support.record import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "verdict": "5"}
+
+BEFORE: dict[str, tuple[str, ...]] = {
+    "overview": ("2",),
+    "up": ("down",),
+    "line_up": ("j",),
+    "page_up": ("end",),
+    "home": ("end",),
+    "end": ("home",),
+    "page_down": ("home",),
+    "down": ("home",),
+    "line_down": ("home",),
+    "next_rank": ("k", "k", "k"),
+    "previous_rank": ("j", "j", "j"),
+    "back": ("z",),
+    "unfold": ("home", "minus"),
+    "unfold_all": ("home", "minus"),
+    "fold": ("home",),
+    "invert": ("greater_than_sign",),
+    "unmark": ("space",),
+    "next_outlier": ("end",),
+    "previous_outlier": ("end",),
+    "sort_next": ("tab",),
+}
+"""Keys that make it possible to see what an action does."""
+
+ON_RANK = {"sort_next": ("tab", "tab"), "sort_previous": ("tab", "tab"), "invert": ("tab", "tab"),
+           "filter": ("tab", "tab"), "home": ("tab", "tab", "end"), "up": ("tab", "tab", "down"),
+           "down": ("tab", "tab"), "end": ("tab", "tab"), "page_down": ("tab", "tab"),
+           "page_up": ("tab", "tab", "end")}  # fmt: skip
+IMPOSSIBLE = {"jobs": "there is only one job", "stop": "no trace is running"}
+
+
+def state_of(app: HangtopApp) -> tuple[object, ...]:
+    """All that a user could notice."""
+    return (
+        picture(app),
+        app.current_mode,
+        len(app.screen_stack),
+        app.told,
+        len(player_of(app).asked),
+        app.mouse_on,
+        app._exit,
+    )
+
+
+def cases() -> list[tuple[str, str]]:
+    return [
+        (action.id, screen)
+        for action in ACTIONS
+        for screen in (action.screens or ("overview", "rank"))
+        if action.id != screen
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaves_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pager, editor, shell and clipboard are outside of this process."""
+    monkeypatch.setattr(clipboard, "user_cache_path", lambda name: tmp_path)
+    monkeypatch.setattr(pager, "_run", lambda command: f"ran {command[0]}")
+    monkeypatch.setattr(pager.os.path, "isfile", lambda path: str(path).endswith(".py"))
+    monkeypatch.setattr(HangtopApp, "suspend", lambda self: contextlib.nullcontext())
+
+
+@pytest.mark.parametrize(("name", "screen"), cases(), ids=lambda value: value)
+async def test_every_action_shows_or_says(
+    name: str, screen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action = BY_ID[name]
+    app = app_for(load("dataloader-worker"))
+    redrawn: list[str] = []
+    monkeypatch.setattr(app, "action_suspend_process", lambda: redrawn.append("suspended"))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press(PAGE_KEYS[screen])
+        await pilot.pause()
+        setup = ON_RANK.get(name) if screen == "rank" else None
+        await pilot.press(*(setup or BEFORE.get(name, ())))
+        await pilot.pause()
+        before = state_of(app)
+        if name == "redraw":
+            monkeypatch.setattr(app.screen, "refresh", lambda **_: redrawn.append("redrawn"))
+        await pilot.press(action.keys[0])
+        await pilot.pause()
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        if name in IMPOSSIBLE:
+            assert app.told[0] == IMPOSSIBLE[name]
+        else:
+            assert state_of(app) != before or redrawn
+
+
+@pytest.mark.parametrize("action", [a for a in ACTIONS if len(a.keys) > 1], ids=lambda a: a.id)
+async def test_every_other_key_does_the_same(action: Action) -> None:
+    screen = action.screens[0] if action.screens else "overview"
+    for key in action.keys:
+        app = app_for(load("skip"))
+        done: list[str] = []
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.press(PAGE_KEYS[screen])
+            await pilot.pause()
+            app.perform = done.append  # type: ignore[method-assign]
+            await pilot.press(key)
+            await pilot.pause()
+            assert done == [action.id]
+
+
+async def test_a_key_of_another_screen_says_where_it_works() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        assert "on rank" in app.told[0]
+
+
+def test_no_key_stands_twice_on_a_screen() -> None:
+    for screen in PAGE_KEYS:
+        keys = [
+            key
+            for action in ACTIONS
+            if not action.screens or screen in action.screens
+            for key in action.keys
+        ]
+        assert len(keys) == len(set(keys)), screen
+
+
+def test_keys_that_terminals_take_are_free() -> None:
+    taken = {"ctrl+b", "ctrl+a", "ctrl+p", "ctrl+n", "ctrl+t", "ctrl+o", "ctrl+s", "ctrl+g"}
+    used = {key for action in ACTIONS for key in action.keys}
+    assert not used & (taken | {"ctrl+h", "ctrl+q", "tilde"})
+
+
+def test_footers_are_short_and_known() -> None:
+    for screen, names in FOOTERS.items():
+        assert len(names) <= 9
+        for name in names:
+            assert not BY_ID[name].screens or screen in BY_ID[name].screens
+
+
+def test_every_action_is_done_somewhere() -> None:
+    pages = [page for page in HangtopApp.MODES.values() if isinstance(page, type)]
+    for action in ACTIONS:
+        for page in pages:
+            assert issubclass(page, Page)
+            if not action.screens or page.NAME in action.screens:
+                assert hasattr(page, f"do_{action.id}") or hasattr(HangtopApp, f"do_{action.id}")

@@ -1,0 +1,82 @@
+"""Pictures of every screen at three sizes, drawn from recordings of real jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.player import app_for, compare, picture
+from support.record import load
+
+SIZES = [(80, 24), (120, 36), (200, 50)]
+PAGES = {"overview": "1", "stacks": "2", "rank": "3", "verdict": "5"}
+RECORDINGS = ["skip", "dataloader-worker", "stopped", "lock"]
+
+
+async def draw(name: str, size: tuple[int, int], *keys: str, **options: bool) -> str:
+    app = app_for(load(name), **options)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        return picture(app)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("page", PAGES)
+async def test_skip(page: str, size: tuple[int, int], update_screens: bool) -> None:
+    text = await draw("skip", size, PAGES[page])
+    compare(f"skip-{page}-{size[0]}x{size[1]}", text, update_screens)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("name", RECORDINGS[1:])
+async def test_other_hangs(name: str, page: str, update_screens: bool) -> None:
+    text = await draw(name, (120, 36), PAGES[page])
+    compare(f"{name}-{page}-120x36", text, update_screens)
+
+
+@pytest.mark.parametrize(
+    ("what", "keys"),
+    [
+        ("help", ("question_mark",)),
+        ("environment", ("e",)),
+        ("information", ("i",)),
+        ("palette", ("colon", "2")),
+        ("strace-asked", ("3", "s")),
+        ("files", ("3", "l")),
+        ("libraries", ("2", "x")),
+        ("each-rank", ("2", "m")),
+    ],
+)
+async def test_what_keys_open(what: str, keys: tuple[str, ...], update_screens: bool) -> None:
+    text = await draw("skip", (120, 36), *keys)
+    compare(f"open-{what}-120x36", text, update_screens)
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_ascii_has_nothing_else(page: str, update_screens: bool) -> None:
+    text = await draw("skip", (120, 36), PAGES[page], ascii=True)
+    assert text.isascii()
+    compare(f"ascii-{page}-120x36", text, update_screens)
+
+
+@pytest.mark.parametrize("size", [(10, 3), (1, 1), (20, 5), (40, 12), (300, 90)])
+@pytest.mark.parametrize("page", PAGES)
+async def test_any_size_is_drawn(page: str, size: tuple[int, int]) -> None:
+    text = await draw("dataloader-worker", size, PAGES[page], "tab", "tab", "z")
+    assert text.count("\n") == size[1]
+    assert max(len(row) for row in text.splitlines()) <= size[0]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", RECORDINGS)
+async def test_the_verdict_is_seen_at_every_size(name: str, size: tuple[int, int]) -> None:
+    update = load(name)
+    (diagnosis,) = update.diagnoses.values()
+    best = diagnosis.verdicts[0]
+    text = await draw(name, size)
+    assert "HUNG" in text
+    assert best.cause in text
+    words = " ".join(text.replace("│", " ").split())
+    assert " ".join(best.summary.split()[:8]) in words

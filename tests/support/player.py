@@ -1,0 +1,113 @@
+"""A source that plays recorded updates to the app, and remembers what it was asked for."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hangtop.application import HangtopApp
+from hangtop_core.gather import Sampled
+from hangtop_core.traces import StraceResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from textual.app import App
+
+    from hangtop_core.commandlog import CommandRecord
+    from hangtop_core.updates import Update
+
+SCREENS = Path(__file__).parents[1] / "screens" / "pictures"
+
+
+class Player:
+    """Stands in for a session: requests are noted, and answered from the recording."""
+
+    def __init__(self, update: Update | None) -> None:
+        self.latest = update
+        self.asked: list[tuple[str, Any]] = []
+        self.tracing: tuple[Future[Any], Callable[[Sequence[str]], None]] | None = None
+        self.commands: tuple[CommandRecord, ...] = ()
+        self._callbacks: list[Callable[[Update], None]] = []
+
+    def play(self, update: Update) -> None:
+        """Send another update."""
+        self.latest = update
+        for callback in list(self._callbacks):
+            callback(update)
+
+    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def sample(
+        self, pids: Mapping[str, Sequence[int]] | None = None, *, mode: str = "nonblocking"
+    ) -> Future[Any]:
+        self.asked.append(("sample", (pids, mode)))
+        assert self.latest is not None
+        wanted = None if pids is None else {pid for some in pids.values() for pid in some}
+        found = [
+            Sampled(rank.node, rank.process.pid, rank.sample)
+            for job in self.latest.snapshot.jobs
+            for rank in job.ranks
+            if rank.sample is not None and (wanted is None or rank.process.pid in wanted)
+        ]
+        return _done(tuple(found))
+
+    def descriptors(self, node: str, pids: Sequence[int]) -> Future[Any]:
+        self.asked.append(("descriptors", (node, tuple(pids))))
+        return _done({})
+
+    def strace(
+        self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
+    ) -> Future[Any]:
+        self.asked.append(("strace", (node, pid, seconds)))
+        future: Future[Any] = Future()
+        self.tracing = (future, on_lines)
+        return future
+
+    def cancel_strace(self, node: str, pid: int) -> None:
+        self.asked.append(("cancel_strace", (node, pid)))
+        if self.tracing is not None:
+            path = "/home/ada/.local/state/hangtop/strace/node1-4004.txt"
+            self.tracing[0].set_result(StraceResult(node, pid, path, 2, 0, 1.5, 40, True))
+
+    def retry(self, node: str) -> None:
+        self.asked.append(("retry", node))
+
+
+def _done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def app_for(update: Update | None, **options: Any) -> HangtopApp:
+    """The app on a recording, a moment after it was made."""
+    at = update.snapshot.at + 0.4 if update is not None else time.time()
+    return HangtopApp(Player(update), clock=lambda: at, **options)
+
+
+def player_of(app: HangtopApp) -> Player:
+    """The source of an app made by `app_for`."""
+    assert isinstance(app.source, Player)
+    return app.source
+
+
+def picture(app: App[Any]) -> str:
+    """What stands on the screen, as text."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+def compare(name: str, text: str, update: bool) -> None:
+    """Compare a picture with the stored one; with `update` store it instead."""
+    path = SCREENS / f"{name}.txt"
+    if update or (not path.exists() and os.environ.get("CI") is None and update):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    stored = path.read_text() if path.exists() else "(no stored picture)\n"
+    assert text == stored, f"{path.name} differs; pytest tests/screens --update-screens stores it"

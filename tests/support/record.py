@@ -1,0 +1,161 @@
+"""Record one `Update` of a live session into a file that screen tests can replay.
+
+    python tests/support/record.py NAME --scenario skip     start a job of the gallery, record it
+    python tests/support/record.py NAME --seconds 20        record whatever runs on this machine
+
+What differs from machine to machine (user, host, folders, times, process ids) is normalised, so
+that recording the same scenario again changes little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop.demo.gallery import BY_NAME
+from hangtop.demo.runner import Demo
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.session import Session
+from hangtop_core.updates import Options, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Job
+
+FOLDER = Path(__file__).parents[1] / "recordings"
+HOME = str(Path.home())
+STARTED = 1_767_225_600.0
+"""The moment a recording is moved to: 2026-01-01 00:00:00 UTC."""
+
+
+def load(name: str) -> Update:
+    """Read a recording."""
+    return msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=Update)
+
+
+def save(name: str, update: Update) -> Path:
+    """Write a recording, normalised."""
+    text = msgspec.json.format(msgspec.json.encode(update), indent=1).decode()
+    path = FOLDER / f"{name}.json"
+    path.write_text(normalised(text, update) + "\n")
+    return path
+
+
+def normalised(text: str, update: Update) -> str:
+    """The recording without what only this machine has."""
+    offset = STARTED - update.snapshot.observed_since
+    low, high = update.snapshot.at - 3 * 86400, update.snapshot.at + 86400
+
+    def moved(match: re.Match[str]) -> str:
+        value = float(match[0])
+        return f"{value + offset:.3f}" if low < value < high else match[0]
+
+    text = re.sub(r"(?<![\w.\"-])\d{10}\.\d+(?![\w.])", moved, text)
+    text = _stable_pids(text, update)
+    text = re.sub(r"/[^\"\s:]*/(?=site-packages/|python3\.\d+/)", "/usr/lib/python3/", text)
+    text = re.sub(r"/tmp/hangtop-demo-\w+", "/home/ada/demo", text)
+    text = re.sub(r"demo-[0-9a-f]{12}(_\w{8})?", "demo", text)
+    text = text.replace(str(Path(__file__).parents[2]), "/opt/hangtop")
+    for folder, name in ((sys.prefix, "/opt/venv"), (sys.base_prefix, "/usr"), (HOME, "/home/ada")):
+        text = text.replace(folder, name)
+    text = re.sub(r'"cgroup": "[^"]*"', '"cgroup": "/user.slice/session-1.scope"', text)
+    for node in update.snapshot.nodes:
+        text = re.sub(rf"\b{re.escape(node.name)}\b", "node1", text)
+    user = os.environ.get("USER") or "root"
+    return re.sub(rf"\"user\": \"{re.escape(user)}\"", '"user": "ada"', text)
+
+
+def _stable_pids(text: str, update: Update) -> str:
+    """Process ids counted from 4001 in the order of ranks."""
+    seen: dict[int, int] = {}
+    for job in update.snapshot.jobs:
+        for process in (*job.launchers, *(p for r in job.ranks for p in (r.process, *r.children))):
+            seen.setdefault(process.pid, 4001 + len(seen))
+    for old in seen:
+        text = re.sub(rf"(?<![\w.]){old}(?![\w.])", f"@{seen[old]}@", text)
+    return re.sub(r"@(\d+)@", r"\1", text)
+
+
+def observe(session: Session, pid: int | None, seconds: float) -> Update:
+    """Wait until a hang is called, then read descriptors; at most `seconds`."""
+
+    def hung(update: Update) -> bool:
+        judged = [update.diagnoses.get(job.key) for job in _jobs(update, pid)]
+        return any(one is not None and one.state == "hung" and one.verdicts for one in judged)
+
+    session.wait(hung, seconds)
+    latest = session.latest
+    assert latest is not None, "nothing has answered"
+    for job in _jobs(latest, pid):
+        for rank in job.ranks:
+            pids = [rank.process.pid, *(child.pid for child in rank.children)]
+            session.descriptors(rank.node, pids).result(10)
+    time.sleep(2.0)
+    update = session.latest
+    assert update is not None
+    return update
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Record."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("name")
+    parser.add_argument("--scenario", choices=sorted(BY_NAME))
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--hang-after", type=float, default=10.0)
+    options = parser.parse_args(arguments)
+    with ExitStack() as stack:
+        pid = None
+        if options.scenario:
+            demo = stack.enter_context(Demo(BY_NAME[options.scenario]))
+            demo.wait_until_hung()
+            pid = demo.member_pid
+        session = stack.enter_context(Session(Options(hang_after=options.hang_after), diagnose))
+        update = observe(session, pid, options.seconds)
+    if pid is not None:
+        update = _only(update, pid)
+    print(save(options.name, update))  # noqa: T201  # a command
+
+
+def _jobs(update: Update, pid: int | None) -> tuple[Job, ...]:
+    """The job a process belongs to, without others that run on the same machine."""
+    return tuple(
+        job
+        for job in update.snapshot.jobs
+        if pid is None
+        or any(p.pid == pid for p in (*job.launchers, *(rank.process for rank in job.ranks)))
+    )
+
+
+def _only(update: Update, pid: int) -> Update:
+    """Nothing but that job."""
+    jobs = _jobs(update, pid)
+    nodes = tuple(
+        msgspec.structs.replace(node, python_processes=(), other_users={})
+        for node in update.snapshot.nodes
+    )
+    used = {
+        thread.stack
+        for job in jobs
+        for rank in job.ranks
+        for sample in (rank.sample, *rank.child_samples.values())
+        if sample is not None
+        for thread in sample.threads
+    }
+    stacks = {key: frames for key, frames in update.snapshot.stacks.items() if key in used}
+    snapshot = msgspec.structs.replace(update.snapshot, jobs=jobs, nodes=nodes, stacks=stacks)
+    kept = {job.key: update.diagnoses[job.key] for job in jobs}
+    return Update(snapshot, kept)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""What an action is, and the conditions under which one is possible.
+
+An action that is not possible now is dimmed, not hidden, and says why when its key is pressed.
+What an action does is a method `do_<id>` of the screen, or of the app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from hangtop.situation import Situation
+
+Risk = Literal["none", "asks"]
+"""`asks`: may touch a process beyond reading it; shown and confirmed once per session."""
+
+Possible = Callable[[Situation], str | None]
+"""Why it is not possible now, or None when it is."""
+
+GROUPS = ("Go", "Move", "Find and arrange", "Look", "Ask the node", "Keep", "App")
+
+
+def always(_: Situation) -> str | None:
+    """Possible at any time."""
+    return None
+
+
+def needs_job(now: Situation) -> str | None:
+    """There must be a job."""
+    return None if now.job else "there is no training job"
+
+
+def needs_rank(now: Situation) -> str | None:
+    """A rank must be chosen."""
+    return needs_job(now) or (None if now.rank else "no rank is chosen")
+
+
+def needs_live(now: Situation) -> str | None:
+    """Something must be there to ask."""
+    return None if now.live else "this is a recording: nothing can be asked of it"
+
+
+def can_sample(now: Situation) -> str | None:
+    """py-spy must be there, and the rank alive."""
+    return needs_rank(now) or needs_live(now) or _sampler(now) or _gone(now)
+
+
+def can_sample_all(now: Situation) -> str | None:
+    """At least one rank to ask."""
+    return needs_job(now) or needs_live(now)
+
+
+def can_native(now: Situation) -> str | None:
+    """Native frames pause the target while they are read."""
+    return needs_rank(now) or (None if now.native_shown else _writes(now) or _gone(now))
+
+
+def can_strace(now: Situation) -> str | None:
+    """strace must be there, and not run already."""
+    if now.tracing:
+        return "a trace is running; S stops it"
+    return needs_rank(now) or _writes(now) or _tool(now, "strace") or _gone(now)
+
+
+def can_stop(now: Situation) -> str | None:
+    """A trace must be running."""
+    return None if now.tracing else "no trace is running"
+
+
+def _writes(now: Situation) -> str | None:
+    if now.readonly:
+        return "hangtop was started with --readonly"
+    return needs_live(now)
+
+
+def _tool(now: Situation, name: str) -> str | None:
+    fact = now.capabilities.get(name)
+    if fact is None or fact.ok:
+        return None
+    return ", ".join(part for part in (fact.why or f"{name} is not usable", fact.fix) if part)
+
+
+def _sampler(now: Situation) -> str | None:
+    return _tool(now, "py-spy")
+
+
+def _gone(now: Situation) -> str | None:
+    return "the rank has exited" if now.rank and now.rank.state in ("exited", "zombie") else None
+
+
+def several_jobs(now: Situation) -> str | None:
+    """There must be a choice."""
+    return None if now.jobs > 1 else "there is only one job"
+
+
+def has_stacks(now: Situation) -> str | None:
+    """On Stacks, or on a rank that is there."""
+    return needs_job(now) if now.screen == "stacks" else needs_rank(now)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing a key can do."""
+
+    id: str
+    keys: tuple[str, ...]
+    label: str
+    help: str
+    group: str
+    screens: tuple[str, ...] = ()
+    """Where it works; empty is everywhere."""
+    risk: Risk = "none"
+    possible: Possible = always
+
+
+FOOTERS: dict[str, tuple[str, ...]] = {
+    "overview": (
+        "open",
+        "next_outlier",
+        "sample",
+        "filter",
+        "sort_next",
+        "pause",
+        "palette",
+        "help",
+        "quit",
+    ),
+    "stacks": (
+        "open",
+        "next_outlier",
+        "merged",
+        "cut",
+        "native",
+        "unfold",
+        "sample_all",
+        "copy",
+        "help",
+    ),
+    "rank": (
+        "next_rank",
+        "sample",
+        "strace",
+        "descriptors",
+        "environment",
+        "cut",
+        "zoom",
+        "copy",
+        "help",
+    ),
+    "verdict": (
+        "open",
+        "copy",
+        "copy_all",
+        "pager",
+        "next_pane",
+        "zoom",
+        "pause",
+        "palette",
+        "help",
+    ),
+}
+"""At most nine per screen, in an order that never changes."""
+
+KEY_NAMES = {
+    "question_mark": "?",
+    "slash": "/",
+    "backslash": "\\",
+    "colon": ":",
+    "at": "@",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "plus": "+",
+    "minus": "-",
+    "asterisk": "*",
+    "space": "Space",
+    "enter": "Enter",
+    "escape": "Esc",
+    "backspace": "Backspace",
+    "tab": "Tab",
+    "shift+tab": "Shift-Tab",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "home": "Home",
+    "end": "End",
+    "up": "Up",
+    "down": "Down",
+    "ctrl+c": "Ctrl-c",
+    "ctrl+l": "Ctrl-l",
+    "ctrl+r": "Ctrl-r",
+    "ctrl+z": "Ctrl-z",
+}
+
+PAIRED = {
+    "next_rank": "j/k",
+    "sort_next": "< >",
+    "next_outlier": "n/N",
+    "unfold": "+ -",
+    "sample": "b/B",
+}
+"""Keys as the footer shows them, where two belong together."""
+
+
+def key_name(key: str) -> str:
+    """A key as people write it."""
+    if key in KEY_NAMES:
+        return KEY_NAMES[key]
+    return key.upper() if len(key) > 1 and key[0] == "f" and key[1:].isdecimal() else key
+
+
+def keys_of(action: Action) -> str:
+    """All keys of an action as people write them."""
+    return " ".join(key_name(key) for key in action.keys)

@@ -1,0 +1,68 @@
+"""Starting the app: what must be set before Textual is imported, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from hangtop_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hangtop.source import Source
+
+TEXTUAL_SETTINGS = {
+    "TEXTUAL_FPS": "30",
+    "TEXTUAL_ANIMATIONS": "none",
+    "TEXTUAL_SMOOTH_SCROLL": "0",
+}
+"""Read by Textual at import. A monitor needs neither animation nor sixty frames a second."""
+
+
+def prepare(environ: Mapping[str, str] = os.environ) -> None:
+    """Check that there is a terminal that can show screens.
+
+    Raises:
+        UsageError: when there is none, with the command that gives the same as text.
+    """
+    hint = "`hangtop diagnose` prints the verdict, `hangtop dump` the stacks, as plain text."
+    if environ.get("TERM", "") in ("", "dumb"):
+        raise UsageError(f"TERM={environ.get('TERM') or '(not set)'} cannot show screens", hint)
+    if not (sys.stdin.isatty() and sys.__stderr__ is not None and sys.__stderr__.isatty()):
+        raise UsageError("the screens need a terminal on stdin and stderr", hint)
+
+
+def run_app(
+    source: Source,
+    *,
+    ascii: bool = False,  # noqa: A002 - as on the command line
+    mouse: bool = False,
+    readonly: bool = False,
+    live: bool = True,
+    job_key: str | None = None,
+    on_exit: Callable[[], None] | None = None,
+) -> int:
+    """Run the screens on a started session until the user leaves; the exit status.
+
+    With `job_key` that job is shown first; `readonly` is also taken from the session's options.
+
+    Raises:
+        UsageError: when the terminal cannot show screens.
+    """
+    prepare()
+    for name, value in TEXTUAL_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from hangtop.application import HangtopApp  # after the settings
+
+    try:
+        options = getattr(source, "options", None)
+        readonly = readonly or bool(getattr(options, "readonly", False))
+        app = HangtopApp(source, ascii=ascii, mouse=mouse, readonly=readonly, live=live)
+        app.state.job_key = job_key
+        app.run(mouse=mouse)
+        return app.return_code or 0
+    finally:
+        if on_exit is not None:
+            on_exit()

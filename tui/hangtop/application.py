@@ -1,0 +1,180 @@
+"""The Textual app: modes, keys, and the way of an update to the screen."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from hangtop.bridge import Bridge
+from hangtop.handlers import Handlers
+from hangtop.keymap import all_keys, elsewhere, find
+from hangtop.requests import Requests
+from hangtop.screens.overview import OverviewPage
+from hangtop.screens.page import Page
+from hangtop.screens.rank import RankPage
+from hangtop.screens.stacks import StacksPage
+from hangtop.screens.verdict import VerdictPage
+from hangtop.state import State
+from hangtop.views.common import find_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.screen import Screen
+
+    from hangtop.messages import Answered, TraceLines, Updated
+    from hangtop.source import Source
+
+TELL_SECONDS = 8.0
+
+
+class HangtopApp(Handlers, App[None], inherit_bindings=False):
+    """Shows updates of a source and passes requests back to it."""
+
+    CSS_PATH = "base.tcss"
+    TITLE = "hangtop"
+    ENABLE_COMMAND_PALETTE = False
+    DEFAULT_MODE = "overview"
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        "overview": OverviewPage,
+        "stacks": StacksPage,
+        "rank": RankPage,
+        "verdict": VerdictPage,
+    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key, f"press({key!r})", show=False) for key in all_keys()
+    ]
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        ascii: bool = False,  # noqa: A002 - as on the command line
+        mouse: bool = False,
+        readonly: bool = False,
+        live: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self.ascii = ascii
+        self.mouse_on = mouse
+        self.state = State(readonly=readonly, live=live)
+        self.source = source
+        self.real_now = clock
+        self.told: tuple[str, str] = ("", "")
+        self.lead: int | None = None
+        """The rank that the next page is opened for."""
+        self._told_at = 0.0
+        self._shown_at = 0.0
+        self._asked_for_job = False
+        self.bridge = Bridge(source, self.post_message)
+        self.requests = Requests(source, self.bridge, self.state, self.tell)
+
+    def on_mount(self) -> None:
+        """Start to listen; what exists now is not worth looking at for the collector."""
+        self.bridge.start()
+        self.set_interval(1.0, self._tick)
+        gc.collect()
+        gc.freeze()
+
+    def on_unmount(self) -> None:
+        """Stop to listen."""
+        self.bridge.stop()
+
+    # Time
+
+    def now(self) -> float:
+        """The moment ages are counted from: that of the picture, while it is held or recorded."""
+        if self.state.snapshot is not None and (self.state.paused or not self.state.live):
+            return self.state.snapshot.at
+        return self.real_now()
+
+    def _tick(self) -> None:
+        if self.told[0] and self.real_now() - self._told_at > TELL_SECONDS:
+            self.tell("")
+        if isinstance(self.screen, Page):
+            self.screen.tick()
+
+    # Updates
+
+    def on_updated(self, event: Updated) -> None:
+        """Take a newer picture; show it unless the user holds one or asked for fewer."""
+        state = self.state
+        state.newest = event.update
+        if state.paused and state.shown is not None:
+            return
+        now = self.real_now()
+        if state.shown is not None and 0 <= now - self._shown_at < state.interval - 0.5:
+            return
+        self._shown_at = now
+        state.shown = event.update
+        self.show()
+        if not self._asked_for_job and state.snapshot is not None and state.snapshot.jobs:
+            self._asked_for_job = True
+            if len(state.snapshot.jobs) > 1 and state.job_key is None:
+                self.do_jobs()
+
+    def on_answered(self, event: Answered) -> None:
+        """Tell how a request ended."""
+        self.requests.answered(event)
+        if event.kind == "sample" and (rank := find_rank(self.state.job, event.about)):
+            # Its frames are others now: the cursor goes where they are.
+            self.lead = rank.rank
+        self.show()
+
+    def on_trace_lines(self, event: TraceLines) -> None:
+        """Add lines to the running trace."""
+        if self.state.trace is not None:
+            self.state.trace.lines.extend(event.lines)
+            if isinstance(self.screen, RankPage):
+                self.screen.show_trace()
+
+    def show(self) -> None:
+        """Bring the page up to date."""
+        if isinstance(self.screen, Page):
+            self.screen.show()
+
+    def tell(self, text: str, role: str = "") -> None:
+        """Show one line for some seconds."""
+        self.told = (text, role)
+        self._told_at = self.real_now()
+        if self.is_running and isinstance(self.screen, Page):
+            self.screen.show_bars()
+
+    def go(self, name: str, rank: int | None = None) -> None:
+        """Show another page; Stacks puts its cursor on a rank's frame."""
+        self.lead = rank
+        if self.current_mode != name:
+            self.switch_mode(name)
+
+    # Keys
+
+    def action_press(self, key: str) -> None:
+        """Do what a key stands for on this page, or say why not."""
+        page = self.screen
+        if not isinstance(page, Page):
+            return
+        action = find(key, page.NAME)
+        if action is not None:
+            self.perform(action.id)
+            return
+        other = elsewhere(key)
+        if other is not None:
+            self.tell(f"{other.help}: on {', '.join(other.screens)}", "dim")
+
+    def perform(self, name: str) -> None:
+        """Do an action, or say why it is not possible."""
+        page = self.screen
+        if not isinstance(page, Page):
+            return
+        reason = self.reason(name, page.NAME)
+        if reason is not None:
+            self.tell(reason, "warn")
+            return
+        handler = getattr(page, f"do_{name}", None) or getattr(self, f"do_{name}")
+        handler()

@@ -1,0 +1,59 @@
+"""Between the source's thread and the app's event loop: updates one way, requests the other."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any
+
+from hangtop.messages import Answered, TraceLines, Updated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.message import Message
+
+    from hangtop.source import Source
+    from hangtop_core.updates import Update
+
+
+class Bridge:
+    """Turns callbacks of the source into messages of the app; both sides never wait."""
+
+    def __init__(self, source: Source, post: Callable[[Message], Any]) -> None:
+        self._source = source
+        self._post = post
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Begin to forward updates, with the newest one at once."""
+        self._unsubscribe = self._source.subscribe(self._updated)
+        if self._source.latest is not None:
+            self._updated(self._source.latest)
+
+    def stop(self) -> None:
+        """Forward nothing more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def _updated(self, update: Update) -> None:
+        self._post(Updated(update))
+
+    def traced(self, lines: Sequence[str]) -> None:
+        """Forward lines of a running trace."""
+        self._post(TraceLines(lines))
+
+    def ask(
+        self, kind: str, told: str, request: Callable[[], Future[Any]], about: str = ""
+    ) -> None:
+        """Make a request; its end, good or bad, comes back as an `Answered`."""
+        try:
+            future = request()
+        except Exception as error:  # the user reads what it is, the app goes on
+            self._post(Answered(kind, told, None, error, about))
+            return
+        future.add_done_callback(lambda done: self._answered(kind, told, done, about))
+
+    def _answered(self, kind: str, told: str, future: Future[Any], about: str) -> None:
+        error = CancelledError() if future.cancelled() else future.exception()
+        self._post(Answered(kind, told, None if error else future.result(), error, about))

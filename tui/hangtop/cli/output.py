@@ -1,0 +1,47 @@
+"""How text reaches the terminal: its width, its colours, its characters."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+
+BOLD, RED, GREEN, YELLOW, DIM = "1", "1;31", "1;32", "1;33", "2"
+STATES = {"HUNG": RED, "STALLED": YELLOW, "PROGRESSING": GREEN}
+HEADINGS = re.compile(r"  (Evidence|What to do)|Blind spots|Verdict\b.*")
+
+
+def width() -> int:
+    """Columns to fill: those of the terminal, or 100 when the output goes elsewhere."""
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+
+
+def has_colour() -> bool:
+    """Whether to use colour: on a terminal, unless NO_COLOR is set (no-color.org)."""
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+
+
+def draws_unicode() -> bool:
+    """Whether the output can carry the characters of trees."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def coloured(text: str) -> str:
+    """The text of a diagnosis with its state and headings marked, where colour is wanted."""
+    if not has_colour():
+        return text
+    return "".join(map(_coloured_line, text.splitlines(keepends=True)))
+
+
+def _coloured_line(line: str) -> str:
+    body = line.rstrip("\n")
+    state = STATES.get(body.partition(" ")[0].rstrip(":"))
+    if state:
+        head, colon, rest = body.partition(":" if ": " in body else "\n")
+        return f"\x1b[{state}m{head}\x1b[0m{colon}{rest}\n"
+    if HEADINGS.fullmatch(body):
+        return f"\x1b[{BOLD}m{body}\x1b[0m\n"
+    return line

@@ -1,0 +1,69 @@
+"""Copying out of a terminal program, in the ways that work where people really sit.
+
+OSC 52 does not pass a tmux with default settings, while `tmux load-buffer -w -` does; outside
+tmux OSC 52 reaches the user's own terminal even over ssh, if that allows it. Nobody can tell
+whether it arrived, so the text is always written to a file as well, and the file is named.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from platformdirs import user_cache_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+OSC52_LIMIT = 56_000
+"""Bytes before base64; xterm and tmux drop longer ones (74,994 bytes after it)."""
+
+TMUX_TIMEOUT_S = 2.0
+
+
+def copy(
+    text: str,
+    osc52: Callable[[str], None],
+    *,
+    environ: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+) -> str:
+    """Copy `text` and say where it went. Blocks for at most `TMUX_TIMEOUT_S`."""
+    places: list[str] = []
+    if environ.get("TMUX"):
+        places.append(_tmux(text))
+    elif len(text.encode()) <= OSC52_LIMIT:
+        osc52(text)
+        places.append("the terminal's clipboard")
+    else:
+        places.append("too long for the clipboard")
+    try:
+        places.append(str(_write(text, folder or user_cache_path("hangtop"))))
+    except OSError as error:
+        places.append(f"no file ({error.strerror})")
+    return ", ".join(places)
+
+
+def _tmux(text: str) -> str:
+    try:
+        subprocess.run(
+            ["tmux", "load-buffer", "-w", "-"],
+            input=text.encode(),
+            check=True,
+            capture_output=True,
+            timeout=TMUX_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "tmux refused"
+    return "the tmux buffer and clipboard"
+
+
+def _write(text: str, folder: Path) -> Path:
+    """Only the user may read it: stacks and paths are nobody else's business."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / "copied.txt"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text + "\n")
+    return path

@@ -1,0 +1,330 @@
+"""What actions do that belong to no single page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.app import SuspendNotSupported
+
+from hangtop import clipboard, pager, palette
+from hangtop.keymap import BY_ID
+from hangtop.screens.dialogs import Choice, Confirm, Palette, Reader
+from hangtop.spans import Line, line, plain_lines
+from hangtop.views import texts
+from hangtop.views.common import rank_key
+from hangtop.views.trace import COST, strace_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hangtop.application import HangtopApp
+    from hangtop.screens.page import Page
+
+
+class Handlers:
+    """Mixed into the app; one method for each action, `do_<id>`."""
+
+    @property
+    def _app(self) -> HangtopApp:
+        return cast("HangtopApp", self)
+
+    @property
+    def _page(self) -> Page:
+        return cast("Page", self._app.screen)
+
+    def reason(self, name: str, screen: str) -> str | None:
+        """Why an action is not possible on a screen now."""
+        return BY_ID[name].possible(self._app.state.situation(screen))
+
+    # Go
+
+    def do_overview(self) -> None:
+        """Screen 1."""
+        self._app.go("overview")
+
+    def do_stacks(self) -> None:
+        """Screen 2."""
+        self._app.go("stacks")
+
+    def do_rank(self) -> None:
+        """Screen 3."""
+        self._app.go("rank")
+
+    def do_verdict(self) -> None:
+        """Screen 5."""
+        self._app.go("verdict")
+
+    def do_jobs(self) -> None:
+        """Choose a job."""
+        state = self._app.state
+        if state.shown is None:
+            return
+        items = texts.job_items(state.shown.snapshot, state.shown.diagnoses)
+        chosen = state.job.key if state.job else None
+        self._app.push_screen(Choice("JOBS ON THESE NODES", items, chosen), self._job_chosen)
+
+    def _job_chosen(self, key: str | None) -> None:
+        if key is not None:
+            state = self._app.state
+            state.job_key, state.rank_key, state.marks = key, None, frozenset()
+            self._app.show()
+
+    def do_palette(self) -> None:
+        """The `:` line."""
+        state, page = self._app.state, self._page
+        now = state.situation(page.NAME)
+        self._app.push_screen(
+            Palette(lambda text: palette.suggest(text, state.job, now)), self._entered
+        )
+
+    def _entered(self, text: str | None) -> None:
+        if not text:
+            return
+        command = palette.parse(text)
+        if command.kind == "action":
+            self._app.perform(command.value)
+        elif command.kind == "rank":
+            self._go_rank(int(command.value))
+        elif command.kind == "node":
+            self._app.go("overview")
+            self._app.call_later(self._filter_node, command.value)
+        elif command.kind == "interval":
+            self._interval(command.value)
+        else:
+            self._app.tell(f"{text!r} is no rank, node, screen or action", "warn")
+
+    def _go_rank(self, number: int) -> None:
+        job = self._app.state.job
+        for rank in job.ranks if job else ():
+            if rank.rank == number:
+                self._app.state.rank_key = rank_key(rank)
+                self._app.go("rank")
+                self._app.show()
+                return
+        self._app.tell(f"rank {number} is not there", "warn")
+
+    def _filter_node(self, name: str) -> None:
+        self._page.set_filter(f"node={name}")
+
+    def _interval(self, text: str) -> None:
+        try:
+            seconds = float(text.rstrip("s"))
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds <= 3600:
+            self._app.tell(f"interval needs seconds between 0 and 3600, not {text!r}", "warn")
+            return
+        self._app.state.interval = seconds
+        self._app.tell(f"a picture every {seconds:g} s; collection goes on every second", "good")
+
+    # Arrange
+
+    def do_pause(self) -> None:
+        """Hold the picture, or back to live."""
+        state = self._app.state
+        state.paused = not state.paused
+        if not state.paused:
+            state.shown = state.newest
+        self._app.tell("held still; p goes on" if state.paused else "live again")
+        self._app.show()
+
+    # Look
+
+    def do_environment(self) -> None:
+        """Environment and command line."""
+        rank = self._app.state.rank
+        if rank is not None:
+            self.read("ENVIRONMENT", texts.environment_lines(rank), f"rank {rank.rank}")
+
+    def do_information(self) -> None:
+        """Everything of a rank."""
+        state = self._app.state
+        if state.snapshot is not None and state.job is not None and state.rank is not None:
+            lines = texts.rank_text(
+                state.snapshot, state.job, state.diagnosis, state.rank, self._app.now()
+            )
+            self.read("EVERYTHING KNOWN", lines, f"rank {state.rank.rank}")
+
+    def do_help(self) -> None:
+        """All keys."""
+        page = self._page
+        now = self._app.state.situation(page.NAME)
+        self.read("KEYS", texts.help_lines(now), page.NAME)
+
+    def do_commands(self) -> None:
+        """What ran on nodes."""
+        lines = texts.command_lines(self._app.source.commands)
+        self.read("COMMANDS", lines, "everything beyond reading /proc, newest first")
+
+    def read(self, title: str, lines: Sequence[Line], note: str = "") -> None:
+        """Open a text."""
+        self._app.push_screen(Reader(title, lines, note))
+
+    # Ask the node
+
+    def do_sample(self) -> None:
+        """Stacks of the chosen or the marked ranks."""
+        self._app.requests.sample(self._app.state.targets())
+
+    def do_sample_all(self) -> None:
+        """Stacks of all ranks."""
+        self._app.requests.sample(None)
+
+    def do_native(self) -> None:
+        """Stacks with C frames; asks once."""
+        targets = list(self._app.state.targets())
+        pids = " ".join(str(rank.process.pid) for rank in targets)
+
+        def run() -> None:
+            self._app.state.cut = False
+            self._app.requests.sample(targets, "native")
+
+        lines = [
+            line(("py-spy dump --native --pid ", "code"), (pids, "code")),
+            line(
+                "It pauses each rank while its stack is read: for some tens of milliseconds, one "
+                "rank after the other. Afterwards it is checked that it runs again."
+            ),
+        ]
+        self._once("native", "STACKS WITH C FRAMES", lines, run)
+
+    def do_strace(self) -> None:
+        """Trace the chosen rank; asks once."""
+        rank = self._app.state.rank
+        if rank is None:
+            return
+        lines = [
+            line((strace_command(rank.process.pid), "code")),
+            line(f"For 10 s on {rank.node}; S stops it before. {COST}"),
+            line("All lines are saved in a file, whose path is shown."),
+        ]
+
+        def run() -> None:
+            self._app.requests.strace(rank, self._app.real_now())
+            self._app.show()
+
+        self._once("strace", f"STRACE OF RANK {rank.rank}", lines, run)
+
+    def _once(self, kind: str, title: str, lines: Sequence[Line], run: Callable[[], None]) -> None:
+        """Ask before the first time of a kind."""
+        confirmed = self._app.state.confirmed
+        if kind in confirmed:
+            run()
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                confirmed.add(kind)
+                run()
+            else:
+                self._app.tell("not run")
+
+        self._app.push_screen(Confirm(title, lines), answered)
+
+    def do_stop(self) -> None:
+        """Stop the trace."""
+        self._app.requests.stop_trace()
+
+    def do_refresh(self) -> None:
+        """Show the newest picture and try lost nodes."""
+        state = self._app.state
+        lost = self._app.requests.retry() if state.live else 0
+        if not state.paused:
+            state.shown = state.newest
+        self._app.tell(
+            f"trying {lost} lost nodes again" if lost else "refreshed; every node answers"
+        )
+        self._app.show()
+
+    # Keep
+
+    def do_copy(self) -> None:
+        """Copy the line."""
+        pane = self._page.active_pane
+        if pane is not None:
+            self.copy_text(pane.current_text())
+
+    def do_copy_all(self) -> None:
+        """Copy the pane."""
+        pane = self._page.active_pane
+        if pane is not None:
+            self.copy_text(plain_lines(pane.text_lines()))
+
+    def copy_text(self, text: str) -> None:
+        """Copy on a thread: tmux may take its time."""
+        lines = text.count("\n") + 1
+
+        def work() -> None:
+            places = clipboard.copy(
+                text, lambda data: self._app.call_from_thread(self._app.copy_to_clipboard, data)
+            )
+            count = f"{lines} lines" if lines > 1 else "1 line"
+            self._app.call_from_thread(self._app.tell, f"copied {count}: {places}", "good")
+
+        self._app.run_worker(work, thread=True, exclusive=True, group="copy")
+
+    def do_pager(self) -> None:
+        """The pane in the pager."""
+        pane = self._page.active_pane
+        if pane is not None:
+            self.page_text(plain_lines(pane.text_lines()))
+
+    def page_text(self, text: str) -> None:
+        """Suspend the app and show a text in the pager."""
+        self._outside(lambda: pager.page(text))
+
+    def do_editor(self) -> None:
+        """Suspend the app and open the editor at a frame."""
+        place = self._page.editor_place()
+        if place is None:
+            self._app.tell("there is no frame with a file under the cursor", "warn")
+            return
+        self._outside(lambda: pager.edit(*place))
+
+    def _outside(self, run: Callable[[], str | None]) -> None:
+        """Give the terminal to another program for a while."""
+        try:
+            with self._app.suspend():
+                wrong = run()
+        except SuspendNotSupported:
+            wrong = "this terminal cannot be given to another program"
+        self._app.refresh(layout=True)
+        if wrong is not None:
+            self._app.tell(wrong, "warn")
+
+    # App
+
+    def do_redraw(self) -> None:
+        """Draw everything again, after something else wrote on the terminal."""
+        self._app.screen.refresh(layout=True)
+
+    def do_mouse(self) -> None:
+        """Turn reports of the mouse on or off."""
+        app = self._app
+        app.mouse_on = not app.mouse_on
+        driver: Any = app._driver
+        method = "_enable_mouse_support" if app.mouse_on else "_disable_mouse_support"
+        # The driver sends nothing while it believes there is no mouse.
+        driver._mouse = True
+        getattr(driver, method, lambda: None)()
+        app.tell(
+            "mouse on: M turns it off, and your terminal selects again"
+            if app.mouse_on
+            else "mouse off"
+        )
+
+    def do_suspend(self) -> None:
+        """Back to the shell."""
+        self._app.action_suspend_process()
+
+    def do_quit(self) -> None:
+        """Close what is open, else leave."""
+        page = self._page
+        if page.zoomed or page.filter_text:
+            page.do_back()
+        else:
+            self._app.exit()
+
+    def do_leave(self) -> None:
+        """Leave at once."""
+        self._app.exit()

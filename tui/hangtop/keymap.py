@@ -1,0 +1,288 @@
+"""The registry of everything a key can do.
+
+Bindings, the footer, the help screen, the `:` palette and docs/keys.md are all made from
+`ACTIONS`, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from hangtop.actions import (
+    Action,
+    can_native,
+    can_sample,
+    can_sample_all,
+    can_stop,
+    can_strace,
+    has_stacks,
+    needs_job,
+    needs_rank,
+    several_jobs,
+)
+
+TABLES = ("overview", "stacks", "verdict")
+STACKY = ("stacks", "rank")
+
+ACTIONS: tuple[Action, ...] = (
+    Action("overview", ("1",), "overview", "Overview: verdict, stack classes, ranks", "Go"),
+    Action("stacks", ("2",), "stacks", "Merged stacks, fewest ranks marked", "Go"),
+    Action("rank", ("3",), "rank", "Everything about one rank", "Go"),
+    Action("verdict", ("5",), "verdict", "Verdict: evidence, what to do, blind spots", "Go"),
+    Action(
+        "palette",
+        ("colon",),
+        "command",
+        "Go to a rank, node or screen; run any action by name",
+        "Go",
+    ),
+    Action(
+        "jobs",
+        ("J",),
+        "job",
+        "Choose another job",
+        "Go",
+        possible=several_jobs,
+    ),
+    Action("up", ("up",), "up", "Up one line; also k, except on Rank", "Move"),
+    Action("down", ("down",), "down", "Down one line; also j, except on Rank", "Move"),
+    Action("line_up", ("k",), "up", "Up one line", "Move", TABLES),
+    Action("line_down", ("j",), "down", "Down one line", "Move", TABLES),
+    Action(
+        "previous_rank", ("k",), "rank", "The rank before", "Move", ("rank",), possible=needs_rank
+    ),
+    Action("next_rank", ("j",), "rank", "The next rank", "Move", ("rank",), possible=needs_rank),
+    Action("page_up", ("pageup",), "page up", "Up one page", "Move"),
+    Action("page_down", ("pagedown",), "page down", "Down one page", "Move"),
+    Action("home", ("home", "g"), "top", "To the top", "Move"),
+    Action("end", ("end", "G"), "bottom", "To the bottom", "Move"),
+    Action(
+        "open",
+        ("enter",),
+        "open",
+        "Open what the cursor is on: class, rank, evidence; fold in a tree",
+        "Move",
+    ),
+    Action(
+        "back",
+        ("escape", "backspace"),
+        "up",
+        "One level up: stop zooming, clear the filter, leave the screen; never quits",
+        "Move",
+    ),
+    Action("next_pane", ("tab",), "pane", "Next pane", "Move"),
+    Action("previous_pane", ("shift+tab",), "pane", "Previous pane", "Move"),
+    Action("zoom", ("z",), "zoom", "This pane alone, and back", "Move"),
+    Action(
+        "next_outlier",
+        ("n",),
+        "outlier",
+        "Next outlier, fewest ranks first",
+        "Move",
+        ("overview", "stacks"),
+        possible=needs_job,
+    ),
+    Action(
+        "previous_outlier",
+        ("N",),
+        "outlier",
+        "Previous outlier",
+        "Move",
+        ("overview", "stacks"),
+        possible=needs_job,
+    ),
+    Action(
+        "filter",
+        ("slash", "f3", "f4", "backslash"),
+        "filter",
+        "Filter this table: text, rank set 3-7, state=stopped, node~gpu, idle>60",
+        "Find and arrange",
+        ("overview", "stacks", "rank"),
+    ),
+    Action(
+        "sort_previous",
+        ("less_than_sign",),
+        "sort",
+        "Sort by the column to the left",
+        "Find and arrange",
+        ("overview", "rank"),
+    ),
+    Action(
+        "sort_next",
+        ("greater_than_sign", "f6"),
+        "sort",
+        "Sort by the column to the right",
+        "Find and arrange",
+        ("overview", "rank"),
+    ),
+    Action(
+        "invert",
+        ("I",),
+        "invert",
+        "Turn the sort order round",
+        "Find and arrange",
+        ("overview", "rank"),
+    ),
+    Action("unfold", ("plus",), "unfold", "Unfold here", "Find and arrange", ("stacks",)),
+    Action("fold", ("minus",), "fold", "Fold here", "Find and arrange", ("stacks",)),
+    Action("unfold_all", ("asterisk",), "unfold", "Unfold all", "Find and arrange", ("stacks",)),
+    Action(
+        "mark",
+        ("space",),
+        "mark",
+        "Mark this rank; b works on marked ranks",
+        "Find and arrange",
+        ("overview",),
+        possible=needs_rank,
+    ),
+    Action("unmark", ("U",), "unmark", "Take all marks away", "Find and arrange", ("overview",)),
+    Action(
+        "pause",
+        ("p", "Z"),
+        "pause",
+        "Hold the picture still, and back to live; collection goes on",
+        "Find and arrange",
+    ),
+    Action(
+        "merged",
+        ("m",),
+        "merged",
+        "Merged over ranks, or each rank by itself",
+        "Look",
+        ("stacks",),
+        possible=needs_job,
+    ),
+    Action(
+        "cut",
+        ("x",),
+        "cut",
+        "Cut library frames (torch, the standard library), or show them",
+        "Look",
+        STACKY,
+        possible=has_stacks,
+    ),
+    Action(
+        "native",
+        ("c",),
+        "C frames",
+        "C frames too: samples once with py-spy --native, which pauses the rank for it",
+        "Look",
+        STACKY,
+        "asks",
+        can_native,
+    ),
+    Action(
+        "threads",
+        ("t",),
+        "threads",
+        "Stacks of all threads, or of the main thread",
+        "Look",
+        STACKY,
+        possible=has_stacks,
+    ),
+    Action(
+        "descriptors",
+        ("l",),
+        "files",
+        "All open descriptors, read again now",
+        "Look",
+        ("rank",),
+        possible=needs_rank,
+    ),
+    Action(
+        "environment",
+        ("e",),
+        "environment",
+        "Environment and command line of the rank",
+        "Look",
+        ("overview", "rank"),
+        possible=needs_rank,
+    ),
+    Action(
+        "information",
+        ("i",),
+        "all as text",
+        "Everything known of the rank, as text",
+        "Look",
+        ("overview", "stacks", "rank"),
+        possible=needs_rank,
+    ),
+    Action(
+        "sample",
+        ("b",),
+        "stack now",
+        "Take the stack of this rank, or of the marked ones, now",
+        "Ask the node",
+        ("overview", "stacks", "rank"),
+        possible=can_sample,
+    ),
+    Action(
+        "sample_all",
+        ("B",),
+        "stacks now",
+        "Take the stacks of all ranks now",
+        "Ask the node",
+        possible=can_sample_all,
+    ),
+    Action(
+        "strace",
+        ("s",),
+        "strace",
+        "Trace the system calls of this rank for 10 s; shown and saved",
+        "Ask the node",
+        ("rank",),
+        "asks",
+        can_strace,
+    ),
+    Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
+    Action(
+        "refresh",
+        ("ctrl+r",),
+        "refresh",
+        "Try lost nodes again now, and repaint",
+        "Ask the node",
+    ),
+    Action(
+        "copy",
+        ("y",),
+        "copy",
+        "Copy the line; on What to do the command",
+        "Keep",
+    ),
+    Action("copy_all", ("Y",), "copy pane", "Copy the whole pane", "Keep"),
+    Action("pager", ("v",), "pager", "The whole pane in $PAGER", "Keep"),
+    Action(
+        "editor",
+        ("V",),
+        "editor",
+        "Open $EDITOR at the frame under the cursor",
+        "Keep",
+        STACKY,
+        possible=has_stacks,
+    ),
+    Action("help", ("question_mark", "h", "f1"), "help", "This help", "App"),
+    Action("commands", ("at",), "log", "Every command that ran on a node", "App"),
+    Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again", "App"),
+    Action("mouse", ("M",), "mouse", "Mouse on or off", "App"),
+    Action("suspend", ("ctrl+z",), "shell", "Back to the shell; fg returns", "App"),
+    Action("quit", ("q", "f10"), "quit", "Close what is open, else leave hangtop", "App"),
+    Action("leave", ("ctrl+c",), "leave", "Leave hangtop at once", "App"),
+)
+
+BY_ID = {action.id: action for action in ACTIONS}
+
+
+def all_keys() -> list[str]:
+    """Every key that does something, once."""
+    return list(dict.fromkeys(key for action in ACTIONS for key in action.keys))
+
+
+def find(key: str, screen: str) -> Action | None:
+    """What a key does on a screen."""
+    for action in ACTIONS:
+        if key in action.keys and (not action.screens or screen in action.screens):
+            return action
+    return None
+
+
+def elsewhere(key: str) -> Action | None:
+    """What a key would do on some other screen, to say so."""
+    return next((action for action in ACTIONS if key in action.keys), None)

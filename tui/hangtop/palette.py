@@ -1,0 +1,89 @@
+"""The `:` line: what fits what is typed, and what an entry means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hangtop.actions import Action, keys_of
+from hangtop.items import Item
+from hangtop.keymap import ACTIONS
+from hangtop.spans import line
+
+if TYPE_CHECKING:
+    from hangtop.situation import Situation
+    from hangtop_core.model import Job
+
+HIDDEN = frozenset({"up", "down", "line_up", "line_down", "palette"})
+RANKS_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Command:
+    """What an entry of the palette means."""
+
+    kind: Literal["rank", "node", "interval", "action", "unknown"]
+    value: str
+
+
+def suggest(text: str, job: Job | None, now: Situation) -> list[Item]:
+    """Entries that fit: ranks and nodes first, then screens and actions."""
+    text = text.strip().casefold()
+    items: list[Item] = []
+    if job is not None and text:
+        digits = text.removeprefix("rank").strip()
+        ranks = [rank for rank in job.ranks if str(rank.rank).startswith(digits)]
+        shown = ranks[:RANKS_SHOWN] if text[-1].isdigit() else []
+        items += [_item(f"rank {rank.rank}", f"on {rank.node}, {rank.state}") for rank in shown]
+        nodes = [node for node in job.nodes if text in node.casefold()]
+        items += [_item(f"node {node}", "only its ranks") for node in nodes]
+    if "interval".startswith(text.split(" ")[0] if text else ""):
+        value = text.partition(" ")[2] or "5"
+        items.append(_item(f"interval {value}", "seconds between two pictures; 1 is usual"))
+    items += [_action(action, now) for action in _actions(text, now)]
+    return items
+
+
+def _actions(text: str, now: Situation) -> list[Action]:
+    found = []
+    for action in ACTIONS:
+        here = not action.screens or now.screen in action.screens
+        if here and action.id not in HIDDEN and text in f"{action.id} {action.help}".casefold():
+            found.append(action)
+    found.sort(key=lambda action: not action.id.startswith(text))
+    return found
+
+
+def _item(key: str, text: str) -> Item:
+    return Item(key, (line((f"{key:<20} ", "bold"), text),), 21)
+
+
+def _action(action: Action, now: Situation) -> Item:
+    reason = action.possible(now)
+    name = action.id.replace("_", " ")
+    told = action.help if reason is None else f"not now: {reason}"
+    keys = f"{keys_of(action).split(' ')[0]:<7}"
+    text = line(
+        (f"{name:<20} ", "bold" if reason is None else "off"),
+        (keys, "key"),
+        (told, "" if reason is None else "off"),
+    )
+    return Item(name, (text,), 28)
+
+
+def parse(text: str) -> Command:
+    """What was chosen or typed."""
+    text = text.strip()
+    word, _, rest = text.partition(" ")
+    if text.isdecimal():
+        return Command("rank", text)
+    if word == "rank" and rest.strip().isdecimal():
+        return Command("rank", rest.strip())
+    if word == "node" and rest:
+        return Command("node", rest.strip())
+    if word == "interval":
+        return Command("interval", rest.strip())
+    name = text.replace(" ", "_")
+    if any(action.id == name for action in ACTIONS):
+        return Command("action", name)
+    return Command("unknown", text)

@@ -1,0 +1,143 @@
+"""What the app asks of nodes: each request is told, and what comes of it is told too."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hangtop.state import State, Trace
+from hangtop.views.common import rank_key
+from hangtop_core.rankset import fold
+from hangtop_core.text import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop.bridge import Bridge
+    from hangtop.messages import Answered
+    from hangtop.source import Source
+    from hangtop_core.model import Rank
+
+
+class Teller(Protocol):
+    """Somebody who shows one line to the user."""
+
+    def __call__(self, text: str, role: str = "") -> None:
+        """Show it."""
+
+
+class Requests:
+    """Asks the source through the bridge. Never waits."""
+
+    def __init__(self, source: Source, bridge: Bridge, state: State, tell: Teller) -> None:
+        self._source = source
+        self._bridge = bridge
+        self._state = state
+        self._tell = tell
+
+    def sample(self, ranks: Sequence[Rank] | None, mode: str = "nonblocking") -> None:
+        """Take stacks of some ranks, or of all."""
+        pids: dict[str, list[int]] | None = None
+        told = "stacks of all ranks"
+        if ranks is not None:
+            pids = {}
+            for rank in ranks:
+                pids.setdefault(rank.node, []).append(rank.process.pid)
+            word = "stack of rank" if len(ranks) == 1 else "stacks of ranks"
+            told = f"{word} {fold(rank.rank for rank in ranks)}"
+        if mode == "native":
+            told += " with C frames"
+        self._tell(f"taking {told}…", "info")
+        about = rank_key(ranks[0]) if ranks and mode == "native" else ""
+        self._bridge.ask("sample", told, lambda: self._source.sample(pids, mode=mode), about)
+
+    def descriptors(self, rank: Rank, *, quiet: bool) -> None:
+        """Read the descriptors of a rank and of its children."""
+        kind = "quiet" if quiet else "descriptors"
+        told = f"descriptors of rank {rank.rank}"
+        pids = [rank.process.pid, *(child.pid for child in rank.children)]
+        self._bridge.ask(
+            kind, told, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
+        )
+
+    def strace(self, rank: Rank, now: float) -> None:
+        """Start a trace of a rank."""
+        told = f"strace of rank {rank.rank}"
+        trace = Trace(rank_key(rank), told, rank.node, rank.process.pid, now)
+        self._state.trace = trace
+        self._bridge.ask(
+            "strace",
+            told,
+            lambda: self._source.strace(trace.node, trace.pid, trace.seconds, self._bridge.traced),
+        )
+
+    def stop_trace(self) -> None:
+        """Stop the running trace."""
+        trace = self._state.trace
+        if trace is not None:
+            self._source.cancel_strace(trace.node, trace.pid)
+            self._tell("stopping the trace…", "info")
+
+    def retry(self) -> int:
+        """Try nodes again that are lost, refused or unreachable; how many."""
+        snapshot = self._state.newest.snapshot if self._state.newest else None
+        lost = (
+            [n for n in snapshot.nodes if n.state not in ("ready", "connecting", "slow")]
+            if snapshot
+            else []
+        )
+        for node in lost:
+            self._source.retry(node.name)
+        return len(lost)
+
+    def answered(self, answer: Answered) -> None:
+        """Tell how a request ended."""
+        if answer.kind == "strace":
+            self._end_trace(answer)
+        if answer.kind in ("quiet", "descriptors"):
+            self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
+        if answer.error is not None and answer.kind != "quiet":
+            self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
+        elif answer.kind == "sample":
+            self._tell(*_sampled(answer))
+        elif answer.kind == "descriptors":
+            self._tell(f"{answer.told}: read", "good")
+
+    def _end_trace(self, answer: Answered) -> None:
+        trace = self._state.trace
+        if trace is None:
+            return
+        if answer.error is not None:
+            trace.ended = f"no trace: {_why(answer.error)}"
+            return
+        result = answer.result
+        text = (
+            f"{plural(result.lines, 'line')} in {duration(result.seconds)}, saved in {result.path}"
+        )
+        if result.idle_polls:
+            text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"
+        if result.dropped:
+            text += f", {result.dropped} lines lost"
+        if result.running_again is False:
+            text += "; the process does NOT run again: kill -CONT it"
+        trace.ended = text
+        self._tell(f"strace saved in {result.path}", "good")
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, CancelledError):
+        return "given up"
+    text = str(error) or type(error).__name__
+    hint = getattr(error, "help", "")
+    first = hint.splitlines()[0] if isinstance(hint, str) and hint else ""
+    return f"{text}  ({first})" if first else text
+
+
+def _sampled(answer: Answered) -> tuple[str, str]:
+    """What came of taking stacks, with the first reason why one did not."""
+    results: Sequence[Any] = answer.result or ()
+    failures = [one.sample.failure for one in results if one.sample.failure is not None]
+    if not failures:
+        return f"{answer.told}: {plural(len(results), 'stack')} taken", "good"
+    good = len(results) - len(failures)
+    return f"{answer.told}: {good} of {len(results)}; {failures[0].text}", "warn"

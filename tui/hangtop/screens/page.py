@@ -1,0 +1,389 @@
+"""What the screens behind the digits have in common: bars, panes, zoom, filter, sorting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.containers import Container
+from textual.screen import Screen
+
+from hangtop import query
+from hangtop.actions import FOOTERS, PAIRED, key_name
+from hangtop.columns import Order
+from hangtop.keymap import BY_ID
+from hangtop.spans import EMPTY, Line, cells, line, spread
+from hangtop.views.headline import headline, tabs
+from hangtop.widgets.bar import Bar
+from hangtop.widgets.filter_bar import FilterBar
+from hangtop.widgets.item_list import ItemList
+from hangtop.widgets.line_pane import LinePane
+from hangtop.widgets.line_table import LineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.app import ComposeResult
+    from textual.widget import Widget
+    from textual.widgets import Input
+
+    from hangtop.application import HangtopApp
+    from hangtop.state import State
+
+NARROW = (100, 30)
+"""Below these columns or lines, one pane at a time."""
+
+PIN_FROM = 20
+"""Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
+
+
+class Page(Screen[None], inherit_bindings=False):
+    """A screen of panes over the shared state."""
+
+    AUTO_FOCUS = None
+    NAME: ClassVar[str]
+    PANES: ClassVar[tuple[str, ...]]
+    """Ids of the panes in Tab order; the first one has the focus at first."""
+    PINNED: ClassVar[str | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zoomed = False
+        self.active = self.PANES[0]
+        """The pane that keys work on, and that is shown when there is room for one."""
+        self.filter_text = ""
+
+    # Shortcuts
+
+    @property
+    def hangtop(self) -> HangtopApp:
+        """The app."""
+        return cast("HangtopApp", self.app)
+
+    @property
+    def state(self) -> State:
+        """The shared state."""
+        return self.hangtop.state
+
+    @property
+    def active_pane(self) -> LinePane | None:
+        """The pane that keys work on."""
+        return self.pane(self.active) if self.is_mounted else None
+
+    @property
+    def active_table(self) -> LineTable[Any] | None:
+        """The active pane, when it is a table."""
+        pane = self.active_pane
+        return pane if isinstance(pane, LineTable) else None
+
+    def pane(self, name: str) -> LinePane:
+        """A pane by id."""
+        return self.query_one(f"#{name}", LinePane)
+
+    # Layout
+
+    def compose(self) -> ComposeResult:
+        """Two bars above the panes, two below."""
+        flat = self.hangtop.ascii
+        yield Bar(pane_id="headline", flat=flat)
+        yield Bar(pane_id="tabs", flat=flat)
+        with Container(id="body"):
+            yield from self.compose_body()
+        yield FilterBar()
+        yield Bar(pane_id="crumbs", flat=flat)
+        yield Bar(pane_id="foot", flat=flat)
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The panes."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        """Focus the first pane."""
+        self.focus_pane(self.PANES[0])
+
+    def on_resize(self) -> None:
+        """Another size may mean another arrangement."""
+        self.lay_out()
+        self.show()
+
+    def on_screen_resume(self) -> None:
+        """Catch up with what happened while another screen was shown."""
+        self.focus_pane(self.active)
+
+    def on_descendant_focus(self) -> None:
+        """A click, or Textual itself, may move the focus."""
+        pane = self.focused
+        if isinstance(pane, LinePane) and pane.id in self.PANES and pane.id != self.active:
+            self.active = pane.id
+            self.lay_out()
+            self.show()
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is room for one pane only."""
+        size = self.app.size
+        return size.width < NARROW[0] or size.height < NARROW[1]
+
+    def lay_out(self) -> None:
+        """Show all panes, or one of them and perhaps the pinned one."""
+        alone = self.narrow or self.zoomed
+        if not self.wanted(self.active):
+            self.active = self.PANES[0]
+        pinned = None if self.zoomed or self.app.size.height < PIN_FROM else self.PINNED
+        if alone and self.active == pinned:
+            pinned = None
+        self.set_class(alone, "-alone")
+        for name in self.PANES:
+            pane = self.pane(name)
+            shown = (not alone or name in (self.active, pinned)) and self.wanted(name)
+            pane.display = shown
+            pane.set_class(alone and name == pinned, "-pinned")
+        for row in self.query("#body Container, #body Horizontal, #body Vertical"):
+            row.display = any(child.display for child in row.children)
+
+    def wanted(self, name: str) -> bool:
+        """Whether a pane has anything to show at all."""
+        return True
+
+    def do_next_pane(self) -> None:
+        """Focus the next pane."""
+        self._step_pane(1)
+
+    def do_previous_pane(self) -> None:
+        """Focus the pane before."""
+        self._step_pane(-1)
+
+    def _step_pane(self, step: int) -> None:
+        names = [name for name in self.PANES if self.wanted(name)]
+        place = names.index(self.active) if self.active in names else 0
+        self.focus_pane(names[(place + step) % len(names)])
+
+    def focus_pane(self, name: str) -> None:
+        """Give a pane the focus, and show it if it was not."""
+        self.active = name
+        self.lay_out()
+        self.set_focus(self.pane(self.active))
+        self.show()
+
+    def do_zoom(self) -> None:
+        """The active pane alone, and back."""
+        self.zoomed = not self.zoomed
+        self.lay_out()
+        self.show()
+
+    # Showing
+
+    def show(self) -> None:
+        """Fill everything from the state."""
+        if not self.is_mounted or not self.is_current:
+            return
+        self.fill()
+        self.show_bars()
+
+    def fill(self) -> None:
+        """Fill the panes."""
+        raise NotImplementedError
+
+    def show_bars(self) -> None:
+        """Headline, tabs, crumbs and footer."""
+        narrow = self.app.size.width < 60
+        self.query_one("#tabs", Bar).show(lambda width: tabs(self.NAME, narrow))
+        self.tick()
+        self.query_one("#crumbs", Bar).show(self._crumbs)
+        self.query_one("#foot", Bar).show(self._foot)
+
+    def tick(self) -> None:
+        """What changes with time alone."""
+        state = self.state
+        self.query_one("#headline", Bar).show(
+            lambda width: headline(
+                state.snapshot,
+                state.job,
+                state.diagnosis,
+                now=self.hangtop.real_now(),
+                paused=state.paused,
+                live=state.live,
+                width=width,
+            )
+        )
+
+    def path(self) -> list[str]:
+        """Where this is: the parts between job and cursor."""
+        return []
+
+    def _crumbs(self, width: int) -> Line:
+        job = self.state.job
+        parts = [(job.name or job.key) if job else "no job", *self.path()]
+        left = line(" ", (" › ".join(parts), "dim"))
+        panes = self._pane_names() if self.narrow else EMPTY
+        if self.query_one(FilterBar).display:
+            left = line((" filter", "key"), (" Enter keeps it, Esc takes it away", "dim"))
+        elif self.filter_text:
+            left = line(left, "   filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
+        told, role = self.hangtop.told
+        return spread(left, line((told, role), " ") if told else panes, width)
+
+    def _pane_names(self) -> Line:
+        """The panes that Tab goes through, the shown one marked."""
+        parts: list[tuple[str, str]] = [("Tab", "key")]
+        for name in self.PANES:
+            if self.wanted(name):
+                parts += [(" ", ""), (name, "title" if name == self.active else "dim")]
+        return line(*parts, " ")
+
+    def _foot(self, width: int) -> Line:
+        now = self.state.situation(self.NAME)
+        out: Line = line(" ")
+        for name in FOOTERS[self.NAME]:
+            action = BY_ID[name]
+            possible = action.possible(now) is None
+            key = PAIRED.get(name) or key_name(action.keys[0])
+            item = line(
+                (key, "key" if possible else "off"),
+                " ",
+                (action.label, "" if possible else "off"),
+                "  ",
+            )
+            last = name in ("help", "quit")
+            if cells(out) + cells(item) > width - (0 if last else 8) and name != "help":
+                continue
+            out = (*out, *item)
+        return out
+
+    # Moving in the active pane
+
+    def _move(self, step: str, amount: int) -> None:
+        pane = self.active_pane
+        if pane is not None:
+            getattr(pane, step)(amount)
+
+    def do_up(self) -> None:
+        """One line up."""
+        self._move("move", -1)
+
+    def do_down(self) -> None:
+        """One line down."""
+        self._move("move", 1)
+
+    do_line_up = do_up
+    do_line_down = do_down
+
+    def do_page_up(self) -> None:
+        """One page up."""
+        self._move("move_page", -1)
+
+    def do_page_down(self) -> None:
+        """One page down."""
+        self._move("move_page", 1)
+
+    def do_home(self) -> None:
+        """To the top."""
+        self._move("move_end", -1)
+
+    def do_end(self) -> None:
+        """To the bottom."""
+        self._move("move_end", 1)
+
+    def do_open(self) -> None:
+        """Open the row under the cursor; a pane of text opens to the whole screen."""
+        pane = self.active_pane
+        if isinstance(pane, LineTable | ItemList):
+            pane.open()
+        else:
+            self.do_zoom()
+
+    def do_back(self) -> None:
+        """Up one level: zoom, filter, then the overview."""
+        if self.zoomed:
+            self.do_zoom()
+        elif self.filter_text:
+            self.set_filter("")
+        elif self.NAME != "overview":
+            self.hangtop.go("overview")
+
+    # Filter and sorting
+
+    @property
+    def filtered(self) -> LineTable[Any] | None:
+        """The table that `/` filters."""
+        return self.active_table
+
+    FIELDS: ClassVar[frozenset[str]] = frozenset()
+
+    def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
+        """Fields and ranks of a row, for the filter."""
+        return {}, frozenset()
+
+    def do_filter(self) -> None:
+        """Open the filter line."""
+        self.query_one(FilterBar).open(self.filter_text)
+        self.show_bars()
+
+    def set_filter(self, text: str) -> str | None:
+        """Filter the table; what is wrong with the text, if anything."""
+        table = self.filtered
+        if table is None:
+            return "this pane has no rows to filter"
+        accept = None
+        if text.strip():
+            try:
+                match = query.parse(text, self.FIELDS)
+            except ValueError as error:
+                return str(error)
+
+            def accept(item: Any) -> bool:
+                values, ranks = self.row_facts(item)
+                return match(values, ranks, table.row_text(item))
+
+        self.filter_text = text.strip()
+        table.set_filter(accept)
+        self.show_bars()
+        return None
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while it is typed; what is wrong is said, and the last good one stays."""
+        event.stop()
+        wrong = self.set_filter(event.value)
+        self.hangtop.tell(wrong or "", "warn")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter keeps the filter."""
+        event.stop()
+        self.query_one(FilterBar).close()
+        self.show_bars()
+
+    def on_filter_bar_left(self) -> None:
+        """Esc takes the filter away."""
+        self.query_one(FilterBar).close()
+        self.set_filter("")
+
+    def do_sort_next(self) -> None:
+        """Sort by the next column."""
+        self._sort(1)
+
+    def do_sort_previous(self) -> None:
+        """Sort by the column before."""
+        self._sort(-1)
+
+    def _sort(self, step: int) -> None:
+        table = self.active_table
+        if table is None or len(columns := table.sort_columns()) < 2:
+            self.hangtop.tell("this pane is not a table that can be sorted", "warn")
+            return
+        place = (columns.index(table.order.column) + step) % len(columns)
+        table.set_order(Order(columns[place], table.order.inverted))
+        self.show()
+
+    def do_invert(self) -> None:
+        """Turn the order round."""
+        table = self.active_table
+        if table is None:
+            self.hangtop.tell("this pane is not a table that can be sorted", "warn")
+            return
+        table.set_order(Order(table.order.column, not table.order.inverted))
+        self.show()
+
+    # For the actions that keep things
+
+    def editor_place(self) -> tuple[str, int] | None:
+        """File and line that `V` opens."""
+        return None

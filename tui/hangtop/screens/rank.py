@@ -1,0 +1,241 @@
+"""Screen 3: one rank with everything that is known of it, and a trace on request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.containers import Horizontal
+
+from hangtop.screens.page import Page
+from hangtop.spans import line
+from hangtop.views import files
+from hangtop.views import rank as views
+from hangtop.views.common import main_frames, rank_key
+from hangtop.views.trace import trace_lines, trace_title
+from hangtop.widgets.line_table import LineTable
+from hangtop.widgets.text_pane import TextPane
+from hangtop_core.analysis.frames import site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+    from hangtop import query
+    from hangtop_core.model import Rank
+
+READ_AGAIN_S = 30.0
+"""Descriptors are read again this long after the last time, while the screen is looked at."""
+
+
+class RankPage(Page):
+    """Stack, process, files, threads, children, trace."""
+
+    CSS_PATH = "rank.tcss"
+    NAME = "rank"
+    PANES = ("stack", "process", "files", "threads", "children", "trace")
+    FIELDS: ClassVar[frozenset[str]] = frozenset({"fd", "kind", "target", "name", "state", "wchan"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: tuple[str, float] = ("", 0.0)
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The panes."""
+        flat = self.hangtop.ascii
+        with Horizontal(id="upper"):
+            yield TextPane("STACK", pane_id="stack", flat=flat, indent=4)
+            yield TextPane("PROCESS", pane_id="process", flat=flat)
+        with Horizontal(id="middle"):
+            yield LineTable[files.FileRow](
+                "OPEN FILES",
+                pane_id="files",
+                columns=files.FILE_COLUMNS,
+                key=lambda row: row.key,
+                flat=flat,
+            )
+            yield LineTable[views.ThreadRow](
+                "THREADS",
+                pane_id="threads",
+                columns=views.THREAD_COLUMNS,
+                key=lambda row: row.key,
+                flat=flat,
+            )
+        with Horizontal(id="lower"):
+            yield LineTable[views.ChildRow](
+                "CHILDREN",
+                pane_id="children",
+                columns=views.CHILD_COLUMNS,
+                key=lambda row: row.key,
+                flat=flat,
+            )
+            yield TextPane("STRACE", pane_id="trace", flat=flat)
+
+    def wanted(self, name: str) -> bool:
+        """Without children, and while it shows a trace, the trace has the whole line."""
+        rank, trace = self.state.rank, self.state.trace
+        if name != "children" or rank is None:
+            return name != "children"
+        return bool(rank.children) and not (trace and trace.rank_key == rank_key(rank))
+
+    def text(self, name: str) -> TextPane:
+        """A text pane by id."""
+        return self.query_one(f"#{name}", TextPane)
+
+    def table(self, name: str) -> LineTable[Any]:
+        """A table by id."""
+        return self.query_one(f"#{name}", LineTable)
+
+    def fill(self) -> None:
+        """Fill the panes."""
+        state, now = self.state, self.hangtop.now()
+        rank, snapshot = state.rank, state.snapshot
+        if rank is None or snapshot is None:
+            self._nothing()
+            return
+        state.rank_key = rank_key(rank)
+        if self.pane("children").display != self._room_for("children"):
+            self.lay_out()
+        self.text("stack").retitle(*views.stack_title(rank, now))
+        self.text("stack").set_lines(
+            views.stack_lines(snapshot, rank.sample, all_threads=state.all_threads, cut=state.cut)
+        )
+        self.text("process").retitle(
+            line(("PROCESS  ", "title"), str(rank.process.pid)), line(rank.node)
+        )
+        self.text("process").set_lines(views.process_lines(rank, now))
+        self._fill_tables(rank, now)
+        self.show_trace()
+        self._ask_files(rank)
+
+    def _room_for(self, name: str) -> bool:
+        alone = self.narrow or self.zoomed
+        return self.wanted(name) and (not alone or self.active == name)
+
+    def _fill_tables(self, rank: Rank, now: float) -> None:
+        snapshot = self.state.snapshot
+        table = self.table("files")
+        why = self.state.unread.get(rank_key(rank), "")
+        table.retitle(*files.files_title(rank, now, why))
+        asking = self._asked[0] == rank_key(rank)
+        table.set_items(files.file_rows(rank), files.files_empty(rank, asking, why))
+        threads = views.thread_rows(rank)
+        self.table("threads").retitle(line(("THREADS  ", "title"), str(len(threads))))
+        gone = rank.process.denied or "No thread is seen: the process is gone or not readable."
+        self.table("threads").set_items(threads, [line((gone, "dim"))])
+        if snapshot is not None:
+            children = views.child_rows(snapshot, rank)
+            self.table("children").retitle(line(("CHILDREN  ", "title"), str(len(children))))
+            self.table("children").set_items(children)
+
+    def _nothing(self) -> None:
+        for name in ("stack", "process", "trace"):
+            self.text(name).set_lines([])
+        for name in ("files", "threads", "children"):
+            self.table(name).set_items([])
+        self.text("stack").retitle(line(("STACK", "title")))
+        self.text("stack").set_lines([line(("No rank to show: 1 says what was found.", "dim"))])
+
+    def show_trace(self) -> None:
+        """The trace of this rank, or how to start one."""
+        trace = self.state.trace
+        mine = trace if trace and trace.rank_key == self.state.rank_key else None
+        pane = self.text("trace")
+        pane.follow = mine is not None and mine.ended is None
+        self.query_one("#lower").set_class(mine is not None, "-traced")
+        situation = self.state.situation(self.NAME)
+        pane.retitle(*trace_title(mine, self.hangtop.real_now()))
+        pane.set_lines(trace_lines(mine, self.state.rank, situation))
+
+    def tick(self) -> None:
+        """The countdown of a running trace."""
+        super().tick()
+        if self.state.tracing:
+            self.show_trace()
+
+    def _ask_files(self, rank: Rank) -> None:
+        """Read descriptors of the rank that is looked at, now and again now and then."""
+        if not self.state.live or self.state.paused or rank.state in ("exited", "zombie"):
+            return
+        key, now = rank_key(rank), self.hangtop.real_now()
+        if self._asked[0] == key and now - self._asked[1] < READ_AGAIN_S:
+            return
+        self._asked = (key, now)
+        self.hangtop.requests.descriptors(rank, quiet=True)
+
+    def path(self) -> list[str]:
+        """Node and rank."""
+        rank = self.state.rank
+        return [rank.node, f"rank {rank.rank}"] if rank else ["rank"]
+
+    def do_next_rank(self) -> None:
+        """The next rank of the job."""
+        self._step_rank(1)
+
+    def do_previous_rank(self) -> None:
+        """The one before."""
+        self._step_rank(-1)
+
+    def _step_rank(self, step: int) -> None:
+        job, rank = self.state.job, self.state.rank
+        if job is None or rank is None:
+            return
+        keys = [rank_key(one) for one in job.ranks]
+        place = keys.index(rank_key(rank)) + step
+        if not 0 <= place < len(keys):
+            self.hangtop.tell("that was the last rank" if step > 0 else "this is the first rank")
+            return
+        self.state.rank_key = keys[place]
+        for name in self.PANES:
+            self.pane(name).top = 0
+        self.show()
+
+    def do_cut(self) -> None:
+        """Library frames on or off."""
+        self.state.cut = not self.state.cut
+        self.show()
+
+    def do_threads(self) -> None:
+        """All threads, or the main thread."""
+        self.state.all_threads = not self.state.all_threads
+        self.focus_pane("stack")
+
+    def do_descriptors(self) -> None:
+        """All descriptors, read again, with the room of the whole screen."""
+        rank = self.state.rank
+        if rank is not None and self.state.live:
+            self._asked = (rank_key(rank), self.hangtop.real_now())
+            self.hangtop.requests.descriptors(rank, quiet=False)
+        if not (self.zoomed and self.active == "files"):
+            self.zoomed = True
+            self.focus_pane("files")
+
+    def on_line_table_opened(self, event: LineTable.Opened) -> None:
+        """Enter on a thread or file shows all of it; on a child too."""
+        text = event.table.current_text()
+        self.hangtop.read(
+            "Row", [line(text)], f"rank {self.state.rank.rank if self.state.rank else '?'}"
+        )
+
+    def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
+        """Fields of a descriptor, thread or child."""
+        fields: dict[str, str | float | None] = {}
+        if isinstance(item, files.FileRow):
+            fields = {"fd": float(item.item.fd), "kind": item.item.kind, "target": item.item.target}
+        elif isinstance(item, views.ThreadRow):
+            fields = {
+                "name": item.thread.name,
+                "state": item.thread.state,
+                "wchan": item.thread.wchan,
+                "target": item.target,
+                "fd": None if item.thread.fd is None else float(item.thread.fd),
+            }
+        return fields, frozenset()
+
+    def editor_place(self) -> tuple[str, int] | None:
+        """The user's innermost frame."""
+        snapshot, rank = self.state.snapshot, self.state.rank
+        if snapshot is None or rank is None:
+            return None
+        frame = site(main_frames(snapshot, rank.sample))
+        return (frame.file, frame.line) if frame else None

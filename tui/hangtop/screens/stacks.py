@@ -1,0 +1,262 @@
+"""Screen 2: one tree over all ranks, and the class under the cursor beside the majority."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.containers import Horizontal
+
+from hangtop.screens.page import Page
+from hangtop.spans import line, plain
+from hangtop.views.common import rank_key
+from hangtop.views.stacks import (
+    TREE_COLUMNS,
+    TreeRow,
+    class_lines,
+    majority_lines,
+    rank_rows,
+    representative,
+    stacks_title,
+    tree_rows,
+)
+from hangtop.widgets.line_tree import LineTree
+from hangtop.widgets.text_pane import TextPane
+from hangtop_core.analysis.frames import plain_name
+from hangtop_core.analysis.stacks import Merged, merge
+from hangtop_core.rankset import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+    from hangtop import query
+    from hangtop.widgets.line_table import LineTable
+
+
+class StacksPage(Page):
+    """Merged stacks."""
+
+    CSS_PATH = "stacks.tcss"
+    NAME = "stacks"
+    PANES = ("tree", "class", "majority")
+    FIELDS: ClassVar[frozenset[str]] = frozenset({"frame", "at", "count", "age"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.per_rank = False
+        self.merged: Merged | None = None
+        self._led = False
+        """Whether the cursor was put where one would look first."""
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The panes."""
+        flat = self.hangtop.ascii
+        yield LineTree[TreeRow](
+            "MERGED STACKS",
+            pane_id="tree",
+            columns=TREE_COLUMNS,
+            key=lambda row: row.key,
+            flat=flat,
+        )
+        with Horizontal(id="compare"):
+            yield TextPane("THIS CLASS", pane_id="class", flat=flat, indent=4)
+            yield TextPane("MAJORITY", pane_id="majority", flat=flat, indent=4)
+
+    @property
+    def stack_tree(self) -> LineTree[TreeRow]:
+        """The tree."""
+        return self.query_one("#tree", LineTree)
+
+    @property
+    def filtered(self) -> LineTable[Any] | None:
+        """Always the tree."""
+        return self.stack_tree
+
+    def fill(self) -> None:
+        """Merge again, and fill the panes."""
+        state, now = self.state, self.hangtop.now()
+        job, snapshot = state.job, state.snapshot
+        tree = self.stack_tree
+        if snapshot is None or job is None:
+            self.merged = None
+            tree.retitle(line(("MERGED STACKS", "title")))
+            tree.set_items(
+                [], [line(("No training job, so no stacks. 1 says what was found.", "dim"))]
+            )
+            self._compare()
+            return
+        self.merged = merge(
+            snapshot,
+            job,
+            threads="all" if state.all_threads else "main",
+            libraries=not state.cut,
+        )
+        if self.per_rank:
+            rows = rank_rows(snapshot, job, tree.opened, cut=state.cut, now=now)
+        else:
+            rows = tree_rows(self.merged, tree.folded, tree.opened, join=state.cut, now=now)
+        title, note, hint = stacks_title(self.merged, now, state.cut, state.all_threads)
+        if self.per_rank:
+            title = line(("STACKS OF EACH RANK", "title"))
+        tree.retitle(title, note, hint)
+        tree.set_items(rows, [line(("No rank gave a stack yet; B asks all of them.", "dim"))])
+        if self.hangtop.lead is not None or not self._led:
+            self._led = True
+            goal = self._start(rows)
+            if goal is not None:
+                tree.jump(goal)
+        self._compare()
+
+    def _start(self, rows: list[TreeRow]) -> str | None:
+        """The innermost frame of the rank that was come for, else the smallest group."""
+        goal, self.hangtop.lead = self.hangtop.lead, None
+        if goal is not None:
+            found = (row.key for row in reversed(rows) if row.count and goal in self._ranks(row))
+            return next(found, None)
+        few = [row for row in rows if row.row is not None and row.row.fewest]
+        return min(few, key=lambda row: row.count).key if few else None
+
+    def _compare(self) -> None:
+        state = self.state
+        one = self.query_one("#class", TextPane)
+        other = self.query_one("#majority", TextPane)
+        if self.merged is None or state.snapshot is None or state.job is None:
+            one.set_lines([])
+            other.set_lines([])
+            return
+        title, lines = class_lines(
+            state.snapshot,
+            state.job,
+            self.merged,
+            self.stack_tree.current,
+            cut=state.cut,
+            now=self.hangtop.now(),
+        )
+        one.retitle(title)
+        one.set_lines(lines)
+        title, lines = majority_lines(self.merged, cut=state.cut)
+        other.retitle(title)
+        other.set_lines(lines)
+
+    def path(self) -> list[str]:
+        """The frame under the cursor."""
+        row = self.stack_tree.current
+        if row is None or self.merged is None:
+            return ["stacks"]
+        here = plain_name(row.frame.name) if row.frame else plain(row.name).strip("▾▸ ")
+        return ["stacks", here]
+
+    def row_facts(self, item: TreeRow) -> tuple[query.Fields, frozenset[int]]:
+        """Fields of a frame, for the filter."""
+        ranks = frozenset(self._ranks(item))
+        fields: dict[str, str | float | None] = {
+            "frame": "".join(span.text for span in item.name),
+            "at": "".join(span.text for span in item.place),
+            "count": float(item.count),
+            "age": item.age,
+        }
+        return fields, ranks
+
+    def _ranks(self, item: TreeRow) -> Iterable[int]:
+        if item.ranks:
+            return parse(item.ranks)
+        todo = list(self.merged.roots) if self.merged else []
+        while todo:
+            node = todo.pop()
+            if node.key == item.key:
+                return node.ranks
+            todo.extend(node.children)
+        return ()
+
+    def on_line_table_moved(self, event: LineTable.Moved) -> None:
+        """The cursor chooses the rank that stands for the row."""
+        job = self.state.job
+        if job is not None and self.merged is not None:
+            rank = representative(job, self.merged, event.item)
+            if rank is not None:
+                self.state.rank_key = rank_key(rank)
+        self._compare()
+        self.show_bars()
+
+    def on_line_table_opened(self, event: LineTable.Opened) -> None:
+        """Enter unfolds what is folded or joined, and else opens the rank."""
+        item: TreeRow = event.item
+        if self.per_rank and item.key.startswith("rank:"):
+            self.stack_tree.toggle(item.key)
+            self.fill()
+        elif item.row is not None and (item.row.folded or item.row.joined):
+            self.stack_tree.unfold(item.key)
+            self.fill()
+        else:
+            self.hangtop.go("rank")
+
+    def do_fold(self) -> None:
+        """Close the branch under the cursor."""
+        row = self.stack_tree.current
+        if row is not None:
+            self.stack_tree.fold(row.key)
+            self.fill()
+
+    def do_unfold(self) -> None:
+        """Open the branch, or the joined chain, under the cursor."""
+        row = self.stack_tree.current
+        if row is not None:
+            self.stack_tree.unfold(row.key)
+            self.fill()
+
+    def do_unfold_all(self) -> None:
+        """Open everything."""
+        keys = [row.key for row in self.stack_tree.given]
+        self.stack_tree.unfold_all(keys)
+        self.fill()
+
+    def do_merged(self) -> None:
+        """Merged, or rank by rank."""
+        self.per_rank = not self.per_rank
+        self._again()
+
+    def do_cut(self) -> None:
+        """Library frames on or off."""
+        self.state.cut = not self.state.cut
+        self._again()
+
+    def do_threads(self) -> None:
+        """All threads, or the main thread."""
+        self.state.all_threads = not self.state.all_threads
+        self._again()
+
+    def _again(self) -> None:
+        """Make other rows; the cursor goes to the same rank in them."""
+        rank = self.state.rank
+        self.hangtop.lead = rank.rank if rank else None
+        self.show()
+
+    def do_next_outlier(self) -> None:
+        """The next group with the fewest ranks."""
+        self._outlier(1)
+
+    def do_previous_outlier(self) -> None:
+        """The one before."""
+        self._outlier(-1)
+
+    def _outlier(self, step: int) -> None:
+        """Step through the smallest groups: where the tree branches, and who gave no stack."""
+        odd = [r for r in self.stack_tree.items if r.row is None or r.row.fewest]
+        odd.sort(key=lambda row: row.count)
+        if not odd:
+            self.hangtop.tell("all ranks are on one stack: nobody stands out", "warn")
+            return
+        keys = [row.key for row in odd]
+        here = self.stack_tree.cursor_key
+        place = (keys.index(here) + step) % len(keys) if here in keys else 0
+        self.focus_pane("tree")
+        self.stack_tree.select(keys[place])
+        self.hangtop.tell(f"outlier {place + 1} of {len(keys)}")
+
+    def editor_place(self) -> tuple[str, int] | None:
+        """The frame under the cursor."""
+        row = self.stack_tree.current
+        if row is None or row.frame is None or not row.frame.file:
+            return None
+        return row.frame.file, row.frame.line

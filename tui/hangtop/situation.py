@@ -1,0 +1,29 @@
+"""What the app shows right now, in one object that decides which actions are possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.model import Fact, Job, Rank
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The facts that actions depend on."""
+
+    screen: str
+    job: Job | None = None
+    rank: Rank | None = None
+    """The rank that the cursor is on, or that the rank screen shows."""
+    capabilities: Mapping[str, Fact] = field(default_factory=dict)
+    """Of the rank's node."""
+    jobs: int = 0
+    readonly: bool = False
+    live: bool = True
+    """False when what is shown is a recording."""
+    tracing: bool = False
+    native_shown: bool = False

@@ -1,0 +1,52 @@
+"""What the app needs from whatever feeds it: a live session, or a recording.
+
+`hangtop_core.session.Session` fits `Source` as it is; tests and recordings bring their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from hangtop_core.updates import Update
+
+
+class Source(Protocol):
+    """Where updates come from, and who is asked when a key asks for more.
+
+    No method blocks: each request answers with a future, and what it brings is in a later
+    update.
+    """
+
+    @property
+    def latest(self) -> Update | None:
+        """The newest update, None before the first."""
+
+    @property
+    def commands(self) -> Iterable[Any]:
+        """Records of what was run on nodes."""
+
+    def subscribe(self, callback: Callable[[Any], None], /) -> Callable[[], None]:
+        """Call back with every update, on the source's own thread; returns how to stop."""
+
+    def sample(
+        self, pids: Mapping[str, Sequence[int]] | None = None, *, mode: Any = ...
+    ) -> Future[Any]:
+        """Take stacks of these processes, or of all ranks."""
+
+    def descriptors(self, node: str, pids: Sequence[int]) -> Future[Any]:
+        """Read open descriptors."""
+
+    def strace(
+        self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
+    ) -> Future[Any]:
+        """Trace system calls; lines come while it runs."""
+
+    def cancel_strace(self, node: str, pid: int) -> None:
+        """End a trace early; its result comes as usual."""
+
+    def retry(self, node: str) -> Any:
+        """Connect to a lost node again now."""

@@ -1,0 +1,206 @@
+"""Styled text as plain data: what views produce and what widgets paint.
+
+A `Line` is a tuple of `Span`s, each a piece of text with the name of a role; the theme gives
+roles their looks. There is no markup language, so nothing a node sends can become one, and
+`line` sanitises every piece that is not printable before it can reach a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ELLIPSIS = "…"
+
+
+class Span(NamedTuple):
+    """A piece of text in one role of the theme."""
+
+    text: str
+    role: str = ""
+
+
+Line = tuple[Span, ...]
+Part = str | tuple[str, str] | Line
+"""What `line` takes: bare text, text with a role, or a finished line."""
+
+EMPTY: Line = ()
+
+
+def line(*parts: Part) -> Line:
+    """Join parts into one line; unprintable characters become visible or go away."""
+    spans: list[Span] = []
+    for part in parts:
+        if isinstance(part, str):
+            spans.append(Span(_printable(part)))
+        elif len(part) == 2 and isinstance(part[0], str):
+            spans.append(Span(_printable(part[0]), str(part[1])))
+        else:
+            spans.extend(span for span in part if isinstance(span, Span))
+    return tuple(span for span in spans if span.text)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    text = clean(text)
+    # What Unicode has not assigned is of unknown width: no terminal and we need agree on it.
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def plain(spans: Line) -> str:
+    """The text of a line without roles and without trailing blanks."""
+    return "".join(span.text for span in spans).rstrip()
+
+
+def plain_lines(lines: Iterable[Line]) -> str:
+    """Several lines as one text, for copying, pagers and tests."""
+    return "\n".join(plain(item) for item in lines)
+
+
+def cells(spans: Line) -> int:
+    """How many terminal cells a line takes."""
+    return sum(cell_len(span.text) for span in spans)
+
+
+def crop(spans: Line, width: int, *, keep_end: bool = False) -> Line:
+    """At most `width` cells of a line; what was cut is marked with an ellipsis.
+
+    With `keep_end` the beginning is cut instead: the end of a path says more than its root.
+    """
+    if cells(spans) <= width:
+        return spans
+    if width <= 1:
+        return (Span(ELLIPSIS),) if width == 1 else EMPTY
+    if keep_end:
+        return (Span(ELLIPSIS, spans[0].role), *_tail(spans, width - 1))
+    return (*_head(spans, width - 1), Span(ELLIPSIS, spans[-1].role))
+
+
+def _head(spans: Line, width: int) -> Line:
+    kept: list[Span] = []
+    for span in spans:
+        size = cell_len(span.text)
+        if size >= width:
+            kept.append(Span(set_cell_size(span.text, width), span.role))
+            break
+        kept.append(span)
+        width -= size
+    return tuple(kept)
+
+
+def _tail(spans: Line, width: int) -> Line:
+    kept: list[Span] = []
+    for span in reversed(spans):
+        text = span.text
+        while text and cell_len(text) > width:
+            text = text[max(1, cell_len(text) - width) // 2 or 1 :]
+        kept.append(Span(text, span.role))
+        width -= cell_len(text)
+        if width <= 0 or text != span.text:
+            break
+    return (*(Span(" ") for _ in range(width)), *reversed(kept)) if width else tuple(kept[::-1])
+
+
+def fit(spans: Line, width: int, *, align: str = "left", keep_end: bool = False) -> Line:
+    """A line of exactly `width` cells, cropped or padded."""
+    if width <= 0:
+        return EMPTY
+    size = cells(spans)
+    if size > width:
+        spans = crop(spans, width, keep_end=keep_end)
+        size = cells(spans)
+    if size == width:
+        return spans
+    blank = Span(" " * (width - size))
+    return (blank, *spans) if align == "right" else (*spans, blank)
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """Left and right text on one line; the right one stays whole as long as it can."""
+    right = crop(right, width)
+    gap = 2 if left and right else 0
+    room = width - cells(right) - gap
+    if room <= 0:
+        return fit(right, width)
+    return (*fit(left, room), *((Span(" " * gap),) if gap else ()), *right)
+
+
+def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
+    """Break a line at blanks into lines of at most `width` cells; later ones are indented."""
+    width = max(width, 8)
+    indent = min(indent, width // 2)
+    if cells(spans) <= width:
+        return [spans]
+    lines: list[Line] = []
+    current: list[Span] = []
+    used = 0
+    for word in _words(spans):
+        size = cell_len(word.text.rstrip(" "))
+        if used > indent and used + size > width and (size <= width - indent or width - used < 12):
+            lines.append(tuple(current))
+            current = [Span(" " * indent)] if indent else []
+            used = indent
+        for piece in _pieces(word, width - used, width - indent):
+            if used + cell_len(piece.text.rstrip(" ")) > width:
+                lines.append(tuple(current))
+                current = [Span(" " * indent)] if indent else []
+                used = indent
+            current.append(piece)
+            used += cell_len(piece.text)
+    lines.append(tuple(current))
+    return [_without_tail(item) for item in lines]
+
+
+def _without_tail(spans: Line) -> Line:
+    """A line without the blanks at its end, which no one sees but which take room."""
+    kept = list(spans)
+    while kept:
+        text = kept[-1].text.rstrip(" ")
+        if text:
+            kept[-1] = Span(text, kept[-1].role)
+            break
+        kept.pop()
+    return tuple(kept)
+
+
+def _words(spans: Line) -> Iterable[Span]:
+    """Each word with the blanks that follow it."""
+    for span in spans:
+        start = 0
+        text = span.text
+        for index in range(1, len(text)):
+            if text[index - 1] == " " and text[index] != " ":
+                yield Span(text[start:index], span.role)
+                start = index
+        yield Span(text[start:], span.role)
+
+
+def _pieces(word: Span, first: int, width: int) -> Iterable[Span]:
+    """A word that is wider than the line in parts: the first one takes what room there is."""
+    text = word.text
+    room = max(first, 1)
+    while cell_len(text.rstrip(" ")) > room:
+        cut = min(len(text), room)
+        while cut > 1 and cell_len(text[:cut]) > room:
+            cut -= 1
+        yield Span(text[:cut], word.role)
+        text = text[cut:]
+        room = max(width, 1)
+    yield Span(text, word.role)
+
+
+def wrap_all(lines: Sequence[Line], width: int, indent: int = 0) -> list[Line]:
+    """Wrap every line of a text."""
+    return [part for item in lines for part in wrap(item, width, indent)]
+
+
+def labelled(label: str, value: Part, size: int = 8) -> Line:
+    """A dim label in a column of `size` cells, then its value."""
+    return line((f"{label:<{size}} ", "label"), value)

@@ -1,0 +1,115 @@
+"""What the app holds between updates: the pictures, what is chosen, how things are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hangtop.situation import Situation
+from hangtop.views.common import find_rank, node_of, rank_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+    from hangtop_core.updates import Update
+
+TRACE_SECONDS = 10.0
+
+
+@dataclass
+class Trace:
+    """One run of strace on one rank."""
+
+    rank_key: str
+    title: str
+    node: str
+    pid: int
+    started: float
+    seconds: float = TRACE_SECONDS
+    lines: list[str] = field(default_factory=list)
+    ended: str | None = None
+    """How it ended and where it was saved; None while it runs."""
+
+
+@dataclass
+class State:
+    """Everything screens share. Only the app's own thread touches it."""
+
+    readonly: bool = False
+    live: bool = True
+    newest: Update | None = None
+    shown: Update | None = None
+    paused: bool = False
+    job_key: str | None = None
+    rank_key: str | None = None
+    marks: frozenset[str] = frozenset()
+    cut: bool = True
+    all_threads: bool = False
+    interval: float = 0.0
+    """Seconds between two pictures at least; collection does not slow down."""
+    confirmed: set[str] = field(default_factory=set)
+    trace: Trace | None = None
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why descriptors could not be read, by rank key."""
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot on the screen."""
+        return self.shown.snapshot if self.shown else None
+
+    @property
+    def job(self) -> Job | None:
+        """The chosen job; when it is gone, the first there is."""
+        if self.snapshot is None:
+            return None
+        return self.snapshot.job(self.job_key) or self.snapshot.job(None)
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis of the chosen job."""
+        if self.shown is None:
+            return None
+        return self.shown.diagnoses.get(self.job.key if self.job else "")
+
+    @property
+    def rank(self) -> Rank | None:
+        """The chosen rank; when none was chosen, the best verdict's culprit, else the first."""
+        job = self.job
+        found = find_rank(job, self.rank_key)
+        if found is not None or job is None:
+            return found
+        verdicts = self.diagnosis.verdicts if self.diagnosis else ()
+        blamed = {(c.node, c.pid) for c in (verdicts[0].culprits if verdicts else ())}
+        for rank in job.ranks:
+            if (rank.node, rank.process.pid) in blamed:
+                return rank
+        return job.ranks[0] if job.ranks else None
+
+    @property
+    def tracing(self) -> bool:
+        """Whether a trace is running."""
+        return self.trace is not None and self.trace.ended is None
+
+    def targets(self) -> Sequence[Rank]:
+        """The marked ranks, or the chosen one."""
+        job = self.job
+        if job is None:
+            return ()
+        marked = [rank for rank in job.ranks if rank_key(rank) in self.marks]
+        return marked or ([self.rank] if self.rank else [])
+
+    def situation(self, screen: str) -> Situation:
+        """What decides which actions are possible."""
+        snapshot, rank = self.snapshot, self.rank
+        node = node_of(snapshot, rank.node) if snapshot and rank else None
+        return Situation(
+            screen=screen,
+            job=self.job,
+            rank=rank,
+            capabilities=node.capabilities if node else {},
+            jobs=len(snapshot.jobs) if snapshot else 0,
+            readonly=self.readonly,
+            live=self.live,
+            tracing=self.tracing,
+        )

@@ -1,0 +1,91 @@
+"""Looks: what a role is drawn with, and which glyphs a terminal without Unicode gets.
+
+Designed in the sixteen colours every terminal has, on the terminal's own background, so that
+it reads the same over ssh, in tmux and on light and dark themes. Nothing depends on colour
+alone: states have a glyph or a word as well, the focused pane a heavier frame, the cursor a
+mark and reverse video.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.style import Style
+
+ROLES: dict[str, Style] = {
+    "": Style.null(),
+    "dim": Style(dim=True),
+    "label": Style(dim=True),
+    "bold": Style(bold=True),
+    "title": Style(bold=True),
+    "frame": Style(dim=True),
+    "focus": Style(color="cyan"),
+    "head": Style(bold=True, dim=True),
+    "key": Style(color="cyan", bold=True),
+    "off": Style(dim=True),
+    "brand": Style(bold=True, reverse=True),
+    "hung": Style(color="red", bold=True),
+    "bad": Style(color="red"),
+    "culprit": Style(color="red", bold=True),
+    "warn": Style(color="yellow"),
+    "good": Style(color="green"),
+    "info": Style(color="cyan"),
+    "victim": Style(dim=True),
+    "code": Style(color="cyan"),
+    "link": Style(color="cyan", underline=True),
+    "cursor": Style(reverse=True),
+    "resting": Style(bold=True),
+    "tab": Style(bold=True, reverse=True),
+}
+"""Style of each role. `cursor` and `resting` are laid over the roles of a whole line."""
+
+ASCII = str.maketrans(
+    {
+        "●": "*",
+        "○": "o",
+        "▶": ">",
+        "◀": "<",
+        "▸": ">",
+        "▾": "v",
+        "▲": "^",
+        "▼": "v",
+        "■": "#",
+        "□": ".",
+        "✔": "+",
+        "✖": "x",
+        "⋯": "~",
+        "…": "~",
+        "·": "-",
+        "›": ">",
+        "←": "<",
+        "→": ">",
+        "↑": "^",
+        "↓": "v",
+        "‖": "=",
+        "─": "-",
+        "│": "|",
+        "┌": "+",
+        "┐": "+",
+        "└": "`",
+        "┘": "+",
+        "├": "|",
+        "━": "=",
+        "┃": "|",
+        "┏": "#",
+        "┓": "#",
+        "┗": "#",
+        "┛": "#",
+        "–": "-",
+        "—": "-",
+        "’": "'",
+    }
+)
+"""One character for one character, so that widths stay."""
+
+
+def asciify(text: str) -> str:
+    """Text for terminals that have only ASCII; what has no twin becomes question marks."""
+    if text.isascii():
+        return text
+    known = text.translate(ASCII)
+    # As many as the character has cells, so that columns stay where they are.
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in known)

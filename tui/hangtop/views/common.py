@@ -1,0 +1,139 @@
+"""Words and small pieces that several views share."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hangtop.spans import Line, line
+from hangtop_core.text import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import (
+        Diagnosis,
+        Frame,
+        Job,
+        Node,
+        Rank,
+        Snapshot,
+        StackSample,
+        ThreadStack,
+        Verdict,
+    )
+
+STATE_ROLES = {
+    "running": "good",
+    "sleeping": "",
+    "disk-wait": "bad",
+    "stopped": "bad",
+    "traced": "bad",
+    "zombie": "bad",
+    "exited": "bad",
+    "unknown": "warn",
+}
+STATE_LETTERS = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "disk wait",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "zombie",
+    "X": "exited",
+    "I": "idle",
+}
+ODD_STATES = frozenset({"disk-wait", "stopped", "traced", "zombie", "exited", "unknown"})
+
+
+def rank_key(rank: Rank) -> str:
+    """Identity of a rank's process: two processes may claim the same rank."""
+    return f"{rank.node}:{rank.process.pid}:{rank.process.start}"
+
+
+def find_rank(job: Job | None, key: str | None) -> Rank | None:
+    """The rank with this key."""
+    if job is None or key is None:
+        return None
+    return next((rank for rank in job.ranks if rank_key(rank) == key), None)
+
+
+def node_of(snapshot: Snapshot, name: str) -> Node | None:
+    """The node with this name."""
+    return next((node for node in snapshot.nodes if node.name == name), None)
+
+
+def clock(at: float) -> str:
+    """Time of day, in the user's time zone."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def ago(at: float | None, now: float) -> str:
+    """How long ago, rounded so that it seldom changes while it is short."""
+    if at is None:
+        return "never"
+    seconds = max(now - at, 0.0)
+    return "now" if seconds < 1.5 else f"{span(seconds)} ago"
+
+
+def span(seconds: float | None) -> str:
+    """A time span without fractions: those would repaint every second for nothing."""
+    if seconds is None:
+        return "-"
+    whole = int(max(seconds, 0.0))
+    return f"{whole} s" if whole < 60 else duration(float(whole))
+
+
+def idle_seconds(rank: Rank, now: float) -> float | None:
+    """How long the main thread has not run; None when not known."""
+    return None if rank.moved_at is None else max(now - rank.moved_at, 0.0)
+
+
+def main_thread(sample: StackSample | None) -> ThreadStack | None:
+    """The main thread of a sample."""
+    return sample.threads[0] if sample is not None and sample.threads else None
+
+
+def main_frames(snapshot: Snapshot, sample: StackSample | None) -> Sequence[Frame]:
+    """Frames of the main thread, innermost first; empty when there is no stack."""
+    thread = main_thread(sample)
+    return () if thread is None else snapshot.stacks.get(thread.stack, ())
+
+
+def confidence(verdict: Verdict) -> Line:
+    """How sure a verdict is, in a word and in a number."""
+    percent = f"{verdict.confidence:.0%}"
+    if verdict.confidence >= 0.9:
+        return line((f"high confidence {percent}", "good"))
+    if verdict.confidence >= 0.6:
+        return line((f"medium confidence {percent}", "warn"))
+    return line((f"low confidence {percent}", "dim"))
+
+
+def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
+    """Causes by culprit: the best verdict wins. Keyed by node and pid, and by rank."""
+    found: dict[tuple[str, int | None], str] = {}
+    for verdict in diagnosis.verdicts if diagnosis else ():
+        for culprit in verdict.culprits:
+            found.setdefault((culprit.node, culprit.pid), verdict.cause)
+            if culprit.pid is None:
+                found.setdefault(("rank", culprit.rank), verdict.cause)
+    return found
+
+
+def state_line(diagnosis: Diagnosis | None, job: Job | None) -> Line:
+    """`● HUNG 3:12`: the one thing to see from across the room."""
+    if job is None or diagnosis is None:
+        return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))
+    if diagnosis.state == "hung":
+        return line((f"● HUNG {span(diagnosis.hung_for_s)}", "hung"))
+    stalled = diagnosis.stalled_for_s
+    if diagnosis.state in ("progressing", "unknown") and stalled is not None and stalled >= 5:
+        return line((f"● STALLED {span(stalled)}", "warn"))
+    if diagnosis.state == "progressing":
+        return line(("● PROGRESSING", "good"))
+    if diagnosis.state == "starting":
+        return line(("○ STARTING", "info"))
+    if diagnosis.state == "exited":
+        return line(("○ EXITED", "bold"))
+    return line(("○ WATCHING", "info"))

@@ -1,0 +1,155 @@
+"""Open descriptors of a rank as table rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hangtop.columns import Column
+from hangtop.spans import Line, labelled, line
+from hangtop.views.common import ago
+from hangtop_core.text import plural, size
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Descriptor, Rank
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """One descriptor; `used` when a thread is in a system call on it."""
+
+    key: str
+    item: Descriptor
+    used: bool
+    waiting: bool = False
+
+
+def file_rows(rank: Rank) -> list[FileRow]:
+    """Descriptors, those that something waits on first."""
+    table = rank.descriptors
+    if table is None:
+        return []
+    used = {thread.fd for thread in rank.process.threads if thread.fd is not None}
+    rows = [FileRow(f"lock:{item.target}", item, True, True) for item in table.waiting_locks]
+    rows += [FileRow(f"fd:{item.fd}", item, item.fd in used) for item in table.descriptors]
+    rows.sort(key=lambda row: (not row.waiting, not row.used, _weight(row.item), row.item.fd))
+    return rows
+
+
+def _weight(item: Descriptor) -> int:
+    return {"socket": 1, "file": 0, "pipe": 1, "fifo": 1}.get(item.kind, 2)
+
+
+def files_title(rank: Rank, now: float, why: str) -> tuple[Line, Line]:
+    """Title and note of the pane."""
+    title = line(("OPEN FILES", "title"))
+    table = rank.descriptors
+    if table is None:
+        return title, line(("not read" if why else "asking", "dim"))
+    return (
+        line(title, f"  {plural(len(table.descriptors), 'descriptor')}"),
+        line(("read ", "label"), ago(table.at, now)),
+    )
+
+
+def files_empty(rank: Rank, asking: bool, why: str) -> list[Line]:
+    """What stands in the pane when there is no descriptor."""
+    table = rank.descriptors
+    if table is None and why:
+        return [line((f"not read: {why}", "warn"))]
+    if table is None:
+        return [line(("asking the node…" if asking else "not read yet; l asks", "dim"))]
+    if table.failure is None:
+        return [line("No open descriptor.")]
+    lines = [line((table.failure.text, "warn"))]
+    if table.failure.fix:
+        lines.append(labelled("fix", table.failure.fix, 4))
+    return lines
+
+
+def _state(row: FileRow) -> Line:
+    item = row.item
+    if row.waiting:
+        return line(("waits for lock", "bad"))
+    if item.socket is not None:
+        queues = f" q {item.socket.recv_queue}/{item.socket.send_queue}"
+        busy = item.socket.recv_queue or item.socket.send_queue
+        return line(item.socket.state, (queues, "warn" if busy else "dim"))
+    if item.locked:
+        return line((f"lock {item.locked}", "warn"))
+    if item.position is not None and item.size:
+        return line(f"{size(item.position)} of {size(item.size)}")
+    return line((item.mode, "dim"))
+
+
+def _target(row: FileRow) -> Line:
+    item = row.item
+    if item.socket is not None:
+        text = item.socket.local
+        if item.socket.remote:
+            text += f" → {item.socket.remote}"
+        return line(text)
+    server = f"  ({item.fstype} {item.server})" if item.server else ""
+    return line((item.target, "bold" if row.used else ""), (server, "warn"))
+
+
+def _others(row: FileRow) -> str:
+    item = row.item
+    told = [f"{one.comm} {one.pid} {one.how}" for one in item.holders]
+    if item.socket is not None and item.socket.peer_pid is not None:
+        told.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
+    return ", ".join(told)
+
+
+FILE_COLUMNS: tuple[Column[FileRow], ...] = (
+    Column(
+        "fd",
+        "FD",
+        lambda row: line(
+            (str(row.item.fd) if row.item.fd >= 0 else "-", "bold" if row.used else "")
+        ),
+        lambda row: row.item.fd,
+        align="right",
+        minimum=3,
+    ),
+    Column("used", "", lambda row: line(("◀" if row.used else "", "culprit")), optional=True),
+    Column(
+        "kind",
+        "KIND",
+        lambda row: line(row.item.kind),
+        lambda row: row.item.kind,
+        minimum=4,
+        maximum=9,
+        drop=4,
+    ),
+    Column(
+        "state",
+        "STATE",
+        _state,
+        lambda row: "".join(s.text for s in _state(row)),
+        minimum=6,
+        maximum=22,
+        drop=2,
+    ),
+    Column(
+        "target",
+        "TARGET",
+        _target,
+        lambda row: row.item.target,
+        minimum=30,
+        maximum=90,
+        flex=True,
+        keep_end=True,
+    ),
+    Column(
+        "others",
+        "OTHER END",
+        lambda row: line((_others(row), "info")),
+        _others,
+        minimum=6,
+        maximum=36,
+        flex=True,
+        optional=True,
+        drop=3,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Line 1 of every screen: job, size, state, watchdog, age of the data, nodes, live or paused."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hangtop.spans import EMPTY, Line, cells, crop, line
+from hangtop.views.common import clock, span, state_line
+from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Diagnosis, Job, Snapshot
+
+Piece = tuple[int, Line]
+"""How soon a piece goes when there is no room (0 never), and the piece."""
+
+
+def headline(
+    snapshot: Snapshot | None,
+    job: Job | None,
+    diagnosis: Diagnosis | None,
+    *,
+    now: float,
+    paused: bool,
+    live: bool,
+    width: int,
+) -> Line:
+    """The line, fitted to `width` by leaving out what matters least."""
+    left: list[Piece] = [(0, line((" hangtop ", "brand")))]
+    right: list[Piece] = []
+    if snapshot is None:
+        left.append((0, line(("○ CONNECTING", "info"))))
+    else:
+        left += _job(job, snapshot)
+        answers = any(node.state in ("ready", "slow") for node in snapshot.nodes)
+        silent = line(("○ NO ANSWER", "bad"))
+        left.append((0, state_line(diagnosis, job) if job or answers else silent))
+        if diagnosis is not None and diagnosis.watchdog_in_s is not None:
+            left.append((2, line(("watchdog in ", "label"), span(diagnosis.watchdog_in_s))))
+        right += _right(snapshot, now, paused, live)
+    return _fitted(left, right, width)
+
+
+def _job(job: Job | None, snapshot: Snapshot) -> list[Piece]:
+    if job is None:
+        return []
+    size = job.world_size or len(job.ranks)
+    count = plural(size, "rank")
+    if job.world_size and len(job.ranks) < job.world_size:
+        count = f"{len(job.ranks)} of {count}"
+    nodes = len(job.nodes) or len(snapshot.nodes)
+    return [
+        (3, line(("job ", "label"), (job.name or job.key, "bold"))),
+        (1, line(count)),
+        (5, line(plural(nodes, "node"))),
+    ]
+
+
+def _right(snapshot: Snapshot, now: float, paused: bool, live: bool) -> list[Piece]:
+    behind = max(now - snapshot.at, 0.0)
+    answered = sum(node.state in ("ready", "slow") for node in snapshot.nodes)
+    total = len(snapshot.nodes)
+    nodes = line((f"{answered}/{total}", "" if answered == total else "bad"), (" nodes", "label"))
+    if paused:
+        when = line((f"as of {clock(snapshot.at)} (-{span(behind)})", "warn"))
+        return [(1, when), (4, nodes), (0, line(("‖ paused", "warn")))]
+    if not live:
+        return [(1, line(f"as of {clock(snapshot.at)}")), (4, nodes), (0, line("■ recording"))]
+    # Rounded up: a monitor that is on time then always says 1 s, and repaints nothing for it.
+    late = math.ceil(behind) >= 3
+    age = line(("age ", "label"), (span(max(math.ceil(behind), 1)), "warn" if late else ""))
+    return [(4, age), (4, nodes), (0, line(("▶ live", "good")))]
+
+
+def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
+    gap = line("  ")
+
+    def joined(pieces: Sequence[Piece]) -> Line:
+        out: Line = EMPTY
+        for _, piece in pieces:
+            out = (*out, *(gap if out else EMPTY), *piece)
+        return out
+
+    while cells(joined(left)) + cells(joined(right)) + 2 > width:
+        going = max((*left, *right), key=lambda piece: piece[0])
+        if going[0] == 0:
+            break
+        (left if going in left else right).remove(going)
+    start, end = joined(left), joined(right)
+    room = width - cells(start) - cells(end) - 1
+    if room < 1:
+        return crop(start, width)
+    return (*start, *line(" " * room), *end, *line(" "))
+
+
+def tabs(current: str, narrow: bool) -> Line:
+    """Line 2: the screens, by the digit that opens them."""
+    names = (("1", "overview", "Overview"), ("2", "stacks", "Stacks"), ("3", "rank", "Rank"))
+    out: Line = line(" ")
+    for digit, name, title in (*names, ("5", "verdict", "Verdict")):
+        if name == current:
+            out = (*out, *line((f" {digit} {title} ", "tab"), " "))
+        else:
+            out = (*out, *line((f" {digit} ", "key"), "" if narrow else f"{title} ", " "))
+    return out

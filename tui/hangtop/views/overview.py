@@ -1,0 +1,295 @@
+"""The overview: the verdict in a few lines, stack classes, and the health of what is seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hangtop.columns import Column
+from hangtop.spans import Line, labelled, line
+from hangtop.views.common import STATE_ROLES, ago, confidence, culprits, span
+from hangtop.views.places import doing
+from hangtop_core.analysis.stacks import NoStack, classes, missing
+from hangtop_core.rankset import fold
+from hangtop_core.text import duration, plural, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Diagnosis, Job, Snapshot, Verdict
+
+
+NEEDED = frozenset({"py-spy", "strace", "ptrace"})
+"""Capabilities whose lack is worth a line; a node without GPUs lacks nothing."""
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """Ranks on one stack, or ranks that gave none for one reason."""
+
+    key: str
+    ranks: tuple[int, ...]
+    share: float
+    age: float | None
+    place: str
+    call: str
+    note: str
+    role: str
+    fix: str | None = None
+
+
+def class_rows(
+    snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
+) -> list[ClassRow]:
+    """Stack classes, fewest ranks first, then those that gave no stack."""
+    if job is None:
+        return []
+    blamed = _blamed(job, diagnosis)
+    total = len(job.ranks) or 1
+    rows = []
+    for group in classes(snapshot, job.ranks):
+        place, call = doing(group.frames)
+        mark = "◀ culprit" if blamed.intersection(group.ranks) else ""
+        rows.append(
+            ClassRow(
+                key=f"stack:{group.stack}",
+                ranks=group.ranks,
+                share=len(group.ranks) / total,
+                age=None if group.since is None else now - group.since,
+                place=place or "(no frames)",
+                call=call,
+                note=mark or (f"{group.moved} moving" if group.moved else ""),
+                role="culprit" if mark else "dim",
+            )
+        )
+    rows += [_without(none, total, blamed) for none in missing(job.ranks)]
+    return rows
+
+
+def _without(none: NoStack, total: int, blamed: frozenset[int]) -> ClassRow:
+    guilty = not blamed.isdisjoint(none.ranks)
+    return ClassRow(
+        key=f"none:{none.why}",
+        ranks=none.ranks,
+        share=len(none.ranks) / total,
+        age=None,
+        place=f"no stack: {none.why}",
+        call="",
+        note="◀ culprit" if guilty else "",
+        role="culprit" if guilty else "warn",
+        fix=none.fix,
+    )
+
+
+def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
+    found = culprits(diagnosis)
+    return frozenset(
+        rank.rank
+        for rank in job.ranks
+        if (rank.node, rank.process.pid) in found or ("rank", rank.rank) in found
+    )
+
+
+CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
+    Column(
+        "count", "RANKS", lambda row: line((str(len(row.ranks)), "bold")), align="right", minimum=5
+    ),
+    Column("share", "%", lambda row: line(f"{row.share:.0%}"), align="right", minimum=4, drop=4),
+    Column("age", "SAME", lambda row: line(span(row.age)), align="right", minimum=5, drop=3),
+    Column("who", "WHO", lambda row: line(fold(row.ranks)), minimum=5, maximum=18),
+    Column(
+        "where",
+        "AT",
+        lambda row: line((row.place, "warn" if row.key.startswith("none:") else "")),
+        minimum=12,
+        maximum=44,
+        flex=True,
+        keep_end=True,
+    ),
+    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=20, optional=True, drop=2),
+    Column("note", "", lambda row: line((row.note, row.role)), minimum=9, maximum=12, drop=1),
+)
+
+
+def verdict_title(diagnosis: Diagnosis | None) -> Line:
+    """Title of the verdict panel: cause and confidence, or why there is none."""
+    if diagnosis is None or not diagnosis.verdicts:
+        return line(("VERDICT", "title"))
+    best = diagnosis.verdicts[0]
+    return line(("VERDICT  ", "title"), (best.cause, "culprit"), "  ", confidence(best))
+
+
+def verdict_lines(
+    snapshot: Snapshot | None, job: Job | None, diagnosis: Diagnosis | None
+) -> list[Line]:
+    """The verdict in short; without one, what is known and what is being done."""
+    if snapshot is None:
+        return [line("Connecting; nothing has answered yet.")]
+    if job is None:
+        return nothing_found(snapshot)
+    if diagnosis is None:
+        return [line("Observing; a first judgement follows in a moment.")]
+    if diagnosis.verdicts:
+        return _given(diagnosis.verdicts, diagnosis)
+    return [*_none_given(diagnosis), *_blind(diagnosis)]
+
+
+def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
+    best = verdicts[0]
+    lines = [line((best.summary, "bold"))]
+    if best.next_steps:
+        lines.append(labelled("do", best.next_steps[0], 5))
+    if len(verdicts) > 1:
+        also = ", ".join(f"{one.cause} {one.confidence:.0%}" for one in verdicts[1:4])
+        lines.append(labelled("also", line((also, "dim")), 5))
+    return [*lines, *_blind(diagnosis)]
+
+
+def _none_given(diagnosis: Diagnosis) -> list[Line]:
+    stalled = diagnosis.stalled_for_s
+    if diagnosis.state == "hung":
+        return [
+            line((f"Hung for {span(diagnosis.hung_for_s)}, and no known cause fits.", "bold")),
+            line("Look at the smallest stack class below (n), and at what could not be seen (5)."),
+        ]
+    if diagnosis.state == "starting":
+        return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
+    if diagnosis.state == "exited":
+        return [line(("All ranks have exited.", "bold"))]
+    if stalled is not None and stalled >= 5:
+        return [
+            line((f"Nothing that means progress has moved for {span(stalled)}.", "bold")),
+            line("Not called hung yet: a checkpoint or an evaluation may look the same."),
+        ]
+    if diagnosis.state == "progressing":
+        return [line(("The job is progressing.", "good")), line("Nothing to blame.")]
+    return [line(f"Observing for {duration(diagnosis.observed_for_s)}; no judgement yet.")]
+
+
+def _start(diagnosis: Diagnosis) -> str:
+    job = diagnosis.job
+    if job is None or job.world_size is None:
+        return "Waiting for ranks to appear."
+    return f"{len(job.ranks_seen)} of {plural(job.world_size, 'rank')} seen so far."
+
+
+def _blind(diagnosis: Diagnosis) -> list[Line]:
+    if not diagnosis.blind_spots:
+        return []
+    what = ", ".join(dict.fromkeys(spot.what for spot in diagnosis.blind_spots))
+    return [labelled("blind", line((what, "warn"), ("  (5: why, and the fix)", "dim")), 5)]
+
+
+def nothing_found(snapshot: Snapshot) -> list[Line]:
+    """No job: what was looked for, what is there instead, and that looking goes on."""
+    if not any(node.state in ("ready", "slow") for node in snapshot.nodes):
+        return no_answer(snapshot)
+    lines = [
+        line(("No training job found; still looking, every second.", "bold")),
+        line(
+            "Looked for processes with RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in "
+            "their environment, for children of torch.multiprocessing.spawn, and for torchrun."
+        ),
+    ]
+    for node in snapshot.nodes:
+        if node.state not in ("ready", "slow"):
+            lines.append(line((f"{node.name}: {node.state}", "bad"), f"  {node.reason or ''}"))
+            continue
+        seen = node.processes
+        if seen is not None:
+            lines.append(line(f"{node.name}: {plural(seen, 'process', 'processes')} seen."))
+        for user, count in sorted(node.other_users.items()):
+            text = f"  {plural(count, 'rank-like process', 'rank-like processes')} of {user}"
+            lines.append(line((text, "warn"), ": start hangtop with --all-users to see them."))
+        lines += [line("  Python, but no rank: ", (cmd, "dim")) for cmd in node.python_processes]
+    lines.append(line("A job that is started in another way: hangtop --pid PID"))
+    return lines
+
+
+def no_answer(snapshot: Snapshot) -> list[Line]:
+    """No node answers: in which state each is, and why."""
+    waiting = all(node.state == "connecting" for node in snapshot.nodes)
+    text = "Connecting; no node has answered yet." if waiting else "No node answers."
+    lines = [line((text, "bold"), "" if waiting else "  Ctrl-r tries again at once.")]
+    for node in snapshot.nodes:
+        role = "info" if node.state == "connecting" else "bad"
+        lines.append(line((f"{node.name}: {node.state}", role), f"  {node.reason or ''}"))
+    return lines
+
+
+def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list[Line]:
+    """Who answered, in which state ranks are, how fresh their stacks are, what the host has."""
+    if snapshot is None:
+        return []
+    lines = [_node_health(snapshot)]
+    for node in snapshot.nodes:
+        if node.state not in ("ready", "connecting"):
+            since = f" for {span(now - node.since)}" if node.since else ""
+            text = f"{node.name} {node.state}{since}"
+            lines.append(labelled("", line((text, "bad"), f" {node.reason or ''}")))
+    if job is not None:
+        lines += _rank_health(job, now)
+    lines += _host_health(snapshot)
+    return lines
+
+
+def _node_health(snapshot: Snapshot) -> Line:
+    counts = Counter(node.state for node in snapshot.nodes)
+    roles = {"ready": "good", "connecting": "info"}
+    parts: list[tuple[str, str]] = []
+    for state, count in counts.most_common():
+        parts += [(f"{count} {state}", roles.get(state, "bad")), ("  ", "")]
+    return labelled("nodes", line(*parts))
+
+
+def _rank_health(job: Job, now: float) -> list[Line]:
+    states = Counter(rank.state for rank in job.ranks)
+    parts: list[tuple[str, str]] = []
+    for state, number in states.most_common():
+        parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
+    lines = [labelled("ranks", line(*parts) if parts else "none yet")]
+    if job.world_size and (lost := set(range(job.world_size)) - {r.rank for r in job.ranks}):
+        lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
+    if job.unnumbered:
+        count = plural(len(job.unnumbered), "process", "processes")
+        lines.append(labelled("", line((f"{count} whose rank could not be read", "warn"))))
+    children = Counter(child.role for rank in job.ranks for child in rank.children)
+    if children:
+        text = "  ".join(f"{count} {role}" for role, count in children.most_common(3))
+        lines.append(labelled("children", text))
+    times = [rank.sample.at for rank in job.ranks if rank.sample and rank.sample.threads]
+    failed = sum(1 for rank in job.ranks if rank.sample and not rank.sample.threads)
+    if times:
+        told = f"{len(times)} of {len(job.ranks)}, newest {ago(max(times), now)}"
+        extra = (f"  {failed} gave none", "warn") if failed else ("", "")
+        lines.append(labelled("stacks", line(told, extra)))
+    else:
+        lines.append(labelled("stacks", line((f"none  {failed or ''}", "dim"), ("B asks", "dim"))))
+    return lines
+
+
+def _host_health(snapshot: Snapshot) -> list[Line]:
+    lines: list[Line] = []
+    ready = [node for node in snapshot.nodes if node.state in ("ready", "slow")]
+    if len(ready) == 1:
+        node = ready[0]
+        load = "?" if node.load1 is None else f"{node.load1:.1f}"
+        lines.append(labelled("load", f"{load} on {plural(node.cpus or 0, 'cpu')}"))
+        if node.memory_total:
+            free = size(node.memory_available)
+            lines.append(labelled("memory", f"{free} free of {size(node.memory_total)}"))
+        if node.shm_total:
+            low = (node.shm_free or 0) < node.shm_total * 0.05
+            text = f"{size(node.shm_free)} free of {size(node.shm_total)}"
+            lines.append(labelled(SHARED_MEMORY, line((text, "bad" if low else ""))))
+    for node in ready:
+        for name, fact in node.capabilities.items():
+            if not fact.ok and name in NEEDED:
+                lines.append(labelled(name, line((fact.why or "not usable", "warn"))))
+    noise = sum(node.noise_lines for node in snapshot.nodes)
+    if noise:
+        lines.append(labelled("noise", line((plural(noise, "foreign line"), "warn"))))
+    return lines

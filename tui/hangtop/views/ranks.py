@@ -1,0 +1,200 @@
+"""The table of ranks: what stands in a row, and in which order rows come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hangtop.columns import Column
+from hangtop.spans import Line, line
+from hangtop.views.common import (
+    ODD_STATES,
+    STATE_ROLES,
+    culprits,
+    idle_seconds,
+    main_frames,
+    main_thread,
+    rank_key,
+    span,
+)
+from hangtop.views.places import doing
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank, with what the table shows of it."""
+
+    key: str
+    rank: Rank
+    idle: float | None
+    place: str
+    """Where the user's code is, `train.py:41 (step)`."""
+    call: str
+    """What it called there."""
+    why: str
+    why_role: str
+    order: tuple[int, int, int]
+    """Suspicion: culprits first, then odd states, then few ranks on one stack, then rank."""
+
+
+def rank_rows(
+    snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
+) -> list[RankRow]:
+    """Rows of all ranks, the most suspicious first."""
+    if job is None:
+        return []
+    blamed = culprits(diagnosis)
+    best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
+    victims = frozenset(best.victims) if best else frozenset()
+    sharing = Counter(_class_of(rank) for rank in job.ranks)
+    rows = [
+        _row(snapshot, rank, blamed, victims, sharing[_class_of(rank)], now) for rank in job.ranks
+    ]
+    rows.sort(key=lambda row: row.order)
+    return rows
+
+
+def _class_of(rank: Rank) -> str:
+    thread = main_thread(rank.sample)
+    return thread.stack if thread else ""
+
+
+def _row(
+    snapshot: Snapshot,
+    rank: Rank,
+    blamed: dict[tuple[str, int | None], str],
+    victims: frozenset[int],
+    sharing: int,
+    now: float,
+) -> RankRow:
+    frames = main_frames(snapshot, rank.sample)
+    place, call = doing(frames)
+    cause = blamed.get((rank.node, rank.process.pid)) or blamed.get(("rank", rank.rank))
+    failure = rank.sample.failure if rank.sample else None
+    why, role, level = "", "", 3
+    if cause is not None:
+        why, role, level = f"◀ {cause}", "culprit", 0
+    elif rank.state == "exited":
+        why, role, level = _exit(rank), "bad", 1
+    elif rank.state in ODD_STATES:
+        why, role, level = rank.state, "bad", 1
+    elif failure is not None and not frames:
+        why, role, level = f"no stack: {failure.text}", "warn", 2
+    elif rank.process.denied:
+        why, role, level = rank.process.denied, "warn", 2
+    elif rank.rank in victims:
+        why, role = "waits", "victim"
+    if not frames and not call:
+        place = "-" if rank.sample is None else "no stack"
+    return RankRow(
+        key=rank_key(rank),
+        rank=rank,
+        idle=idle_seconds(rank, now),
+        place=place,
+        call=call,
+        why=why,
+        why_role=role,
+        order=(level, sharing if level == 3 else 0, rank.rank),
+    )
+
+
+def _exit(rank: Rank) -> str:
+    code = rank.process.exit_code
+    if code is None:
+        return "exited"
+    return f"killed by signal {-code}" if code < 0 else f"exited with {code}"
+
+
+def _cpu(row: RankRow) -> Line:
+    share = row.rank.cpu_share
+    return line(("-", "dim")) if share is None else line(f"{share:.0%}")
+
+
+RANK_COLUMNS: tuple[Column[RankRow], ...] = (
+    Column(
+        "rank",
+        "RANK",
+        lambda row: line((str(row.rank.rank), "bold")),
+        lambda row: row.rank.rank,
+        minimum=4,
+        align="right",
+    ),
+    Column(
+        "node",
+        "NODE",
+        lambda row: line(row.rank.node),
+        lambda row: row.rank.node,
+        maximum=16,
+        drop=4,
+    ),
+    Column(
+        "pid",
+        "PID",
+        lambda row: line(str(row.rank.process.pid)),
+        lambda row: row.rank.process.pid,
+        align="right",
+        minimum=5,
+        drop=6,
+    ),
+    Column(
+        "state",
+        "STATE",
+        lambda row: line((row.rank.state, STATE_ROLES[row.rank.state])),
+        lambda row: row.rank.state,
+        minimum=8,
+    ),
+    Column(
+        "cpu", "CPU", _cpu, lambda row: row.rank.cpu_share or 0.0, align="right", minimum=4, drop=5
+    ),
+    Column(
+        "idle",
+        "IDLE",
+        lambda row: line(span(row.idle)),
+        lambda row: -1.0 if row.idle is None else row.idle,
+        align="right",
+        minimum=5,
+        drop=2,
+    ),
+    Column(
+        "kids",
+        "CHILDREN",
+        lambda row: line(str(len(row.rank.children) or "")),
+        lambda row: len(row.rank.children),
+        align="right",
+        optional=True,
+        drop=8,
+    ),
+    Column(
+        "where",
+        "WHERE",
+        lambda row: line((row.place, "" if row.call else "dim")),
+        lambda row: row.place,
+        minimum=16,
+        maximum=60,
+        flex=True,
+        keep_end=True,
+    ),
+    Column(
+        "call",
+        "CALL",
+        lambda row: line((row.call, "code")),
+        lambda row: row.call,
+        minimum=8,
+        maximum=26,
+        optional=True,
+        drop=3,
+    ),
+    Column(
+        "why",
+        "WHY",
+        lambda row: line((row.why, row.why_role)),
+        lambda row: row.order,
+        minimum=21,
+        maximum=44,
+        flex=True,
+    ),
+)

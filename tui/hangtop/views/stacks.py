@@ -1,0 +1,309 @@
+"""Merged stacks as rows of a tree, and the two panes that compare a class with the majority."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hangtop.columns import Column
+from hangtop.spans import EMPTY, Line, labelled, line
+from hangtop.views.common import ago, main_thread, span
+from hangtop_core.analysis.frames import is_library, place, plain_name
+from hangtop_core.analysis.stacks import Merged, NoStack, Row, StackClass, flatten, steps_of
+from hangtop_core.rankset import fold
+from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Frame, Job, Rank, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """One line of the tree: a frame, or ranks that have none."""
+
+    key: str
+    count: int
+    share: float
+    age: float | None
+    name: Line
+    place: Line
+    ranks: str
+    note: Line
+    mark: Line = EMPTY
+    row: Row | None = None
+    fix: str | None = None
+    frame: Frame | None = None
+
+
+def tree_rows(
+    merged: Merged, folded: frozenset[str], opened: frozenset[str], *, join: bool, now: float
+) -> list[TreeRow]:
+    """The visible rows of a merged tree, and below them who gave no stack, with the reason."""
+    rows = [_frame_row(row, now) for row in flatten(merged, folded, join=join, opened=opened)]
+    return [*rows, *(_without(none) for none in merged.missing)]
+
+
+def _without(none: NoStack) -> TreeRow:
+    return TreeRow(
+        key=f"none:{none.why}:{none.ranks[:1]}",
+        count=len(none.ranks),
+        share=0.0,
+        age=None,
+        name=line((f"no stack: {none.why}", "warn")),
+        place=line((none.fix or "", "dim")),
+        ranks=fold(none.ranks),
+        note=line(("no stack is not a match", "dim")),
+        fix=none.fix,
+    )
+
+
+def _frame_row(row: Row, now: float) -> TreeRow:
+    frame = row.frame
+    role = "dim" if is_library(frame) and frame.file else "bold" if row.fewest else ""
+    rails = "".join("│ " if more else "  " for more in row.more[:-1])
+    if row.more:
+        last = row.more[-1]
+        rails += ("├ " if last else "└ ") if row.first else ("│ " if last else "  ")
+    sign = "▸ " if row.folded else ""
+    where = place(frame) if frame.file else ""
+    extra = []
+    if row.hidden:
+        extra.append(f"⋯ {plural(row.hidden, 'frame')} cut")
+    if row.joined:
+        extra.append(f"⋯ {plural(row.joined, 'frame')} joined")
+    native = ("<C> ", "info") if frame.native else ("", "")
+    return TreeRow(
+        key=row.key,
+        count=row.count,
+        share=row.share,
+        age=None if row.since is None else now - row.since,
+        name=line((rails, "dim"), sign, native, (plain_name(frame.name), role)),
+        place=line((where, "dim" if role == "dim" else "")),
+        ranks=row.ranks,
+        mark=line(("◀ fewest" if row.fewest else "", "culprit")),
+        note=line((", ".join(extra), "dim")),
+        row=row,
+        frame=frame,
+    )
+
+
+OPEN_BELOW = 9
+"""Jobs with fewer ranks show every rank's stack open from the start."""
+
+
+def rank_rows(
+    snapshot: Snapshot, job: Job, toggled: frozenset[str], *, cut: bool, now: float
+) -> list[TreeRow]:
+    """Rank by rank: a heading, and below it the frames from the outermost in."""
+    rows: list[TreeRow] = []
+    for rank in job.ranks:
+        key = f"rank:{rank.node}:{rank.process.pid}"
+        is_open = (len(job.ranks) < OPEN_BELOW) != (key in toggled)
+        rows.append(_rank_heading(rank, key, is_open, now))
+        thread = main_thread(rank.sample)
+        if not is_open or thread is None:
+            continue
+        steps = steps_of(snapshot.stacks.get(thread.stack, ()), libraries=not cut)
+        for depth, (frame, hidden) in enumerate(steps):
+            rows.append(_step_row(rank, f"{key}:{depth}", frame, hidden))
+    return rows
+
+
+def _rank_heading(rank: Rank, key: str, is_open: bool, now: float) -> TreeRow:
+    sample = rank.sample
+    since = sample.same_since if sample else None
+    failure = sample.failure if sample else None
+    told = "  not sampled yet" if sample is None else ""
+    if failure is not None:
+        told = f"  no stack: {failure.text}"
+    return TreeRow(
+        key=key,
+        count=1,
+        share=0.0,
+        age=None if since is None else now - since,
+        name=line(
+            "▾ " if is_open else "▸ ",
+            (f"rank {rank.rank}", "bold"),
+            f"  {rank.node}",
+            (told, "warn"),
+        ),
+        place=EMPTY,
+        ranks=str(rank.rank),
+        note=line(("sampled ", "label"), ago(sample.at, now)) if sample else EMPTY,
+        fix=failure.fix if failure else None,
+    )
+
+
+def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
+    role = "dim" if is_library(frame) else ""
+    return TreeRow(
+        key=key,
+        count=0,
+        share=0.0,
+        age=None,
+        name=line("    ", ("<C> ", "info") if frame.native else "", (plain_name(frame.name), role)),
+        place=line((place(frame) if frame.file else "", role)),
+        ranks=str(rank.rank),
+        note=line((f"⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim")),
+        frame=frame,
+    )
+
+
+def _age(row: TreeRow) -> str:
+    return "" if row.age is None else span(row.age)
+
+
+TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
+    Column("count", "RANKS", lambda row: line(str(row.count or "")), align="right", minimum=5),
+    Column(
+        "share",
+        "%",
+        lambda row: line(f"{row.share:.0%}" if row.row else ""),
+        align="right",
+        minimum=4,
+        drop=5,
+    ),
+    Column("age", "SAME", lambda row: line(_age(row)), align="right", minimum=5, drop=3),
+    Column("name", "FRAME", lambda row: row.name, minimum=20, maximum=64, flex=True),
+    Column("place", "AT", lambda row: row.place, minimum=14, maximum=56, flex=True, keep_end=True),
+    Column(
+        "who",
+        "WHO",
+        lambda row: line(row.ranks if row.count else ""),
+        minimum=4,
+        maximum=20,
+        drop=2,
+    ),
+    Column("mark", "", lambda row: row.mark, maximum=8, optional=True),
+    Column("note", "", lambda row: row.note, maximum=36, optional=True, drop=6),
+)
+
+
+def stacks_title(merged: Merged, now: float, cut: bool, threads: bool) -> tuple[Line, Line, Line]:
+    """Title, note and hint of the tree pane."""
+    sampled = merged.total - len({rank for none in merged.missing for rank in none.ranks})
+    count = plural(len(merged.classes), "class", "classes")
+    title = line(
+        ("MERGED STACKS  ", "title"),
+        "all threads" if threads else "main thread",
+        f"  {sampled} of {plural(merged.total, 'rank')}, {count}",
+    )
+    newest = max((one.sampled_to for one in merged.classes), default=None)
+    hint = line(("library frames ", "label"), "cut" if cut else "shown")
+    return title, line(("sampled ", "label"), ago(newest, now)), hint
+
+
+NAME_CELLS = 22
+"""Function names longer than this push their place to the right."""
+
+
+def class_of(merged: Merged, rank: int) -> StackClass | None:
+    """The class a rank is in."""
+    return next((one for one in merged.classes if rank in one.ranks), None)
+
+
+def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
+    """A stack, innermost first, with the source line of the user's frames."""
+    lines: list[Line] = []
+    steps = list(reversed(list(steps_of(frames, libraries=not cut))))
+    size = max((len(plain_name(frame.name)) for frame, _ in steps), default=0)
+    for frame, hidden in steps:
+        lines.append(frame_line(frame, hidden, min(size, NAME_CELLS)))
+        if frame.source and not is_library(frame):
+            lines.append(line("    ", (frame.source.strip(), "code")))
+    return lines
+
+
+def frame_line(frame: Frame, hidden: int = 0, size: int = 0) -> Line:
+    """`all_reduce  torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
+    library = is_library(frame)
+    where = place(frame) if frame.file else ""
+    if library and hidden:
+        where = where.rpartition("/")[2]
+    return line(
+        ("<C> ", "info") if frame.native else ("", ""),
+        (plain_name(frame.name), "dim" if library else "bold"),
+        " " * max(size - len(plain_name(frame.name)), 0) + "  ",
+        (where, "dim" if library else ""),
+        (f"  ⋯ {hidden} cut" if hidden else "", "dim"),
+    )
+
+
+def class_lines(
+    snapshot: Snapshot, job: Job, merged: Merged, row: TreeRow | None, *, cut: bool, now: float
+) -> tuple[Line, list[Line]]:
+    """Title and text of the pane about the ranks under the cursor."""
+    rank = representative(job, merged, row)
+    if row is None or rank is None:
+        return line(("THIS CLASS", "title")), [line(("nothing chosen", "dim"))]
+    title = line(("THIS CLASS  ", "title"), f"rank {rank.rank}", f"  {rank.node}")
+    if row.key.startswith("none:"):
+        lines = [row.name]
+        if row.fix:
+            lines.append(labelled("fix", row.fix))
+        return title, [*lines, *_kernel(rank)]
+    sample = rank.sample
+    lines = _kernel(rank)
+    if sample is not None:
+        times = "" if sample.count < 2 else f", the same in {sample.count} samples"
+        lines.append(labelled("sampled", f"{ago(sample.at, now)}{times}"))
+        others = [t.name or f"tid {t.tid}" for t in sample.threads[1:]]
+        if others:
+            lines.append(
+                labelled("threads", line(f"{len(others)} more: ", (", ".join(others), "dim")))
+            )
+    thread = main_thread(sample)
+    frames = snapshot.stacks.get(thread.stack, ()) if thread else ()
+    return title, [*lines, EMPTY, *frame_lines(frames, cut=cut)]
+
+
+def _kernel(rank: Rank) -> list[Line]:
+    """What the kernel says of the main thread: no attach needed for it."""
+    main = next((t for t in rank.process.threads if t.tid == rank.process.pid), None)
+    lines = [labelled("state", line(rank.state, ("  pid ", "label"), str(rank.process.pid)))]
+    if main is not None and (main.wchan or main.syscall):
+        call = main.syscall or "-"
+        fd = f"(fd {main.fd})" if main.fd is not None else ""
+        lines.append(
+            labelled("waits in", line(f"{call}{fd}", ("  wchan ", "label"), main.wchan or "-"))
+        )
+    return lines
+
+
+def representative(job: Job, merged: Merged, row: TreeRow | None) -> Rank | None:
+    """The rank that stands for a row: one whose stack ends under it, the lowest."""
+    if row is None:
+        return None
+    first = row.ranks or ""
+    wanted = _first_rank(first) if first else _ranks_of(merged, row.key)
+    return next((rank for rank in job.ranks if rank.rank == wanted), None)
+
+
+def _first_rank(text: str) -> int | None:
+    digits = text.split(",")[0].split("-")[0]
+    return int(digits) if digits.isdecimal() else None
+
+
+def _ranks_of(merged: Merged, key: str) -> int | None:
+    todo = list(merged.roots)
+    while todo:
+        node = todo.pop()
+        if node.key == key:
+            return node.ranks[0] if node.ranks else None
+        todo.extend(node.children)
+    return None
+
+
+def majority_lines(merged: Merged, *, cut: bool) -> tuple[Line, list[Line]]:
+    """Title and text of the pane about the largest class."""
+    if not merged.classes:
+        return line(("MAJORITY", "title")), [line(("no stacks yet", "dim"))]
+    biggest = merged.classes[-1]
+    title = line(("MAJORITY  ", "title"), plural(len(biggest.ranks), "rank"))
+    return title, [
+        labelled("ranks", fold(biggest.ranks)),
+        EMPTY,
+        *frame_lines(biggest.frames, cut=cut),
+    ]

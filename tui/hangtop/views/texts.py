@@ -1,0 +1,165 @@
+"""Texts that open over a page: help, command log, environment, everything of a rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hangtop.actions import GROUPS, Action, keys_of
+from hangtop.items import Item
+from hangtop.keymap import ACTIONS
+from hangtop.spans import EMPTY, Line, labelled, line, plain
+from hangtop.views.common import clock, state_line
+from hangtop.views.files import FILE_COLUMNS, file_rows
+from hangtop.views.rank import (
+    CHILD_COLUMNS,
+    THREAD_COLUMNS,
+    child_rows,
+    process_lines,
+    stack_lines,
+    thread_rows,
+)
+from hangtop_core.text import duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hangtop.situation import Situation
+    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+
+
+PLAIN_MOVES = frozenset({"line_up", "line_down"})
+"""Told with the arrow keys."""
+
+
+def help_lines(now: Situation) -> list[Line]:
+    """Keys of this screen first, then all others, with why one is not possible now."""
+    lines = [line(("On this screen", "title"))]
+    here = [a for a in ACTIONS if now.screen in a.screens and a.id not in PLAIN_MOVES]
+    lines += [_help_line(action, now) for action in here]
+    for group in GROUPS:
+        rest = [a for a in ACTIONS if a.group == group and not a.screens]
+        if rest:
+            lines += [EMPTY, line((group, "title"))]
+            lines += [_help_line(action, now) for action in rest]
+    others = (a for a in ACTIONS if a.screens and now.screen not in a.screens)
+    elsewhere = [a for a in others if a.id not in PLAIN_MOVES]
+    lines += [EMPTY, line(("On other screens", "title"))]
+    lines += [_help_line(action, None) for action in elsewhere]
+    lines += [
+        EMPTY,
+        line(
+            ("Filters: ", "title"),
+            "words are joined by and; 3-7 is a rank set; "
+            "field=value, field!=value, field~part, field>number; !text excludes.",
+        ),
+    ]
+    return lines
+
+
+def _help_line(action: Action, now: Situation | None) -> Line:
+    reason = action.possible(now) if now is not None else None
+    head = (f"  {keys_of(action):<18} ", "key" if reason is None else "off")
+    if now is None:
+        return line(head, action.help, (f"  ({', '.join(action.screens)})", "dim"))
+    asks = ("  asks first", "warn") if action.risk == "asks" else ("", "")
+    if reason is not None:
+        return line(head, (action.help, "off"), (f"  not now: {reason}", "warn"))
+    return line(head, action.help, asks)
+
+
+def command_lines(records: Iterable[Any]) -> list[Line]:
+    """What ran on nodes, newest first; records are `hangtop_core.commandlog.CommandRecord`s."""
+    lines = []
+    for record in reversed(list(records)):
+        pids = ",".join(str(pid) for pid in record.pids[:4]) + (
+            ",…" if len(record.pids) > 4 else ""
+        )
+        took = "" if record.took_s is None else f" in {duration(record.took_s)}"
+        good = record.outcome in ("ok", "done")
+        lines.append(
+            line(
+                f"{clock(record.at)}  {record.node}  ",
+                (record.what, "code"),
+                (f"  pid {pids}" if pids else "", "label"),
+                f"  {record.outcome}{took}" if not good else f"  done{took}",
+                ("  by itself" if record.by_itself else "  you asked", "dim"),
+                ("  pauses its target" if record.pauses else "", "warn"),
+            )
+        )
+    return lines or [line(("Nothing was run beyond reading /proc.", "dim"))]
+
+
+def environment_lines(rank: Rank) -> list[Line]:
+    """Command line and environment of a rank."""
+    process = rank.process
+    lines = [line(("Command line", "title"))]
+    lines += [line(f"  {part}") for part in process.cmdline or (process.comm,)]
+    lines += [EMPTY, labelled("cwd", process.cwd or "?"), labelled("exe", process.exe or "?")]
+    limits = process.limits
+    lines.append(labelled("limits", f"open files {limits.open_files or 'unlimited or unknown'}"))
+    lines += [
+        EMPTY,
+        line(
+            ("Environment", "title"),
+            ("  allow-listed names only; secrets never leave the node", "dim"),
+        ),
+    ]
+    for name, value in sorted(process.env.items()):
+        lines.append(line("  ", (f"{name}=", "info"), value))
+    if not process.env:
+        lines.append(line((f"  {process.denied or 'none of the listed names is set'}", "dim")))
+    return lines
+
+
+def rank_text(
+    snapshot: Snapshot, job: Job, diagnosis: Diagnosis | None, rank: Rank, now: float
+) -> list[Line]:
+    """Everything known of a rank, to read, copy or send."""
+    title = line(
+        (f"rank {rank.rank}", "title"),
+        f" of {job.name or job.key} on {rank.node}, {clock(snapshot.at)}",
+    )
+    lines = [title, labelled("job", state_line(diagnosis, job)), EMPTY]
+    lines += [line(("Process", "title")), *process_lines(rank, now), EMPTY]
+    lines += [line(("Stacks", "title"))]
+    lines += stack_lines(snapshot, rank.sample, all_threads=True, cut=False)
+    lines += [EMPTY, line(("Threads", "title"))]
+    lines += [_row(THREAD_COLUMNS, item) for item in thread_rows(rank)]
+    if rank.children:
+        lines += [EMPTY, line(("Children", "title"))]
+        lines += [_row(CHILD_COLUMNS, item) for item in child_rows(snapshot, rank)]
+    lines += [EMPTY, line(("Open files", "title"))]
+    lines += [_row(FILE_COLUMNS, item) for item in file_rows(rank)] or [line(("  not read", "dim"))]
+    recorder = rank.recorder
+    if recorder is not None:
+        lines += [EMPTY, line(("Flight recorder", "title"))]
+        if recorder.failure is not None:
+            lines.append(line(f"  {recorder.failure.text}"))
+        for entry in recorder.entries[-20:]:
+            state = "completed" if entry.completed else "not completed"
+            lines.append(
+                line(f"  {entry.group_desc} #{entry.seq} {entry.op} {entry.sizes} {state}")
+            )
+    return [*lines, EMPTY, *environment_lines(rank)]
+
+
+def _row(columns: Any, item: Any) -> Line:
+    cells = (plain(column.cell(item)).strip() for column in columns)
+    return line("  ", "  ".join(cell for cell in cells if cell))
+
+
+def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
+    """Jobs to choose from, with the state of each."""
+    items = []
+    for job in snapshot.jobs:
+        count = plural(job.world_size or len(job.ranks), "rank")
+        where = ", ".join(job.nodes[:3])
+        text = line(
+            (f"{job.name or job.key}  ", "bold"),
+            state_line(diagnoses.get(job.key), job),
+            f"  {count} on {where}",
+            (f"  {job.launcher}" if job.launcher else "", "dim"),
+            (f"  {job.master}" if job.master else "", "dim"),
+        )
+        items.append(Item(job.key, (text,), 2))
+    return items

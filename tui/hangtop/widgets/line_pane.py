@@ -1,0 +1,252 @@
+"""A framed pane of lines that repaints only what changed.
+
+Textual's own lists repaint the whole widget when one cell changes; over a slow link a monitor
+that does so falls seconds behind its own keys. This pane remembers the lines it painted,
+composes the visible ones again when told to, and refreshes the part of each line that differs.
+It keeps its own scroll offset instead of `ScrollView`'s so that scrolling goes through the same
+comparison.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from hangtop.spans import EMPTY, Line, Span, cells, crop, fit, line, plain
+from hangtop.theme import ROLES, asciify
+
+if TYPE_CHECKING:
+    from rich.style import Style
+
+FRAMES: dict[str, tuple[str, ...]] = {
+    "thin": ("┌", "─", "┐", "│", "└", "┘"),
+    "heavy": ("┏", "━", "┓", "┃", "┗", "┛"),
+    "ascii-thin": ("+", "-", "+", "|", "+", "+"),
+    "ascii-heavy": ("#", "=", "#", "#", "#", "#"),
+}
+"""Corner, edge, corner, side, corner, corner: a focused pane is heavier, not only coloured."""
+
+
+class LinePane(Widget, can_focus=True):
+    """Base of every pane: a frame with a title, and lines inside it."""
+
+    DEFAULT_CSS = "LinePane { height: 1fr; width: 1fr; overflow: hidden hidden; }"
+    framed = True
+
+    def __init__(self, title: str = "", *, pane_id: str, flat: bool = False) -> None:
+        super().__init__(id=pane_id)
+        self.flat = flat
+        self.heading: Line = line((title, "title"))
+        self.note: Line = EMPTY
+        """Right end of the top edge: ages, counts, who did not answer."""
+        self.hint: Line = EMPTY
+        """Right end of the bottom edge."""
+        self.top = 0
+        self._painted: list[tuple[Line, str]] = []
+
+    # What subclasses say
+
+    def prepare(self, width: int) -> int:
+        """Get ready to be painted `width` cells wide; how many lines there are to scroll."""
+        raise NotImplementedError
+
+    def body_line(self, index: int, width: int) -> tuple[Line, str]:
+        """Line `index`, and the role laid over all of it."""
+        raise NotImplementedError
+
+    def header_line(self, width: int) -> Line | None:
+        """A line that stays above the scrolled ones."""
+        return None
+
+    def text_lines(self) -> list[Line]:
+        """Everything in the pane, for copying and pagers."""
+        raise NotImplementedError
+
+    def current_text(self) -> str:
+        """What `y` copies: the line under the cursor, or everything."""
+        return "\n".join(plain(item) for item in self.text_lines())
+
+    # Painting
+
+    @property
+    def inner_width(self) -> int:
+        """Cells between the frame's sides and their padding."""
+        return max(self.size.width - (4 if self.framed else 0), 0)
+
+    @property
+    def page(self) -> int:
+        """How many scrolled lines are visible."""
+        frame = 2 if self.framed else 0
+        header = 1 if self.header_line(self.inner_width) is not None else 0
+        return max(self.size.height - frame - header, 0)
+
+    def retitle(self, heading: Line, note: Line = EMPTY, hint: Line = EMPTY) -> None:
+        """Change the texts on the frame; painted with the next `paint`."""
+        self.heading, self.note, self.hint = heading, note, hint
+
+    def paint(self) -> None:
+        """Compose the visible lines again and refresh the parts that differ."""
+        width, height = self.size
+        if not width or not height:
+            return
+        lines = self._compose_lines(width, height)
+        old = self._painted
+        self._painted = lines
+        if len(old) != len(lines):
+            self.refresh()
+            return
+        changes = (
+            _changed(before, after, y)
+            for y, (before, after) in enumerate(zip(old, lines, strict=True))
+            if before != after
+        )
+        if regions := list(changes):
+            self.refresh(*regions)
+
+    def _compose_lines(self, width: int, height: int) -> list[tuple[Line, str]]:
+        inner = self.inner_width
+        total = self.prepare(inner)
+        header = self.header_line(inner)
+        page = self.page
+        self.top = max(0, min(self.top, total - page))
+        rows: list[tuple[Line, str]] = [] if header is None else [(fit(header, inner), "")]
+        for index in range(self.top, self.top + page):
+            text, role = self.body_line(index, inner) if index < total else (EMPTY, "")
+            rows.append((fit(self._twin(text), inner), role))
+        lines = self._framed(rows, width, height, total, page) if self.framed else rows
+        # Once more: what was cut to fit got an ellipsis.
+        return [(self._twin(text), role) for text, role in lines[:height]]
+
+    def _twin(self, text: Line) -> Line:
+        if not self.flat:
+            return text
+        return tuple(Span(asciify(span.text), span.role) for span in text)
+
+    def _framed(
+        self, rows: list[tuple[Line, str]], width: int, height: int, total: int, page: int
+    ) -> list[tuple[Line, str]]:
+        focus = self.has_focus
+        name = "heavy" if focus else "thin"
+        left, edge, right, side, low_left, low_right = FRAMES[
+            f"ascii-{name}" if self.flat else name
+        ]
+        role = "focus" if focus else "frame"
+        hint = self.hint
+        if total > page > 0:
+            hint = line(hint, "  " if hint else "", self._position(total, page))
+        lines = [(self._edge(left, edge, right, self.heading, self.note, width, role), "")]
+        wall = Span(side, role)
+        for text, over in rows[: height - 2]:
+            lines.append(((wall, Span(" "), *_overlaid(text, over), Span(" "), wall), ""))
+        lines.append((self._edge(low_left, edge, low_right, EMPTY, hint, width, role), ""))
+        return lines[:height]
+
+    def _position(self, total: int, page: int) -> Line:
+        last = min(self.top + page, total)
+        return line((f"{self.top + 1}-{last} of {total}", "label"))
+
+    def _edge(
+        self, start: str, edge: str, end: str, left: Line, right: Line, width: int, role: str
+    ) -> Line:
+        """One horizontal edge with a text at each end."""
+        room = width - 4
+        if room <= 0:
+            return (Span((start + edge * max(width - 2, 0) + end)[:width], role),)
+        left = crop(self._twin(left), room - 2)
+        right = crop(self._twin(right), room - cells(left) - 5) if right else EMPTY
+        spans = [Span(start + edge, role)]
+        used = 2
+        if left:
+            spans += [Span(" "), *left, Span(" ")]
+            used += cells(left) + 2
+        tail = cells(right) + 2 if right else 0
+        spans.append(Span(edge * max(width - used - tail - 2, 0), role))
+        if right:
+            spans += [Span(" "), *right, Span(" ")]
+        return (*spans, Span(edge + end, role))
+
+    def render_line(self, y: int) -> Strip:
+        """What `paint` composed, as Textual wants it."""
+        if not self._painted or len(self._painted) != self.size.height:
+            self._painted = self._compose_lines(*self.size)
+        if y >= len(self._painted):
+            return Strip.blank(self.size.width)
+        text, _ = self._painted[y]
+        return Strip([Segment(span.text, style_of(span.role)) for span in text])
+
+    # Events
+
+    def on_resize(self) -> None:
+        """Compose for the new size."""
+        self.paint()
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """The frame of the pane with the focus is heavier."""
+        super().watch_has_focus(has_focus)
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Scroll with the wheel, when the mouse is on."""
+        self.scroll_lines(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Scroll with the wheel, when the mouse is on."""
+        self.scroll_lines(-3)
+
+    # Moving
+
+    def scroll_lines(self, count: int) -> None:
+        """Scroll by lines; the ends are found by `paint`."""
+        self.top = max(0, self.top + count)
+        self.paint()
+
+    def move(self, count: int) -> None:
+        """Up or down by lines; panes with a cursor move that."""
+        self.scroll_lines(count)
+
+    def move_page(self, direction: int) -> None:
+        """Up or down by a page less one line."""
+        self.move(direction * max(self.page - 1, 1))
+
+    def move_end(self, direction: int) -> None:
+        """To the first or the last line."""
+        self.top = 0
+        self.move(0 if direction < 0 else 1_000_000)
+
+
+def _overlaid(text: Line, role: str) -> Line:
+    if not role:
+        return text
+    return tuple(Span(span.text, f"{span.role}+{role}") for span in text)
+
+
+def style_of(role: str) -> Style:
+    """Style of a role, or of a role with an overlay: `bad+cursor`."""
+    known = ROLES.get(role)
+    if known is None:
+        base, _, over = role.partition("+")
+        known = ROLES.get(base, ROLES[""]) + ROLES.get(over, ROLES[""])
+        ROLES[role] = known
+    return known
+
+
+def _changed(before: tuple[Line, str], after: tuple[Line, str], y: int) -> Region:
+    """The part of one painted line that differs, span by span from both ends."""
+    old, new = before[0], after[0]
+    start = 0
+    head = 0
+    while head < min(len(old), len(new)) and old[head] == new[head]:
+        start += cells((new[head],))
+        head += 1
+    end = cells(new)
+    tail = 1
+    while tail <= min(len(old), len(new)) - head and old[-tail] == new[-tail]:
+        end -= cells((new[-tail],))
+        tail += 1
+    if cells(old) != cells(new):
+        end = max(cells(old), cells(new))
+    return Region(start, y, max(end - start, 1), 1)

@@ -1,0 +1,284 @@
+"""A table over any number of rows: columns are data, only visible rows are ever rendered.
+
+The cursor belongs to a row's key, not to its place, so it stays on the same rank while rows
+are sorted, filtered and renewed under it. On narrow screens columns drop by priority.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from textual.message import Message
+
+from hangtop.columns import Column, Order
+from hangtop.spans import EMPTY, Line, Span, cells, fit, line, plain
+from hangtop.widgets.line_pane import LinePane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+SAMPLED_ROWS = 200
+"""Rows that column widths are taken from, besides the visible ones."""
+
+
+class LineTable(LinePane, Generic[T]):
+    """Rows under a header, with a cursor, marks, sorting and a filter."""
+
+    class Opened(Message):
+        """Enter was pressed on a row."""
+
+        def __init__(self, table: LineTable[Any], item: Any) -> None:
+            super().__init__()
+            self.table = table
+            self.item = item
+
+    class Moved(Message):
+        """The cursor stands on another row."""
+
+        def __init__(self, table: LineTable[Any], item: Any) -> None:
+            super().__init__()
+            self.table = table
+            self.item = item
+
+    def __init__(
+        self,
+        title: str = "",
+        *,
+        pane_id: str,
+        columns: Sequence[Column[T]],
+        key: Callable[[T], str],
+        flat: bool = False,
+        headed: bool = True,
+    ) -> None:
+        super().__init__(title, pane_id=pane_id, flat=flat)
+        self.columns = tuple(columns)
+        self.key_of = key
+        self.headed = headed
+        self.order = Order()
+        self.marks: frozenset[str] = frozenset()
+        self.cursor_key: str | None = None
+        self.chosen = False
+        """Whether somebody put the cursor where it is; until then it stays on the first row."""
+        self.empty: Sequence[Line] = ()
+        """Shown when there is no row: what was looked for, and what was found instead."""
+        self._given: Sequence[T] = ()
+        self._accept: Callable[[T], bool] | None = None
+        self._items: list[T] = []
+        self._places: dict[str, int] = {}
+        self._widths: dict[str, int] = {}
+        self._filled: set[str] = set()
+        """Columns in which anything has ever stood."""
+        self._layout: list[tuple[Column[T], int]] = []
+
+    # Data
+
+    @property
+    def items(self) -> Sequence[T]:
+        """The rows that pass the filter, in their order."""
+        return self._items
+
+    @property
+    def given(self) -> Sequence[T]:
+        """All rows."""
+        return self._given
+
+    def set_items(self, items: Sequence[T], empty: Sequence[Line] = ()) -> None:
+        """Show these rows; cursor, order, marks and filter stay."""
+        self._given = items
+        self.empty = empty
+        self._arrange()
+
+    def set_filter(self, accept: Callable[[T], bool] | None) -> None:
+        """Show only rows that are accepted."""
+        self._accept = accept
+        self._arrange()
+
+    def set_order(self, order: Order) -> None:
+        """Sort by another column."""
+        self.order = order
+        self._arrange()
+
+    def sort_columns(self) -> list[str | None]:
+        """What `<` and `>` step through: what can be seen, and None, the order rows come in."""
+        return [None, *(column.key for column, _ in self._layout if column.sort)]
+
+    def _arrange(self) -> None:
+        place = self.cursor
+        items = [item for item in self._given if self._accept is None or self._accept(item)]
+        column = next((c for c in self.columns if c.key == self.order.column), None)
+        if column is not None and column.sort is not None:
+            items.sort(key=column.sort, reverse=self.order.inverted)
+        elif self.order.inverted:
+            items.reverse()
+        self._items = items
+        self._places = {self.key_of(item): index for index, item in enumerate(items)}
+        if items and (self.cursor_key not in self._places or not self.chosen):
+            key = self.key_of(items[min(place, len(items) - 1) if self.chosen else 0])
+            moved = key != self.cursor_key
+            self.cursor_key = key
+            if moved:
+                self._moved()
+        self._reveal()
+        self.paint()
+
+    # Cursor
+
+    @property
+    def cursor(self) -> int:
+        """Place of the cursor's row."""
+        return self._places.get(self.cursor_key or "", 0)
+
+    @property
+    def current(self) -> T | None:
+        """The row under the cursor."""
+        return self._items[self.cursor] if self._items else None
+
+    def select(self, key: str) -> bool:
+        """Put the cursor on a row; False when it is not there."""
+        if key not in self._places:
+            return False
+        self.chosen = True
+        if key != self.cursor_key:
+            self.cursor_key = key
+            self._moved()
+        self._reveal()
+        self.paint()
+        return True
+
+    def move(self, count: int) -> None:
+        """Move the cursor by rows."""
+        if not self._items:
+            self.scroll_lines(count)
+            return
+        place = max(0, min(self.cursor + count, len(self._items) - 1))
+        self.select(self.key_of(self._items[place]))
+
+    def move_end(self, direction: int) -> None:
+        """To the first or last row."""
+        self.move(direction * max(len(self._items), 1))
+
+    def open(self) -> None:
+        """What Enter does."""
+        if self.current is not None:
+            self.post_message(self.Opened(self, self.current))
+
+    def jump(self, key: str) -> None:
+        """Put the cursor on a row, with some rows above it in view."""
+        if self.select(key):
+            self.top = max(self.cursor - self.page // 3, 0)
+            self.paint()
+
+    def _moved(self) -> None:
+        if self.is_attached and self.current is not None:
+            self.post_message(self.Moved(self, self.current))
+
+    def _reveal(self) -> None:
+        page = self.page
+        if page <= 0:
+            return
+        if self.cursor < self.top:
+            self.top = self.cursor
+        elif self.cursor >= self.top + page:
+            self.top = self.cursor - page + 1
+
+    def on_resize(self) -> None:
+        """Keep the cursor in view in the new size."""
+        self._reveal()
+        self.paint()
+
+    # Lines
+
+    def prepare(self, width: int) -> int:
+        """Lay the columns out."""
+        if not self._items:
+            return len(self.empty)
+        seen = self._items[self.top : self.top + self.size.height]
+        first = self._items[:SAMPLED_ROWS]
+        for column in self.columns:
+            least = 0 if column.flex else column.minimum
+            widest = self._widths.get(column.key, max(len(column.title), least))
+            size = max(cells(column.cell(item)) for item in (*first, *seen))
+            widest = max(widest, size)
+            if size:
+                self._filled.add(column.key)
+            self._widths[column.key] = min(widest, max(column.maximum, len(column.title)))
+        self._layout = self._fitted(width - 2)
+        return len(self._items)
+
+    def _fitted(self, width: int) -> list[tuple[Column[T], int]]:
+        """Columns that have room, with their widths; one blank between them."""
+        kept = [c for c in self.columns if not c.optional or c.key in self._filled]
+
+        def need(column: Column[T]) -> int:
+            natural = self._widths[column.key]
+            return min(column.minimum, natural) if column.flex else natural
+
+        while sum(need(c) + 1 for c in kept) - 1 > width:
+            going = max(kept, key=lambda c: (c.drop, kept.index(c)))
+            if going.drop == 0:
+                break
+            kept.remove(going)
+        widths = {c.key: need(c) for c in kept}
+        spare = width - sum(widths.values()) - len(kept) + 1
+        for count, column in enumerate(flexible := [c for c in kept if c.flex]):
+            last = count == len(flexible) - 1
+            wish = self._widths[column.key] - widths[column.key]
+            share = spare if last else min(wish, spare)
+            widths[column.key] += max(share, 0)
+            spare -= max(share, 0)
+        return [(column, widths[column.key]) for column in kept]
+
+    def header_line(self, width: int) -> Line | None:
+        """Titles of the columns that are shown, the sorted one marked."""
+        if not self.headed or not self._items:
+            return None
+        spans: list[Span] = [Span("  ")]
+        for column, size in self._layout:
+            title = column.title
+            if self.order.column == column.key:
+                title += "▲" if self.order.inverted else "▼"
+            spans += [*fit(line((title, "head")), size, align=column.align), Span(" ")]
+        return tuple(spans[:-1])
+
+    def body_line(self, index: int, width: int) -> tuple[Line, str]:
+        """One row, or one line of what is said when there is none."""
+        if not self._items:
+            return self.empty[index], ""
+        item = self._items[index]
+        key = self.key_of(item)
+        here = key == self.cursor_key
+        mark = "✔" if key in self.marks else " "
+        spans: list[Span] = [Span("▸" if here else " ", "focus"), Span(mark, "info")]
+        for count, (column, size) in enumerate(self._layout):
+            if count:
+                spans.append(Span(" "))
+            spans += fit(column.cell(item), size, align=column.align, keep_end=column.keep_end)
+        overlay = ("cursor" if self.has_focus else "resting") if here else ""
+        return fit(tuple(spans), width), overlay
+
+    def text_lines(self) -> list[Line]:
+        """All rows, every column at its natural width."""
+        if not self._items:
+            return list(self.empty)
+        rows = [[column.cell(item) for column in self.columns] for item in self._items]
+        titles = [line(column.title) for column in self.columns]
+        table = [titles, *rows] if self.headed else rows
+        sizes = [max(cells(row[i]) for row in table) for i in range(len(self.columns))]
+        return [_joined(row, sizes, self.columns) for row in table]
+
+    def row_text(self, item: T) -> str:
+        """A row as text, whatever columns there is room for: what filters search and `y` copies."""
+        cells_of = (plain(column.cell(item)).strip() for column in self.columns)
+        return "  ".join(text for text in cells_of if text)
+
+    def current_text(self) -> str:
+        """The row under the cursor."""
+        return super().current_text() if self.current is None else self.row_text(self.current)
+
+
+def _joined(row: Sequence[Line], sizes: Sequence[int], columns: Sequence[Column[Any]]) -> Line:
+    spans: Line = EMPTY
+    for cell, size, column in zip(row, sizes, columns, strict=True):
+        spans = (*spans, *fit(cell, size, align=column.align), Span("  "))
+    return spans

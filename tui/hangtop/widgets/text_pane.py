@@ -1,0 +1,68 @@
+"""A pane of running text: wrapped to its width, scrolled by lines, without a cursor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop.spans import EMPTY, Line, cells, wrap
+from hangtop.widgets.line_pane import LinePane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class TextPane(LinePane):
+    """Lines of text; long ones are wrapped under an indent, or cut when `wrapped` is off."""
+
+    def __init__(
+        self,
+        title: str = "",
+        *,
+        pane_id: str,
+        flat: bool = False,
+        wrapped: bool = True,
+        indent: int = 0,
+    ) -> None:
+        super().__init__(title, pane_id=pane_id, flat=flat)
+        self.wrapped = wrapped
+        self.indent = indent
+        self.follow = False
+        """Keep the end in view while lines are added."""
+        self._lines: tuple[Line, ...] = ()
+        self._laid: list[Line] = []
+        self._laid_for: tuple[int, tuple[Line, ...]] | None = None
+
+    def set_lines(self, lines: Sequence[Line]) -> None:
+        """Show these lines."""
+        self._lines = tuple(lines)
+        if self.follow:
+            self.top = 1_000_000
+        self.paint()
+
+    def prepare(self, width: int) -> int:
+        """Wrap, when the text or the width is another."""
+        wanted = (width, self._lines)
+        if self._laid_for != wanted:
+            self._laid_for = wanted
+            self._laid = []
+            for item in self._lines:
+                if self.wrapped and cells(item) > width:
+                    self._laid += wrap(item, width, self._indent_of(item))
+                else:
+                    self._laid.append(item)
+        return len(self._laid)
+
+    def _indent_of(self, item: Line) -> int:
+        """Under the value of a labelled line, else under its first character and `indent`."""
+        if item and item[0].role == "label":
+            return cells(item[:1])
+        text = "".join(span.text for span in item)
+        return len(text) - len(text.lstrip(" ")) + self.indent
+
+    def body_line(self, index: int, width: int) -> tuple[Line, str]:
+        """One laid-out line."""
+        return (self._laid[index] if index < len(self._laid) else EMPTY), ""
+
+    def text_lines(self) -> list[Line]:
+        """The lines as they were given, not as they were wrapped."""
+        return list(self._lines)
