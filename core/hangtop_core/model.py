@@ -386,7 +386,7 @@ class Rank(Struct, frozen=True):
         """Rank on its node, from the environment; None when not told."""
         for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
             value = self.process.env.get(name, "")
-            if value.isdecimal():
+            if value.isdecimal() and len(value) < 10:
                 return int(value)
         return None
 

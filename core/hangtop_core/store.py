@@ -128,11 +128,11 @@ class Store:
         changes, wrong = messages.read_changes(raw, view.strings)
         for text in wrong:
             complain(f"process {pid[:12]}: {text}")
-        if not pid.isdecimal() or not changes:
+        number = messages.pid_of(pid)
+        if number is None or not changes:
             return
         if "started_at" in changes:
             changes["started_at"] -= view.skew
-        number = int(pid)
         known = view.live.get(number)
         if known is not None and changes.get("start", known.process.start) != known.process.start:
             self._forget_live(view, known, at, None)
@@ -166,7 +166,7 @@ class Store:
         self._regroup = True
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
-        known = view.live.get(int(pid)) if pid.isdecimal() else None
+        known = view.live.get(messages.pid_of(pid) or 0)
         if known is None:
             return
         code: int | None = None

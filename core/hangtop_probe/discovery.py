@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from . import commands
+from . import commands, procfs
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -88,12 +88,12 @@ def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
     rendezvous beside it.
     """
     for name in _NUMBERS:
-        value = environ.get(name, "")
-        if not value.isdecimal():
+        number = procfs.decimal(environ.get(name, ""))
+        if number is None:
             continue
         if name == "RANK" and not any(other in environ for other in _RENDEZVOUS):
             continue
-        return int(value), name
+        return number, name
     return None
 
 
@@ -176,10 +176,11 @@ class _Discovery:
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
         number = rank_number(environ)
-        if number is None and environ.get("SLURM_PROCID", "").isdecimal():
+        slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
+        if number is None and slurm is not None:
             under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
             if c.threads.intersection(RANK_THREADS) or under_slurm:
-                number = int(environ["SLURM_PROCID"]), "SLURM_PROCID"
+                number = slurm, "SLURM_PROCID"
         return number
 
     def _numbered(self) -> Dict[int, Tuple[Optional[int], Optional[str]]]:

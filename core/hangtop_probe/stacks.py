@@ -130,13 +130,12 @@ def learn(result: Sample) -> Optional[table.Learned]:
         rows = result.stacks[thread["stack"]]
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
-            if _is(row, _WRAP) and values.get("i", "").isdecimal():
-                return table.Learned(wrap_rank=int(values["i"]))
+            index = procfs.decimal(values.get("i", "")) if _is(row, _WRAP) else None
+            if index is not None:
+                return table.Learned(wrap_rank=index)
             if _is(row, _WORKER):
-                number = values.get("worker_id", "")
-                return table.Learned(
-                    is_worker=True, worker_id=int(number) if number.isdecimal() else None
-                )
+                number = procfs.decimal(values.get("worker_id", ""))
+                return table.Learned(is_worker=True, worker_id=number)
             if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
                 return table.Learned(is_debug_server=True)
     return None

@@ -226,6 +226,11 @@ def decode(raw: object, kind: type[T]) -> T:
     return value
 
 
+def pid_of(key: str) -> int | None:
+    """Return the process id that a key of `set` or `gone` is, or None when it is none."""
+    return int(key) if key.isdecimal() and len(key) < 11 else None
+
+
 def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
     """Add new entries to a connection's string table; return what is wrong with them."""
     wrong: list[str] = []

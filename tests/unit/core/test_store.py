@@ -325,3 +325,16 @@ def test_no_piece_raises_anything_but_bad_piece(raw: dict[str, Any]) -> None:
         return
     bench.store.fold_watch("n1", decoded, bench.wrong.append)
     bench.publish()
+
+
+def test_absurd_numbers_are_no_numbers(bench: Bench) -> None:
+    absurd = "9" * 6000
+    told = process(101, 1)
+    told["env"] = {**told["env"], "LOCAL_RANK": absurd[:1000]}
+    bench.fold(0, process(100, 0), told)
+    raw = piece(1.0, gone={absurd: {}})
+    raw["set"] = {absurd: {"state": "R"}, "100": {"state": "R"}}
+    bench.store.fold_watch("n1", messages.decode(raw, messages.WatchPiece), bench.wrong.append)
+    first, second = bench.ranks(1.0)
+    assert first.state == "running"
+    assert second.local_rank is None

@@ -264,3 +264,12 @@ def test_any_table_even_with_cycles_gives_roles_of_known_processes(
         assert attribution.launcher_pid != pid
         if attribution.rank_pid is not None:
             assert found[attribution.rank_pid].role == "rank"
+
+
+@given(st.text(max_size=30) | st.integers(0, 8000).map("9".__mul__))
+def test_no_environment_keeps_the_others_from_being_found(value: str) -> None:
+    names = ("RANK", "PMI_RANK", "SLURM_PROCID", "WORLD_SIZE", "LOCAL_RANK")
+    odd = process(30, 1, environ=job_env(0, **dict.fromkeys(names, value)), threads=GLOO)
+    found = attribute(table(LAUNCHER, RANK0, RANK1, odd))
+    assert (found[20].rank, found[21].rank) == (0, 1)
+    assert found[30].rank is None or str(found[30].rank) == value.lstrip("0") or value.isdigit()
