@@ -30,6 +30,8 @@ MAX_GONE_CHILDREN = 16
 """Children of one rank that left and are still listed."""
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
+WAKE_GRACE = 2.0
+"""Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
 _STATES: dict[str, RankState] = {
     "R": "running",
@@ -76,6 +78,7 @@ class Tracked:
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
         self._points: deque[_Point] = deque(maxlen=64)
+        self._disturbed: deque[list[float]] = deque(maxlen=8)
         self._built: Rank | None = None
         self._see_movement(None, process.meters, at, at)
         self.pass_time(at)
@@ -84,6 +87,18 @@ class Tracked:
     def gone(self) -> bool:
         """Whether the process has left."""
         return self.process.gone_at is not None
+
+    def disturb(self, since: float) -> None:
+        """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
+        self._disturbed.append([since - WAKE_GRACE / 2, float("inf")])
+
+    def let_go(self, until: float) -> None:
+        """Note that hangtop holds it no longer."""
+        for span in self._disturbed:
+            span[1] = min(span[1], until + WAKE_GRACE)
+
+    def _by_itself(self, at: float) -> bool:
+        return not any(since <= at <= until for since, until in self._disturbed)
 
     def touch(self) -> None:
         """Say that the picture has to be made anew."""
@@ -115,7 +130,10 @@ class Tracked:
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
         """Compare counters with those read ``before``; say whether anything has moved."""
         moved = _moved_at(old, new, at)
-        news = moved is not None and (self.moved_at is None or moved > self.moved_at + MOVE_JITTER)
+        news = moved is not None and (
+            self.moved_at is None
+            or (moved > self.moved_at + MOVE_JITTER and self._by_itself(moved))
+        )
         if news:
             self.moved_at = moved
         if old is not None and at > before:

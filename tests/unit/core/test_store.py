@@ -79,6 +79,19 @@ def test_movement_before_we_came_is_known_from_the_scheduler(bench: Bench) -> No
     assert bench.ranks()[0].moved_at == EPOCH + 4.5
 
 
+def test_being_woken_by_our_own_tool_is_no_movement(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    known = bench.store.live("n1", 100)
+    assert known is not None
+    known.disturb(EPOCH + 3)
+    bench.fold(5, {"pid": 100, "meters": meters(main_last_ran_s=1.5)})
+    known.let_go(EPOCH + 6)
+    bench.fold(9, {"pid": 100, "meters": meters(main_last_ran_s=2.9)})
+    assert bench.ranks()[0].moved_at == EPOCH - 20
+    bench.fold(20, {"pid": 100, "meters": meters(main_last_ran_s=1.0)})
+    assert bench.ranks()[0].moved_at == EPOCH + 19, "what runs later runs by itself"
+
+
 def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
     bench.fold(0, process(100, 0, meters=meters(main_last_ran_s=None)))
     assert bench.ranks()[0].moved_at is None
