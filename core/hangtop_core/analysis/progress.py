@@ -33,7 +33,7 @@ class Progress(Struct, frozen=True):
     since: float | None
     """When the last of its ranks last got anywhere."""
     stalled_for_s: float | None
-    """For how long all of its ranks are known to have got nowhere."""
+    """For how long none of its ranks was seen to get anywhere."""
     ranks: tuple[Standing, ...]
     """In the order of `Job.ranks`."""
 
@@ -66,10 +66,11 @@ def judge(
     lost = {node.name for node in snapshot.nodes if node.state in _LOST}
     alive = [i for i in alive if job.ranks[i].node not in lost] or alive
     since = max(standings[i].since for i in alive)
-    stalled = min(standings[i].still_s for i in alive)
+    stalled = min(standings[i].stalled_s for i in alive)
+    still = min(standings[i].still_s for i in alive)
     kinds = {activities[i].kind for i in alive}
     waits = bool(kinds & COMMUNICATION) or not kinds & _AT_WORK
-    if waits and stalled >= hang_after:
+    if waits and still >= hang_after:
         return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
