@@ -76,7 +76,8 @@ def judge(
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.
     lately = snapshot.at - FLOOR_S
-    runs = not waits and any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
+    sampled = all(job.ranks[i].sample is not None for i in alive)
+    runs = sampled and not waits and any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
     moves = any(s.moved and s.since > lately for s in standings)
     return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
 
