@@ -76,9 +76,10 @@ def judge(
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.
     lately = snapshot.at - FLOOR_S
-    sampled = all(job.ranks[i].sample is not None for i in alive)
-    runs = sampled and not waits and any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
-    moves = any(s.moved and s.since > lately for s in standings)
+    sampled = [i for i in alive if job.ranks[i].sample is not None]
+    ran = any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
+    runs = ran and not waits and len(sampled) == len(alive)
+    moves = any(standings[i].moved and standings[i].since > lately for i in sampled)
     return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
 
 
