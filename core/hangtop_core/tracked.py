@@ -30,6 +30,8 @@ MAX_GONE_CHILDREN = 16
 """Children of one rank that left and are still listed."""
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
+WORK_NS = 2_000_000
+"""Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up."""
 WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
@@ -63,6 +65,7 @@ class Tracked:
         """What started it; remembered, because an orphan's parent is somebody else."""
         self.moved_at: float | None = None
         self.io_moved_at: float | None = None
+        self.worked_at: float | None = None
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
         self.sample: StackSample | None = None
@@ -136,7 +139,12 @@ class Tracked:
         )
         if news:
             self.moved_at = moved
-        if old is not None and at > before:
+        if old is None:
+            return news
+        if _grown(old.main_cpu_ns, new.main_cpu_ns) > WORK_NS and self._by_itself(at):
+            self.worked_at = at
+            news = True
+        if at > before:
             count = _grown(old.read_bytes, new.read_bytes)
             count += _grown(old.write_bytes, new.write_bytes)
             if count / (at - before) > IO_NOISE:
@@ -229,6 +237,7 @@ class Tracked:
                 recorder=self.recorder,
                 moved_at=self.moved_at,
                 io_moved_at=self.io_moved_at,
+                worked_at=self.worked_at,
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
             )
