@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.model import StackSample
+    from hangtop_core.tracked import Tracked
 
 log = logging.getLogger(__name__)
 
@@ -234,8 +235,13 @@ class Collector:
             by_itself=ask.by_itself,
             pauses=ask.pauses,
         )
+        held = ask.pids if ask.pauses else ()
+        for known in self._known(link, held):
+            known.disturb(self._now.epoch)
 
         def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            for known in self._known(link, held):
+                known.let_go(self._now.epoch)
             if summary is not None and error is None:
                 try:
                     summary(said)
@@ -251,6 +257,10 @@ class Collector:
             on_end=end,
             deadline=self._now.mono + ask.deadline + GRACE,
         )
+
+    def _known(self, link: Link, pids: Sequence[int]) -> list[Tracked]:
+        found = (self.store.live(link.name, pid) for pid in pids)
+        return [known for known in found if known is not None]
 
     def link(self, name: str) -> Link:
         """Return the link to a node.

@@ -371,6 +371,9 @@ class Rank(Struct, frozen=True):
     recorder: Recorder | None = None
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
+    worked_at: float | None = None
+    """When the main thread last used more of a CPU than waking up to wait again costs: more than
+    2 ms between two readings."""
     io_moved_at: float | None = None
     """When its read or write byte counters last moved by more than noise."""
     cpu_share: float | None = None

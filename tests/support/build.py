@@ -154,6 +154,12 @@ JOIN: Stack = (
     frame("Thread.join", "py:threading.py", 1119),
     *user("locks", 24),
 )
+THREAD_START: Stack = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("Event.wait", "py:threading.py", 629),
+    frame("Thread.start", "py:threading.py", 969),
+    *user("train_step", 101),
+)
 QUEUE: Stack = (
     frame("Condition.wait", "py:threading.py", 327),
     frame("Queue.get", "py:queue.py", 171),

@@ -19,6 +19,7 @@ from hangtop.screens.rank import RankPage
 from hangtop.screens.stacks import StacksPage
 from hangtop.screens.verdict import VerdictPage
 from hangtop.state import State
+from hangtop.views.common import find_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +122,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def on_answered(self, event: Answered) -> None:
         """Tell how a request ended."""
         self.requests.answered(event)
+        if event.kind == "sample" and (rank := find_rank(self.state.job, event.about)):
+            # Its frames are others now: the cursor goes where they are.
+            self.lead = rank.rank
         self.show()
 
     def on_trace_lines(self, event: TraceLines) -> None:

@@ -28,6 +28,8 @@ class Column(Generic[T]):
     """Cut long values at their beginning, as for paths."""
     flex: bool = False
     """Takes its share of the room that is left."""
+    optional: bool = False
+    """Left out while nothing stands in it."""
     drop: int = 0
     """Columns with the highest number go first when there is no room; 0 never goes."""
 

@@ -42,8 +42,8 @@ ACTIONS: tuple[Action, ...] = (
         "Go",
         possible=several_jobs,
     ),
-    Action("up", ("up",), "up", "Up one line", "Move"),
-    Action("down", ("down",), "down", "Down one line", "Move"),
+    Action("up", ("up",), "up", "Up one line; also k, except on Rank", "Move"),
+    Action("down", ("down",), "down", "Down one line; also j, except on Rank", "Move"),
     Action("line_up", ("k",), "up", "Up one line", "Move", TABLES),
     Action("line_down", ("j",), "down", "Down one line", "Move", TABLES),
     Action(

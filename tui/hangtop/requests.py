@@ -48,7 +48,8 @@ class Requests:
         if mode == "native":
             told += " with C frames"
         self._tell(f"taking {told}…", "info")
-        self._bridge.ask("sample", told, lambda: self._source.sample(pids, mode=mode))
+        about = rank_key(ranks[0]) if ranks and mode == "native" else ""
+        self._bridge.ask("sample", told, lambda: self._source.sample(pids, mode=mode), about)
 
     def descriptors(self, rank: Rank, *, quiet: bool) -> None:
         """Read the descriptors of a rank and of its children."""
@@ -113,6 +114,8 @@ class Requests:
         text = (
             f"{plural(result.lines, 'line')} in {duration(result.seconds)}, saved in {result.path}"
         )
+        if result.idle_polls:
+            text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"
         if result.dropped:
             text += f", {result.dropped} lines lost"
         if result.running_again is False:

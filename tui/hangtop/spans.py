@@ -47,7 +47,11 @@ def line(*parts: Part) -> Line:
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else clean(text)
+    if text.isprintable():
+        return text
+    text = clean(text)
+    # What Unicode has not assigned is of unknown width: no terminal and we need agree on it.
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
 def plain(spans: Line) -> str:

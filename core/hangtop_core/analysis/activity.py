@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis import dictionary, kernel
@@ -53,6 +54,8 @@ class Activity(Struct, frozen=True):
     loading: bool = False
     owner: int | None = None
     """Thread id of the GIL's owner in the sample."""
+    by_thread: bool = False
+    """Another thread of the rank does this, and the main thread waits for that one."""
 
     @property
     def at(self) -> str:
@@ -168,15 +171,9 @@ def _doing(
     running = letter == "R" or bool(stack and stack.active and family is None)
     if read_ is None or stack is None or sample is None:
         return _without_stack(sample, main, family, running)
-    owner = next((one.tid for one in sample.threads if one.gil), None)
+    owner = next((one for one in sample.threads if one.gil), None)
     kind, text = _kind(read_, family, letter, running, main)
-    if (
-        family == "futex"
-        and owner is not None
-        and main is not None
-        and owner != main.tid
-        and (read_.own or kind in ("waiting", "busy"))
-    ):
+    if owner is not None and family == "futex" and _lacks_gil(kind, read_, owner, main):
         kind, text = "gil", "waits for the GIL"
     return Activity(
         kind=kind,
@@ -186,8 +183,20 @@ def _doing(
         main=main,
         running=running,
         loading=read_.loading,
-        owner=owner,
+        owner=owner.tid if owner is not None else None,
     )
+
+
+def _lacks_gil(kind: Kind, read_: Reading, owner: ThreadStack, main: Thread | None) -> bool:
+    """Whether a main thread asleep on a futex waits for the GIL, which another thread owns.
+
+    An owner that sleeps lets nobody run Python, whatever a thread was about to do.
+    """
+    if main is None or owner.tid == main.tid:
+        return False
+    if kind in ("lock", "join", "queue"):
+        return not owner.active
+    return read_.own or kind in ("waiting", "busy")
 
 
 def _kind(
@@ -272,17 +281,8 @@ def _without_stack(
 
 
 def _with_place(found: Activity, read_: Reading) -> Activity:
-    return Activity(
-        kind=found.kind,
-        text=found.text,
-        site=read_.site,
-        top=read_.top,
-        op=found.op or read_.op,
-        family=found.family,
-        main=found.main,
-        running=found.running,
-        loading=read_.loading,
-        owner=found.owner,
+    return msgspec.structs.replace(
+        found, site=read_.site, top=read_.top, op=found.op or read_.op, loading=read_.loading
     )
 
 
@@ -303,14 +303,4 @@ def _resolve_store(found: Activity, store_port: str | None) -> Activity:
     """A wait for the store's socket is a wait for other ranks, not for a remote service."""
     if store_port is None or found.kind not in ("remote", "waiting"):
         return found
-    return Activity(
-        kind="store",
-        text="waits for a key in the store",
-        site=found.site,
-        top=found.top,
-        op=found.op,
-        family=found.family,
-        main=found.main,
-        loading=found.loading,
-        owner=found.owner,
-    )
+    return msgspec.structs.replace(found, kind="store", text="waits for a key in the store")

@@ -79,6 +79,28 @@ def test_movement_before_we_came_is_known_from_the_scheduler(bench: Bench) -> No
     assert bench.ranks()[0].moved_at == EPOCH + 4.5
 
 
+@pytest.mark.parametrize(("ran_ns", "worked"), [(1_900_000, None), (2_100_000, EPOCH + 5)])
+def test_time_on_a_cpu_is_work_and_a_wake_up_is_not(
+    bench: Bench, ran_ns: int, worked: float | None
+) -> None:
+    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=1_000)))
+    bench.fold(5, {"pid": 100, "meters": meters(main_cpu_ns=1_000 + ran_ns)})
+    assert bench.ranks()[0].worked_at == worked
+
+
+def test_being_woken_by_our_own_tool_is_no_movement(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    known = bench.store.live("n1", 100)
+    assert known is not None
+    known.disturb(EPOCH + 3)
+    bench.fold(5, {"pid": 100, "meters": meters(main_last_ran_s=1.5)})
+    known.let_go(EPOCH + 6)
+    bench.fold(9, {"pid": 100, "meters": meters(main_last_ran_s=2.9)})
+    assert bench.ranks()[0].moved_at == EPOCH - 20
+    bench.fold(20, {"pid": 100, "meters": meters(main_last_ran_s=1.0)})
+    assert bench.ranks()[0].moved_at == EPOCH + 19, "what runs later runs by itself"
+
+
 def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
     bench.fold(0, process(100, 0, meters=meters(main_last_ran_s=None)))
     assert bench.ranks()[0].moved_at is None

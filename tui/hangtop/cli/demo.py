@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hangtop.app import prepare
 from hangtop.cli.arguments import complete
 from hangtop.cli.observe import waiting
 from hangtop.demo.gallery import BY_NAME, GALLERY
@@ -26,6 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.scenario not in BY_NAME:
         raise UsageError(f"there is no scenario {arguments.scenario!r}; see hangtop demo --list")
     scenario = BY_NAME[arguments.scenario]
+    if not (arguments.diagnose or arguments.dump):
+        prepare()  # before a job is started that could not be shown
     try:
         with Demo(scenario) as demo:
             print(f"{scenario.name}: {scenario.description}", file=sys.stderr)

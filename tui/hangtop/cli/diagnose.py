@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import NoJobFoundError, choose, find_job, follow
+from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import coloured, width
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import NoJobError
 from hangtop_core.model import to_json
 from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Session(session_options(arguments), diagnose) as session:
         try:
             update = find_job(session, arguments.job_key)
-        except NoJobFoundError:
+        except NoJobError:
             if arguments.json and session.latest is not None:
                 print(to_json(session.latest.diagnoses[""]).decode())
             raise
@@ -86,7 +87,7 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
     if diagnosis.state == "hung":
         return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
     if diagnosis.state == "starting":
-        return (diagnosis.stalled_for_s or 0.0) < STALLED_S
+        return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
     return diagnosis.state in DECIDED
 
 

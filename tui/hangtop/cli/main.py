@@ -16,6 +16,8 @@ from hangtop.cli.arguments import Formatter, add_diagnose, add_dump, add_observi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hangtop_core.errors import HangtopError
+
 DESCRIPTION = """\
 Find the rank that hangs your distributed PyTorch job, and why.
 
@@ -57,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 class Version(argparse.Action):
-    """`--version`, which looks the version up only when it is asked for."""
+    """`--version`, which imports the core only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print and exit."""
@@ -89,22 +91,29 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_screen(parser)
 
 
+def exit_status(error: HangtopError) -> int:
+    """The exit status for an error: 2 wrong usage, 12 no job, else 1."""
+    from hangtop_core.errors import NoJobError, UsageError
+
+    if isinstance(error, UsageError):
+        return 2
+    return 12 if isinstance(error, NoJobError) else 1
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
-    from hangtop_core.errors import HangtopError, UsageError
+    from hangtop_core.errors import HangtopError
 
     try:
         status: int = import_module(MODULES[arguments.command]).run(arguments)
         sys.stdout.flush()
-    except UsageError as error:
-        parser.error(str(error))
     except HangtopError as error:
         print(f"hangtop: {error}", file=sys.stderr)
         if error.help:
             print(error.help, file=sys.stderr)
-        return getattr(error, "exit_status", 1)
+        return exit_status(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

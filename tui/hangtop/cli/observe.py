@@ -22,12 +22,6 @@ CONNECT_S = 20.0
 SETTLED = {"ready", "unreachable", "denied", "no-python", "incompatible"}
 
 
-class NoJobFoundError(NoJobError):
-    """No training job; says what was found instead."""
-
-    exit_status = 12
-
-
 @contextlib.contextmanager
 def waiting(text: str) -> Iterator[None]:
     """Show on a terminal's stderr what is being waited for; nothing when it is no terminal."""
@@ -45,14 +39,14 @@ def find_job(session: Session, key: str | None) -> Update:
     """Wait until there is a job, and return the update that shows it.
 
     Raises:
-        NoJobFoundError: when there is none.
+        NoJobError: when there is none.
     """
     with waiting("looking for training jobs ..."):
         session.wait(lambda update: bool(update.snapshot.jobs) or _settled(update), CONNECT_S)
         update = session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
     update = update or session.latest
     if update is None:
-        raise NoJobFoundError("this machine did not answer", "The probe could not be started.")
+        raise NoJobError("this machine did not answer", "The probe could not be started.")
     if not has_job(update, key):
         raise no_job(update.snapshot, key)
     return update
@@ -101,7 +95,7 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
 
     Raises:
         UsageError: when several jobs answer to the key.
-        NoJobFoundError: when none does.
+        NoJobError: when none does.
     """
     jobs = [job for job in snapshot.jobs if key is None or answers_to(job, key)]
     if not jobs:
@@ -124,11 +118,11 @@ def ranks_of(job: Job) -> str:
     return plural(len(job.ranks), "rank") if job.ranks else "no ranks yet"
 
 
-def no_job(snapshot: Snapshot, key: str | None) -> NoJobFoundError:
+def no_job(snapshot: Snapshot, key: str | None) -> NoJobError:
     """Say what was looked for and what was found instead."""
     if key is not None and snapshot.jobs:
         keys = ", ".join(clean(job.key) for job in snapshot.jobs)
-        return NoJobFoundError(f"no job goes by {key!r}", f"There is: {keys}")
+        return NoJobError(f"no job goes by {key!r}", f"There is: {keys}")
     lines = [NoJobError.HELP]
     for node in snapshot.nodes:
         name = clean(node.name)
@@ -143,4 +137,4 @@ def no_job(snapshot: Snapshot, key: str | None) -> NoJobFoundError:
         if node.python_processes:
             lines.append("Python programs that are no ranks:")
         lines += [f"    {clean(command, 120)}" for command in node.python_processes]
-    return NoJobFoundError("no training job found", "\n".join(lines))
+    return NoJobError("no training job found", "\n".join(lines))

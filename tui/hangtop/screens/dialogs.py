@@ -219,7 +219,10 @@ class Palette(Dialog[str]):
     def on_mount(self) -> None:
         """Show everything at first."""
         pane = self.query_one(ItemList)
-        pane.styles.height = max(min(self.app.size.height - 4, 16), 3)
+        pane.styles.height = max(min(self.app.size.height - 6, 16), 3)
+        entry = self.query_one(Input)
+        entry.styles.height = 3
+        entry.styles.border = ("ascii" if self.hangtop.ascii else "heavy", "ansi_cyan")
         self._fill("")
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -118,7 +118,7 @@ class OverviewPage(Page):
 
     def _no_ranks(self) -> list[Any]:
         if self.state.job is None:
-            return [line(("No ranks: no training job was found. See above.", "dim"))]
+            return [line(("No ranks to show; the panel above says why.", "dim"))]
         if self.filter_text:
             return [
                 line((f"No rank passes the filter {self.filter_text!r}; Esc clears it.", "dim"))

@@ -176,8 +176,8 @@ class Page(Screen[None], inherit_bindings=False):
         """Fill everything from the state."""
         if not self.is_mounted or not self.is_current:
             return
-        self.show_bars()
         self.fill()
+        self.show_bars()
 
     def fill(self) -> None:
         """Fill the panes."""
@@ -215,7 +215,9 @@ class Page(Screen[None], inherit_bindings=False):
         parts = [(job.name or job.key) if job else "no job", *self.path()]
         left = line(" ", (" › ".join(parts), "dim"))
         panes = self._pane_names() if self.narrow else EMPTY
-        if self.filter_text:
+        if self.query_one(FilterBar).display:
+            left = line((" filter", "key"), (" Enter keeps it, Esc takes it away", "dim"))
+        elif self.filter_text:
             left = line(left, "   filter ", (self.filter_text, "warn"), ("  Esc clears", "dim"))
         told, role = self.hangtop.told
         return spread(left, line((told, role), " ") if told else panes, width)
@@ -314,6 +316,7 @@ class Page(Screen[None], inherit_bindings=False):
     def do_filter(self) -> None:
         """Open the filter line."""
         self.query_one(FilterBar).open(self.filter_text)
+        self.show_bars()
 
     def set_filter(self, text: str) -> str | None:
         """Filter the table; what is wrong with the text, if anything."""
@@ -346,11 +349,12 @@ class Page(Screen[None], inherit_bindings=False):
         """Enter keeps the filter."""
         event.stop()
         self.query_one(FilterBar).close()
+        self.show_bars()
 
     def on_filter_bar_left(self) -> None:
         """Esc takes the filter away."""
-        self.set_filter("")
         self.query_one(FilterBar).close()
+        self.set_filter("")
 
     def do_sort_next(self) -> None:
         """Sort by the next column."""

@@ -72,9 +72,11 @@ class RankPage(Page):
             yield TextPane("STRACE", pane_id="trace", flat=flat)
 
     def wanted(self, name: str) -> bool:
-        """Most ranks have no children: then the trace has the whole line."""
-        rank = self.state.rank
-        return name != "children" or bool(rank and rank.children)
+        """Without children, and while it shows a trace, the trace has the whole line."""
+        rank, trace = self.state.rank, self.state.trace
+        if name != "children" or rank is None:
+            return name != "children"
+        return bool(rank.children) and not (trace and trace.rank_key == rank_key(rank))
 
     def text(self, name: str) -> TextPane:
         """A text pane by id."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
-from hangtop.spans import line
+from hangtop.spans import line, plain
 from hangtop.views.common import rank_key
 from hangtop.views.stacks import (
     TREE_COLUMNS,
@@ -21,6 +21,7 @@ from hangtop.views.stacks import (
 )
 from hangtop.widgets.line_tree import LineTree
 from hangtop.widgets.text_pane import TextPane
+from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.stacks import Merged, merge
 from hangtop_core.rankset import parse
 
@@ -45,6 +46,8 @@ class StacksPage(Page):
         super().__init__()
         self.per_rank = False
         self.merged: Merged | None = None
+        self._led = False
+        """Whether the cursor was put where one would look first."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -57,8 +60,8 @@ class StacksPage(Page):
             flat=flat,
         )
         with Horizontal(id="compare"):
-            yield TextPane("THIS CLASS", pane_id="class", flat=flat, wrapped=False)
-            yield TextPane("MAJORITY", pane_id="majority", flat=flat, wrapped=False)
+            yield TextPane("THIS CLASS", pane_id="class", flat=flat, indent=4)
+            yield TextPane("MAJORITY", pane_id="majority", flat=flat, indent=4)
 
     @property
     def stack_tree(self) -> LineTree[TreeRow]:
@@ -93,22 +96,24 @@ class StacksPage(Page):
             rows = rank_rows(snapshot, job, tree.opened, cut=state.cut, now=now)
         else:
             rows = tree_rows(self.merged, tree.folded, tree.opened, join=state.cut, now=now)
-        if tree.cursor_key is None or self.hangtop.lead is not None:
-            tree.cursor_key = self._start(rows)
-        title, note = stacks_title(self.merged, now, state.cut, state.all_threads)
+        title, note, hint = stacks_title(self.merged, now, state.cut, state.all_threads)
         if self.per_rank:
             title = line(("STACKS OF EACH RANK", "title"))
-        tree.retitle(title, note)
+        tree.retitle(title, note, hint)
         tree.set_items(rows, [line(("No rank gave a stack yet; B asks all of them.", "dim"))])
+        if self.hangtop.lead is not None or not self._led:
+            self._led = True
+            goal = self._start(rows)
+            if goal is not None:
+                tree.jump(goal)
         self._compare()
 
     def _start(self, rows: list[TreeRow]) -> str | None:
         """The innermost frame of the rank that was come for, else the smallest group."""
         goal, self.hangtop.lead = self.hangtop.lead, None
         if goal is not None:
-            for row in reversed(rows):
-                if goal in self._ranks(row):
-                    return row.key
+            found = (row.key for row in reversed(rows) if row.count and goal in self._ranks(row))
+            return next(found, None)
         few = [row for row in rows if row.row is not None and row.row.fewest]
         return min(few, key=lambda row: row.count).key if few else None
 
@@ -139,7 +144,8 @@ class StacksPage(Page):
         row = self.stack_tree.current
         if row is None or self.merged is None:
             return ["stacks"]
-        return ["stacks", "".join(span.text for span in row.name[-1:])]
+        here = plain_name(row.frame.name) if row.frame else plain(row.name).strip("▾▸ ")
+        return ["stacks", here]
 
     def row_facts(self, item: TreeRow) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a frame, for the filter."""
@@ -208,17 +214,22 @@ class StacksPage(Page):
     def do_merged(self) -> None:
         """Merged, or rank by rank."""
         self.per_rank = not self.per_rank
-        self.stack_tree.top = 0
-        self.show()
+        self._again()
 
     def do_cut(self) -> None:
         """Library frames on or off."""
         self.state.cut = not self.state.cut
-        self.show()
+        self._again()
 
     def do_threads(self) -> None:
         """All threads, or the main thread."""
         self.state.all_threads = not self.state.all_threads
+        self._again()
+
+    def _again(self) -> None:
+        """Make other rows; the cursor goes to the same rank in them."""
+        rank = self.state.rank
+        self.hangtop.lead = rank.rank if rank else None
         self.show()
 
     def do_next_outlier(self) -> None:

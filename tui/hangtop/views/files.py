@@ -112,7 +112,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         align="right",
         minimum=3,
     ),
-    Column("used", "", lambda row: line(("◀" if row.used else "", "culprit")), minimum=1, drop=1),
+    Column("used", "", lambda row: line(("◀" if row.used else "", "culprit")), optional=True),
     Column(
         "kind",
         "KIND",
@@ -136,7 +136,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         "TARGET",
         _target,
         lambda row: row.item.target,
-        minimum=16,
+        minimum=30,
         maximum=90,
         flex=True,
         keep_end=True,
@@ -149,6 +149,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         minimum=6,
         maximum=36,
         flex=True,
+        optional=True,
         drop=3,
     ),
 )

@@ -35,7 +35,9 @@ def headline(
         left.append((0, line(("○ CONNECTING", "info"))))
     else:
         left += _job(job, snapshot)
-        left.append((0, state_line(diagnosis, job)))
+        answers = any(node.state in ("ready", "slow") for node in snapshot.nodes)
+        silent = line(("○ NO ANSWER", "bad"))
+        left.append((0, state_line(diagnosis, job) if job or answers else silent))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
             left.append((2, line(("watchdog in ", "label"), span(diagnosis.watchdog_in_s))))
         right += _right(snapshot, now, paused, live)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
-from hangtop.views.common import ago, confidence, culprits, span
+from hangtop.views.common import STATE_ROLES, ago, confidence, culprits, span
 from hangtop.views.places import doing
 from hangtop_core.analysis.stacks import NoStack, classes, missing
 from hangtop_core.rankset import fold
@@ -109,7 +109,7 @@ CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
         flex=True,
         keep_end=True,
     ),
-    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=20, minimum=6, drop=2),
+    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=20, optional=True, drop=2),
     Column("note", "", lambda row: line((row.note, row.role)), minimum=9, maximum=12, drop=1),
 )
 
@@ -185,6 +185,8 @@ def _blind(diagnosis: Diagnosis) -> list[Line]:
 
 def nothing_found(snapshot: Snapshot) -> list[Line]:
     """No job: what was looked for, what is there instead, and that looking goes on."""
+    if not any(node.state in ("ready", "slow") for node in snapshot.nodes):
+        return no_answer(snapshot)
     lines = [
         line(("No training job found; still looking, every second.", "bold")),
         line(
@@ -204,6 +206,17 @@ def nothing_found(snapshot: Snapshot) -> list[Line]:
             lines.append(line((text, "warn"), ": start hangtop with --all-users to see them."))
         lines += [line("  Python, but no rank: ", (cmd, "dim")) for cmd in node.python_processes]
     lines.append(line("A job that is started in another way: hangtop --pid PID"))
+    return lines
+
+
+def no_answer(snapshot: Snapshot) -> list[Line]:
+    """No node answers: in which state each is, and why."""
+    waiting = all(node.state == "connecting" for node in snapshot.nodes)
+    text = "Connecting; no node has answered yet." if waiting else "No node answers."
+    lines = [line((text, "bold"), "" if waiting else "  Ctrl-r tries again at once.")]
+    for node in snapshot.nodes:
+        role = "info" if node.state == "connecting" else "bad"
+        lines.append(line((f"{node.name}: {node.state}", role), f"  {node.reason or ''}"))
     return lines
 
 
@@ -234,8 +247,10 @@ def _node_health(snapshot: Snapshot) -> Line:
 
 def _rank_health(job: Job, now: float) -> list[Line]:
     states = Counter(rank.state for rank in job.ranks)
-    text = "  ".join(f"{count} {state}" for state, count in states.most_common())
-    lines = [labelled("ranks", text or "none yet")]
+    parts: list[tuple[str, str]] = []
+    for state, number in states.most_common():
+        parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
+    lines = [labelled("ranks", line(*parts) if parts else "none yet")]
     if job.world_size and (lost := set(range(job.world_size)) - {r.rank for r in job.ranks}):
         lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
     if job.unnumbered:

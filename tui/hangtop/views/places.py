@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 def doing(frames: Sequence[Frame]) -> tuple[str, str]:
     """Where the user's code stands and what it called there: `train.py:41 step`, `all_reduce`.
 
+    Folders are left out: cells are narrow, and Stacks shows the whole path.
+
     `frames` are innermost first. The call is the outermost library function that does not only
     pass the call on; it is empty where the user's own code runs.
     """
     at = site(frames)
     if at is None:
         return "", ""
-    where = f"{place(at)} {plain_name(at.name)}"
+    where = f"{place(at).rpartition('/')[2]} {plain_name(at.name)}"
     if is_library(at):
         return where, ""
     for frame in reversed(library_run(frames)):

@@ -260,6 +260,7 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
         maximum=48,
         flex=True,
         keep_end=True,
+        optional=True,
         drop=1,
     ),
 )
@@ -339,9 +340,10 @@ CHILD_COLUMNS: tuple[Column[ChildRow], ...] = (
         minimum=8,
         maximum=60,
         flex=True,
+        keep_end=True,
         drop=1,
     ),
-    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=16, drop=4),
+    Column("call", "CALL", lambda row: line((row.call, "code")), maximum=16, optional=True, drop=4),
     Column(
         "cmd",
         "COMMAND",

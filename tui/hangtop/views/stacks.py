@@ -31,6 +31,7 @@ class TreeRow:
     place: Line
     ranks: str
     note: Line
+    mark: Line = EMPTY
     row: Row | None = None
     fix: str | None = None
     frame: Frame | None = None
@@ -72,7 +73,6 @@ def _frame_row(row: Row, now: float) -> TreeRow:
         extra.append(f"⋯ {plural(row.hidden, 'frame')} cut")
     if row.joined:
         extra.append(f"⋯ {plural(row.joined, 'frame')} joined")
-    mark = ("◀ fewest ", "culprit") if row.fewest else ("", "")
     native = ("<C> ", "info") if frame.native else ("", "")
     return TreeRow(
         key=row.key,
@@ -82,7 +82,8 @@ def _frame_row(row: Row, now: float) -> TreeRow:
         name=line((rails, "dim"), sign, native, (plain_name(frame.name), role)),
         place=line((where, "dim" if role == "dim" else "")),
         ranks=row.ranks,
-        note=line(mark, (", ".join(extra), "dim")),
+        mark=line(("◀ fewest" if row.fewest else "", "culprit")),
+        note=line((", ".join(extra), "dim")),
         row=row,
         frame=frame,
     )
@@ -139,7 +140,7 @@ def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
     role = "dim" if is_library(frame) else ""
     return TreeRow(
         key=key,
-        count=1,
+        count=0,
         share=0.0,
         age=None,
         name=line("    ", ("<C> ", "info") if frame.native else "", (plain_name(frame.name), role)),
@@ -150,26 +151,38 @@ def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
     )
 
 
+def _age(row: TreeRow) -> str:
+    return "" if row.age is None else span(row.age)
+
+
 TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
-    Column("count", "RANKS", lambda row: line(str(row.count)), align="right", minimum=5),
+    Column("count", "RANKS", lambda row: line(str(row.count or "")), align="right", minimum=5),
     Column(
         "share",
         "%",
-        lambda row: line(f"{row.share:.0%}" if row.row else "-"),
+        lambda row: line(f"{row.share:.0%}" if row.row else ""),
         align="right",
         minimum=4,
         drop=5,
     ),
-    Column("age", "SAME", lambda row: line(span(row.age)), align="right", minimum=5, drop=3),
+    Column("age", "SAME", lambda row: line(_age(row)), align="right", minimum=5, drop=3),
     Column("name", "FRAME", lambda row: row.name, minimum=20, maximum=64, flex=True),
     Column("place", "AT", lambda row: row.place, minimum=14, maximum=56, flex=True, keep_end=True),
-    Column("who", "WHO", lambda row: line(row.ranks), minimum=4, maximum=20, drop=2),
-    Column("note", "", lambda row: row.note, minimum=8, maximum=36, drop=4),
+    Column(
+        "who",
+        "WHO",
+        lambda row: line(row.ranks if row.count else ""),
+        minimum=4,
+        maximum=20,
+        drop=2,
+    ),
+    Column("mark", "", lambda row: row.mark, maximum=8, optional=True),
+    Column("note", "", lambda row: row.note, maximum=36, optional=True, drop=6),
 )
 
 
-def stacks_title(merged: Merged, now: float, cut: bool, threads: bool) -> tuple[Line, Line]:
-    """Title and note of the tree pane."""
+def stacks_title(merged: Merged, now: float, cut: bool, threads: bool) -> tuple[Line, Line, Line]:
+    """Title, note and hint of the tree pane."""
     sampled = merged.total - len({rank for none in merged.missing for rank in none.ranks})
     count = plural(len(merged.classes), "class", "classes")
     title = line(
@@ -178,13 +191,8 @@ def stacks_title(merged: Merged, now: float, cut: bool, threads: bool) -> tuple[
         f"  {sampled} of {plural(merged.total, 'rank')}, {count}",
     )
     newest = max((one.sampled_to for one in merged.classes), default=None)
-    note = line(
-        ("sampled ", "label"),
-        ago(newest, now),
-        ("  libraries ", "label"),
-        "cut" if cut else "shown",
-    )
-    return title, note
+    hint = line(("library frames ", "label"), "cut" if cut else "shown")
+    return title, line(("sampled ", "label"), ago(newest, now)), hint
 
 
 NAME_CELLS = 22
@@ -211,12 +219,15 @@ def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
 def frame_line(frame: Frame, hidden: int = 0, size: int = 0) -> Line:
     """`all_reduce  torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
     library = is_library(frame)
+    where = place(frame) if frame.file else ""
+    if library and hidden:
+        where = where.rpartition("/")[2]
     return line(
         ("<C> ", "info") if frame.native else ("", ""),
         (plain_name(frame.name), "dim" if library else "bold"),
         " " * max(size - len(plain_name(frame.name)), 0) + "  ",
-        (place(frame) if frame.file else "", "dim" if library else ""),
-        (f"  ⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim"),
+        (where, "dim" if library else ""),
+        (f"  ⋯ {hidden} cut" if hidden else "", "dim"),
     )
 
 
@@ -228,7 +239,7 @@ def class_lines(
     if row is None or rank is None:
         return line(("THIS CLASS", "title")), [line(("nothing chosen", "dim"))]
     title = line(("THIS CLASS  ", "title"), f"rank {rank.rank}", f"  {rank.node}")
-    if row.row is None:
+    if row.key.startswith("none:"):
         lines = [row.name]
         if row.fix:
             lines.append(labelled("fix", row.fix))

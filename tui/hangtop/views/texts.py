@@ -27,17 +27,22 @@ if TYPE_CHECKING:
     from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
 
 
+PLAIN_MOVES = frozenset({"line_up", "line_down"})
+"""Told with the arrow keys."""
+
+
 def help_lines(now: Situation) -> list[Line]:
     """Keys of this screen first, then all others, with why one is not possible now."""
     lines = [line(("On this screen", "title"))]
-    here = [a for a in ACTIONS if now.screen in a.screens]
+    here = [a for a in ACTIONS if now.screen in a.screens and a.id not in PLAIN_MOVES]
     lines += [_help_line(action, now) for action in here]
     for group in GROUPS:
         rest = [a for a in ACTIONS if a.group == group and not a.screens]
         if rest:
             lines += [EMPTY, line((group, "title"))]
             lines += [_help_line(action, now) for action in rest]
-    elsewhere = [a for a in ACTIONS if a.screens and now.screen not in a.screens]
+    others = (a for a in ACTIONS if a.screens and now.screen not in a.screens)
+    elsewhere = [a for a in others if a.id not in PLAIN_MOVES]
     lines += [EMPTY, line(("On other screens", "title"))]
     lines += [_help_line(action, None) for action in elsewhere]
     lines += [

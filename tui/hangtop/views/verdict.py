@@ -89,7 +89,9 @@ def step_items(diagnosis: Diagnosis | None) -> list[Item]:
     for place, text in enumerate(diagnosis.verdicts[0].next_steps, 1):
         command = command_in(text)
         lines = [line((f"{place}  ", "bold"), text)]
-        if command:
+        if command == text:
+            lines = [line(lines[0], ("   y", "key"), (" copies", "dim"))]
+        elif command:
             lines.append(line("   ", ("y", "key"), (" copies  ", "dim"), (command, "code")))
         items.append(Item(str(place), tuple(lines), 3, command or text))
     return items

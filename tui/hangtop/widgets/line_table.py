@@ -58,6 +58,8 @@ class LineTable(LinePane, Generic[T]):
         self.order = Order()
         self.marks: frozenset[str] = frozenset()
         self.cursor_key: str | None = None
+        self.chosen = False
+        """Whether somebody put the cursor where it is; until then it stays on the first row."""
         self.empty: Sequence[Line] = ()
         """Shown when there is no row: what was looked for, and what was found instead."""
         self._given: Sequence[T] = ()
@@ -65,6 +67,8 @@ class LineTable(LinePane, Generic[T]):
         self._items: list[T] = []
         self._places: dict[str, int] = {}
         self._widths: dict[str, int] = {}
+        self._filled: set[str] = set()
+        """Columns in which anything has ever stood."""
         self._layout: list[tuple[Column[T], int]] = []
 
     # Data
@@ -109,9 +113,12 @@ class LineTable(LinePane, Generic[T]):
             items.reverse()
         self._items = items
         self._places = {self.key_of(item): index for index, item in enumerate(items)}
-        if items and self.cursor_key not in self._places:
-            self.cursor_key = self.key_of(items[min(place, len(items) - 1)])
-            self._moved()
+        if items and (self.cursor_key not in self._places or not self.chosen):
+            key = self.key_of(items[min(place, len(items) - 1) if self.chosen else 0])
+            moved = key != self.cursor_key
+            self.cursor_key = key
+            if moved:
+                self._moved()
         self._reveal()
         self.paint()
 
@@ -131,6 +138,7 @@ class LineTable(LinePane, Generic[T]):
         """Put the cursor on a row; False when it is not there."""
         if key not in self._places:
             return False
+        self.chosen = True
         if key != self.cursor_key:
             self.cursor_key = key
             self._moved()
@@ -154,6 +162,12 @@ class LineTable(LinePane, Generic[T]):
         """What Enter does."""
         if self.current is not None:
             self.post_message(self.Opened(self, self.current))
+
+    def jump(self, key: str) -> None:
+        """Put the cursor on a row, with some rows above it in view."""
+        if self.select(key):
+            self.top = max(self.cursor - self.page // 3, 0)
+            self.paint()
 
     def _moved(self) -> None:
         if self.is_attached and self.current is not None:
@@ -184,15 +198,17 @@ class LineTable(LinePane, Generic[T]):
         for column in self.columns:
             least = 0 if column.flex else column.minimum
             widest = self._widths.get(column.key, max(len(column.title), least))
-            for item in (*first, *seen):
-                widest = max(widest, cells(column.cell(item)))
+            size = max(cells(column.cell(item)) for item in (*first, *seen))
+            widest = max(widest, size)
+            if size:
+                self._filled.add(column.key)
             self._widths[column.key] = min(widest, max(column.maximum, len(column.title)))
         self._layout = self._fitted(width - 2)
         return len(self._items)
 
     def _fitted(self, width: int) -> list[tuple[Column[T], int]]:
         """Columns that have room, with their widths; one blank between them."""
-        kept = list(self.columns)
+        kept = [c for c in self.columns if not c.optional or c.key in self._filled]
 
         def need(column: Column[T]) -> int:
             natural = self._widths[column.key]

@@ -38,7 +38,7 @@ def _stacks(job: Job) -> Iterator[BlindSpot]:
     for one in stacks.missing(job.ranks):
         if one.why.startswith("the process is gone"):
             continue
-        fix = one.fix or "see `hangtop doctor`"
+        fix = one.fix or "take stacks again with b in the app, or run `hangtop dump`"
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
@@ -95,7 +95,7 @@ def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
         if node.state in _DEAD:
             groups[node.state, node.reason or node.state].append(node.name)
     for (state, why), names in groups.items():
-        fix = "see `hangtop doctor` for this node"
+        fix = "hangtop keeps trying; log in to the node and look there"
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 
 
@@ -105,7 +105,7 @@ def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
         for name in ("py-spy", "ptrace"):
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
-                why, fix = able.why or "not available", able.fix or "see `hangtop doctor`"
+                why, fix = able.why or "not available", able.fix or "no fix is known for this node"
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), names in groups.items():
         yield _spot(name, tuple(sorted(names)), (), why, fix)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Evidence, JobState
 
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
+_COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
 
@@ -174,7 +175,8 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.waiters or not case.subjects or len(left) != len(case.subjects):
         return
     stalled = case.progress.stalled_for_s or 0.0
-    if any(s.activity.kind not in _AT_WORK for s in left) or stalled < case.hang_after:
+    # A healthy job may pause between steps whenever it is sampled: sleeping tells nothing.
+    if any(s.activity.kind not in _COMPUTES for s in left) or stalled < case.hang_after:
         return
     first = left[0].activity
     yield Hit(

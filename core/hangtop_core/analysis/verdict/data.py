@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity, main_thread
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.progress import Standing, worker_standing
+from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.case import thread_text
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -52,11 +53,11 @@ def _workers(case: Case, subject: Subject) -> list[Worker]:
     for child in rank.children:
         if child.role != "dataloader-worker" or _is_gone(child):
             continue
-        standing = worker_standing(case.snapshot, rank, child, case.reader)
+        standing = case.watcher.worker(rank, child)
         if standing is not None:
             activity = case.reader.process(child, rank.child_samples.get(child.pid))
             found.append(Worker(child, activity, standing))
-    return sorted(found, key=lambda w: w.standing.since or case.at)
+    return sorted(found, key=lambda w: w.standing.since)
 
 
 def _is_gone(child: Process) -> bool:
@@ -177,7 +178,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [
             w
             for w in _workers(case, subject)
-            if w.activity.kind not in _AT_WORK and not w.standing.moved
+            if w.activity.kind not in _AT_WORK and not w.standing.gets_on
         ]
         if not stuck:
             continue
@@ -220,9 +221,9 @@ def _file_of(subject: Subject, worker: Worker) -> str:
 
 
 def _worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evidence]:
-    top, source = worker.activity.top, ""
-    if top is not None and top.source:
-        source = f": `{top.source.strip()}`"
+    site, source = worker.activity.site, ""
+    if site is not None and site.source:
+        source = f": `{site.source.strip()}`"
     since = case.ago(worker.standing.since)
     yield fact(
         "stacks",
@@ -234,7 +235,7 @@ def _worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evid
         yield fact(
             "process",
             subject.number,
-            f"{worker.name} state {main.state}, wchan {main.wchan}, syscall {main.syscall}",
+            f"{worker.name} {thread_text(main)}",
         )
     table = subject.rank.child_descriptors.get(worker.process.pid)
     if table is not None:
@@ -249,7 +250,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in _waiting_for_data(left):
         workers = _workers(case, subject)
         if workers:
-            first = max(workers, key=lambda w: w.standing.since or 0.0)
+            first = max(workers, key=lambda w: w.standing.since)
             text = f"{first.name} {first.activity.text} at {first.activity.at}"
         else:
             text = "all its DataLoader workers are idle or give no stack"

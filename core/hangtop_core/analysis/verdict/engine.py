@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hangtop_core import __version__
-from hangtop_core.analysis.progress import FLOOR_S, HANG_AFTER_S
+from hangtop_core.analysis.progress import HANG_AFTER_S
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit
@@ -62,7 +63,7 @@ def diagnose(
         snapshot,
         job,
         state,
-        hung_for_s=stalled if state == "hung" else None,
+        hung_for_s=_since(snapshot, case.progress.since) if state == "hung" else None,
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         verdicts=tuple(verdicts),
     )
@@ -73,10 +74,16 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     state, stalled = case.progress.state, case.progress.stalled_for_s
     waits = stalled is not None and stalled >= FLOOR_S
     left: list[Subject] = list(case.suspects)
+    found = False
     for rule in rules:
         if state not in rule.states or (state in ("unknown", "starting") and not waits):
             continue
         for hit in rule.find(case, tuple(left)):
+            blames = bool(hit.subjects or hit.absent)
+            if found and not blames:
+                # What is unknown is explained once anybody is to blame.
+                continue
+            found = True
             explained = {id(s) for s in (*hit.subjects, *hit.explained)}
             left = [s for s in left if id(s) not in explained]
             yield rule, hit
@@ -126,6 +133,10 @@ def _diagnosis(
         blind_spots=blind_spots(snapshot, job),
         stalled_for_s=_tenths(stalled_for_s),
     )
+
+
+def _since(snapshot: Snapshot, since: float | None) -> float | None:
+    return None if since is None else max(snapshot.at - since, 0.0)
 
 
 def _tenths(seconds: float | None) -> float | None:

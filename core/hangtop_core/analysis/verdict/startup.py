@@ -62,7 +62,7 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=tuple(evidence),
         steps=(
             "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
-            f"on the missing nodes: nc -zv {endpoint.replace(':', ' ')}",
+            f"try the endpoint from the missing nodes: nc -zv {endpoint.replace(':', ' ')}",
         ),
     )
 

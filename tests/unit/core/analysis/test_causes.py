@@ -287,11 +287,15 @@ def test_a_loop_that_never_ends() -> None:
     assert "100% of a core" in verdict.summary
 
 
-def test_a_sleeping_thread_that_keeps_the_gil() -> None:
+@pytest.mark.parametrize(
+    "stack", [user("train_step", 30, "time.sleep(0.1)"), build.THREAD_START, QUEUE, JOIN]
+)
+def test_a_sleeping_thread_that_keeps_the_gil(stack: build.Stack) -> None:
+    # GIVEN a main thread that wants the GIL, wherever it was, and so wakes up every 5 ms
     world = World()
     world.waiters(3)
     world.add(
-        user("train_step", 30, "time.sleep(0.1)"),
+        stack,
         FUTEX,
         moved_at=NOW,
         process={"threads": (thread(4035, SLEEP),)},
@@ -449,6 +453,7 @@ def test_ranks_that_never_came() -> None:
     verdict = first(world, world_size=5)
     assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [4])
     assert "WORLD_SIZE is 5" in verdict.summary
+    assert len(run(world, world_size=5).verdicts) == 1
 
 
 def test_a_rank_that_has_not_reached_init() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import Node
 from support import build
 from support.build import (
     FUTEX,
@@ -198,3 +200,83 @@ def test_a_spinning_main_thread_in_a_collective_is_never_called_hung_by_itself()
     world = World()
     world.waiters(4, c10d("barrier"), RUN)
     assert run(world).state != "hung"
+
+
+def training_in_a_thread(cpu_share: float) -> World:
+    """All ranks' main threads join a thread that trains."""
+    world = World()
+    for rank in range(4):
+        others = [("trainer", 4000 + rank * 10 + 5, c10d("all_reduce"), False)]
+        world.add(build.JOIN, FUTEX, sample={"others": others}, cpu_share=cpu_share)
+    return world
+
+
+def test_a_main_thread_that_waits_for_a_training_thread_is_not_the_measure() -> None:
+    assert run(training_in_a_thread(0.6)).state == "progressing"
+    assert run(training_in_a_thread(0.004)).state == "hung"
+
+
+@pytest.mark.parametrize(("worked", "state"), [(NOW - 2.0, "progressing"), (None, "hung")])
+def test_ranks_that_starve_all_at_once_but_get_their_batches_are_slow(
+    worked: float | None, state: str
+) -> None:
+    # GIVEN all ranks in their DataLoader whenever sampled, their workers in one function
+    world = World()
+    for _ in range(4):
+        rank = world.add(LOADER, POLL, moved_at=NOW - 1.0, worked_at=worked)
+        child = world.worker(rank, worker_in("decode", 80), RUN)
+        world.give_children(rank, [child], moved_at=NOW)
+    assert run(world).state == state
+
+
+def test_a_queue_that_is_filled_again_and_again_is_progress() -> None:
+    world = World()
+    world.add(build.QUEUE, FUTEX, moved_at=NOW - 0.1, main_cpu_share=0.02)
+    assert run(world).state == "progressing"
+
+
+def test_a_healthy_job_whose_ranks_all_pause_between_steps_is_progress() -> None:
+    world = World()
+    for _ in range(4):
+        world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 0.04)
+    found = run(world)
+    assert (found.state, causes(found)) == ("progressing", [])
+
+
+def test_a_node_that_tells_nothing_new_does_not_make_its_ranks_hang() -> None:
+    # GIVEN a job that moved at the last reading of its node, which was forty seconds ago
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", last_seen=NOW - 40.0)
+    world.waiters(1, moved_at=NOW - 41.0)
+    for _ in range(3):
+        world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 41.0)
+    assert run(world).state != "hung"
+
+
+def test_a_thread_that_runs_is_known_only_as_far_as_its_last_sample() -> None:
+    # GIVEN a loop that was last sampled half a minute ago, twelve seconds after the first time
+    world = World()
+    world.waiters(3)
+    rank = world.add(user("tune", 51), RUN)
+    assert rank.sample is not None
+    old = msgspec.structs.replace(rank.sample, at=NOW - 47.0)
+    world.ranks[3] = msgspec.structs.replace(rank, sample=old)
+    assert run(world).state == "unknown"
+
+
+def test_ranks_of_a_lost_node_do_not_hide_that_the_others_hang() -> None:
+    world = World()
+    world.nodes["n2"] = Node("n2", "lost", last_seen=NOW - 299.0, reason="no answer for 30 s")
+    world.waiters(3)
+    world.waiters(1, node="n2")
+    assert run(world).state == "hung"
+
+
+@pytest.mark.parametrize("moved_at", [NOW - 300.0, NOW - 2.0])
+def test_nothing_is_said_of_ranks_yet_to_be_sampled(moved_at: float) -> None:
+    world = World()
+    for _ in range(4):
+        world.add(None, FUTEX, moved_at=moved_at)
+    world.ranks = [msgspec.structs.replace(rank, sample=None) for rank in world.ranks]
+    found = run(world)
+    assert (found.state, causes(found)) == ("unknown", [])

@@ -1,0 +1,90 @@
+"""Makes the pictures in this directory: starts jobs that really hang, opens the real app on them,
+presses keys and saves what is on the screen, as SVG and as text. `make screenshots` runs this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from hangtop.app import TEXTUAL_SETTINGS
+from hangtop.demo.gallery import BY_NAME
+from hangtop.demo.runner import Demo
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.session import Options, Session
+
+HERE = Path(__file__).parent
+HANG_AFTER = 8.0
+SIZE = (120, 36)
+
+
+class Shot(NamedTuple):
+    """One picture: which job, what it is called, and the keys that lead to it."""
+
+    scenario: str
+    name: str
+    keys: tuple[str, ...] = ()
+
+
+SHOTS = (
+    Shot("skip", "overview"),
+    Shot("skip", "stacks", ("2",)),
+    Shot("skip", "verdict", ("5",)),
+    Shot("dataloader-worker", "dataloader-worker"),
+    Shot("dataloader-worker", "rank", ("3",)),
+    Shot("stopped", "stopped", ("5",)),
+    Shot("lock", "lock", ("3",)),
+)
+
+
+async def take(session: Session, shot: Shot) -> None:
+    """Open the app on a running session, press the keys, save the screen."""
+    from hangtop.application import HangtopApp  # Textual reads its settings when it is imported
+
+    app = HangtopApp(session)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(1.5)
+        await pilot.press(*shot.keys)
+        await pilot.pause(2.5)  # what a page asks of the node comes in
+        (HERE / f"{shot.name}.svg").write_text(app.export_screenshot(title="hangtop"))
+        strips = app.screen._compositor.render_strips()
+        lines = [strip.text.rstrip() for strip in strips]
+        (HERE / f"{shot.name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def take_all(scenario: str) -> bool:
+    """Take all pictures of one scenario; whether its hang was explained as it should be."""
+    with Demo(BY_NAME[scenario]) as demo:
+        demo.wait_until_hung()
+        options = Options(hang_after=HANG_AFTER, pids=demo.members)
+        with Session(options, diagnose) as session:
+            found = session.wait(
+                lambda update: any(
+                    one.verdicts and one.state == "hung" for one in update.diagnoses.values()
+                ),
+                timeout=60.0,
+            )
+            if found is None:
+                return False
+            session.wait(lambda update: update.snapshot.at > found.snapshot.at + 5.0, timeout=10.0)
+            for shot in SHOTS:
+                if shot.scenario == scenario:
+                    asyncio.run(take(session, shot))
+                    print(f"screenshots/{shot.name}.svg")
+    return True
+
+
+def main() -> int:
+    """Make all pictures."""
+    os.environ.update(TEXTUAL_SETTINGS)
+    failed = [name for name in dict.fromkeys(s.scenario for s in SHOTS) if not take_all(name)]
+    for name in failed:
+        print(f"{name}: no verdict within 60 s, no picture made", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

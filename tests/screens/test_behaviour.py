@@ -1,0 +1,311 @@
+"""What the app does over time: pausing, filtering, choosing, asking, and bad news shown well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from hangtop.messages import Updated
+from hangtop_core.commandlog import CommandRecord
+from hangtop_core.model import Fact, Failure, StackSample
+from hangtop_core.updates import Update
+from support.player import app_for, picture, player_of, settled
+from support.record import load
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from hangtop.application import HangtopApp
+
+replace = msgspec.structs.replace
+SIZE = (120, 36)
+YAMA = "sysctl kernel.yama.ptrace_scope=0"
+
+
+def later(update: Update, seconds: float = 1.0, **changes: Any) -> Update:
+    """The same picture, a moment later."""
+    return replace(
+        update, snapshot=replace(update.snapshot, at=update.snapshot.at + seconds, **changes)
+    )
+
+
+async def keys(pilot: Pilot[Any], *names: str) -> str:
+    """Press keys, and wait until the picture stands still."""
+    for name in names:
+        await pilot.press(name)
+        await pilot.pause()
+    text = ""
+    while text != (text := picture(pilot.app)):
+        await pilot.pause(0.05)
+    return text
+
+
+async def test_pause_holds_the_picture_and_goes_on() -> None:
+    update = load("skip")
+    app = app_for(update)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        text = await keys(pilot, "p")
+        assert "paused" in text
+        assert "as of 00:00:" in text
+        player_of(app).play(later(update, jobs=()))
+        await pilot.pause()
+        assert "missing-collective" in picture(app)
+        text = await keys(pilot, "p")
+        assert "No training job found" in text
+        assert "live" in text.splitlines()[0]
+
+
+async def test_filter_by_rank_state_and_text() -> None:
+    app = app_for(load("stopped"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+
+        def ranks() -> list[int]:
+            return [row.rank.rank for row in app.screen.ranks.items]  # type: ignore[attr-defined]
+
+        await keys(pilot, "slash", *"1-2", "enter")
+        assert ranks() == [1, 2]
+        await keys(pilot, "escape")
+        assert sorted(ranks()) == [0, 1, 2, 3]
+        await keys(pilot, "slash", *"state", "equals_sign", *"stopped", "enter")
+        assert ranks() == [3]
+        text = await keys(pilot, "escape", "slash", *"colour", "equals_sign", "x")
+        assert "no field 'colour'" in text
+        await keys(pilot, "escape")
+        assert len(ranks()) == 4
+
+
+async def test_enter_leads_from_rank_and_class_and_evidence() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert "STACK  rank 2" in await keys(pilot, "enter")
+        assert app.current_mode == "rank"
+        await keys(pilot, "escape")
+        assert app.current_mode == "overview"
+        text = await keys(pilot, "tab", "tab", "enter")
+        assert app.current_mode == "stacks"
+        assert "THIS CLASS  rank 2" in text
+        await keys(pilot, "5", "down", "enter")
+        assert app.current_mode == "rank"
+
+
+async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
+    app = app_for(load("skip"))
+    player = player_of(app)
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "3", "s")
+        assert "strace -f -p 4004" in text
+        assert not [ask for ask in player.asked if ask[0] == "strace"]
+        text = await keys(pilot, "n")
+        assert "not run" in text
+        text = await keys(pilot, "s", "y")
+        assert ("strace", ("node1", 4004, 10.0)) in player.asked
+        assert "10 s left" in text
+        assert player.tracing is not None
+        player.tracing[1](["00:00:01.1 \x1b[2Jclock_nanosleep(CLOCK_MONOTONIC"])
+        await pilot.pause()
+        text = picture(app)
+        assert "00:00:01.1 clock_nanosleep" in text
+        text = await keys(pilot, "s")
+        assert "a trace is running; S stops it" in text
+        text = await keys(pilot, "S")
+        assert "saved in /home/ada/.local/state/hangtop/strace" in text
+        player.asked.clear()
+        await keys(pilot, "s")
+        assert ("strace", ("node1", 4004, 10.0)) in player.asked
+
+
+async def test_native_stacks_ask_and_readonly_refuses() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "2", "c")
+        assert "py-spy dump --native --pid 4004" in text
+        await keys(pilot, "enter")
+        assert ("sample", ({"node1": [4004]}, "native")) in player_of(app).asked
+    app = app_for(load("skip"), readonly=True)
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "2", "c")
+        assert "started with --readonly" in text
+        text = await keys(pilot, "3", "s")
+        assert "not possible: hangtop was started with --readonly" in text
+        assert len(app.screen_stack) == 1
+
+
+async def test_b_takes_marked_ranks_and_tells_failures() -> None:
+    update = load("skip")
+    job = update.snapshot.jobs[0]
+    failed = StackSample(
+        at=update.snapshot.at, took_s=0.1, mode="nonblocking",
+        failure=Failure("denied", "ptrace is refused (Yama 1)", YAMA),
+    )  # fmt: skip
+    ranks = tuple(replace(r, sample=failed) if r.rank == 1 else r for r in job.ranks)
+    app = app_for(later(update, 0.0, jobs=(replace(job, ranks=ranks),)))
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "g", "space", "space", "b")
+        asked = [ask for ask in player_of(app).asked if ask[0] == "sample"]
+        assert len(asked) == 1
+        assert len(asked[0][1][0]["node1"]) == 2
+        assert "1 of 2; ptrace is refused (Yama 1)" in text
+        assert "no stack: ptrace is refused" in text
+        text = await keys(pilot, "2", "N")
+        assert YAMA in text
+
+
+async def test_a_lost_node_keeps_its_ranks_and_says_so() -> None:
+    update = load("skip")
+    node = replace(
+        update.snapshot.nodes[0], state="lost", reason="the probe ended: signal 9",
+        since=update.snapshot.at - 40,
+    )  # fmt: skip
+    app = app_for(later(update, 0.0, nodes=(node,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        text = picture(app)
+        assert "0/1 nodes" in text
+        assert "node1 lost for 40 s" in text
+        assert "signal 9" in text
+        assert "missing-collective" in text
+        await keys(pilot, "ctrl+r")
+        assert ("retry", "node1") in player_of(app).asked
+
+
+@pytest.mark.parametrize("size", [(80, 24), SIZE, (200, 50)], ids=str)
+async def test_no_job_says_what_was_looked_for_and_found(size: tuple[int, int]) -> None:
+    update = load("skip")
+    node = replace(
+        update.snapshot.nodes[0], processes=213,
+        python_processes=("python -m http.server",), other_users={"bob": 8},
+    )  # fmt: skip
+    app = app_for(Update(replace(update.snapshot, jobs=(), nodes=(node,)), {}))
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        text = picture(app)
+        assert "NO JOB" in text
+        for told in ("still looking", "RANK", "213 processes", "http.server", "bob"):
+            assert told in text
+        player_of(app).play(later(update))
+        await pilot.pause()
+        assert "missing-collective" in picture(app)
+
+
+async def test_nothing_has_answered_yet() -> None:
+    app = app_for(None)
+    async with app.run_test(size=SIZE) as pilot:
+        for key in "1235":
+            text = await keys(pilot, key)
+            assert "CONNECTING" in text
+
+
+async def test_several_jobs_are_chosen_at_the_start_and_later() -> None:
+    update = load("skip")
+    other = load("stopped")
+    job = replace(other.snapshot.jobs[0], key="other", name="second")
+    both = Update(
+        replace(
+            update.snapshot,
+            jobs=(*update.snapshot.jobs, job),
+            stacks={**update.snapshot.stacks, **other.snapshot.stacks},
+        ),
+        {**update.diagnoses, "other": next(iter(other.diagnoses.values()))},
+    )
+    app = app_for(both)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert "JOBS ON THESE NODES" in picture(app)
+        text = await keys(pilot, "down", "enter")
+        assert "job second" in text
+        assert "rank-stopped" in text
+        text = await keys(pilot, "J", "up", "enter")
+        assert "missing-collective" in text
+
+
+async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
+    update = load("skip")
+    job = update.snapshot.jobs[0]
+    evil = "\x1b[2J[bold red]\x1b]52;c;eA==\x07 [/] \u202e evil"
+    ranks = tuple(
+        replace(r, process=replace(r.process, cmdline=(evil,), cwd=evil, comm=evil))
+        for r in job.ranks
+    )
+    node = replace(update.snapshot.nodes[0], reason=evil, state="slow")
+    app = app_for(later(update, 0.0, jobs=(replace(job, name=evil, ranks=ranks),), nodes=(node,)))
+    async with app.run_test(size=SIZE) as pilot:
+        for key in ("1", "2", "3", "5", "e"):
+            text = await keys(pilot, key)
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+        assert await settled(pilot, lambda: "[bold red]" in picture(app))
+
+
+async def test_newer_updates_replace_waiting_ones() -> None:
+    update = load("skip")
+    assert Updated(update).can_replace(Updated(later(update)))
+
+
+async def test_an_unchanged_picture_repaints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hangtop.widgets.line_pane import LinePane
+
+    update = load("skip")
+    app: HangtopApp = app_for(update)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        painted: list[tuple[str | None, int]] = []
+        real = LinePane.refresh
+
+        def refresh(self: LinePane, *regions: Any, **options: Any) -> LinePane:
+            if self.is_attached:
+                painted.append((self.id, len(regions)))
+            return real(self, *regions, **options)
+
+        monkeypatch.setattr(LinePane, "refresh", refresh)
+        player_of(app).play(msgspec.json.decode(msgspec.json.encode(update), type=Update))
+        await pilot.pause()
+        await pilot.pause()
+        assert painted == []
+
+
+async def test_the_command_log_shows_who_asked_and_what_came() -> None:
+    update = load("skip")
+    app = app_for(update)
+    player_of(app).commands = (
+        CommandRecord(1, "node1", (4004,), "py-spy dump --nonblocking", update.snapshot.at, True,
+                      took_s=0.12, outcome="ok"),
+        CommandRecord(2, "node1", (4004,), "strace -f -p PID", update.snapshot.at, False,
+                      pauses=True, took_s=10.0, outcome="strace is not on PATH"),
+    )  # fmt: skip
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "at")
+        assert "by itself" in text
+        assert "you asked" in text
+        assert "pauses its target" in text
+        assert "strace is not on PATH" in text
+
+
+async def test_a_missing_tool_is_a_reason_not_a_crash() -> None:
+    update = load("skip")
+    node = update.snapshot.nodes[0]
+    facts = {
+        **node.capabilities,
+        "strace": Fact(False, why="strace is not on PATH", fix="apt-get install strace"),
+    }
+    app = app_for(later(update, 0.0, nodes=(replace(node, capabilities=facts),)))
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "3", "s")
+        assert "apt-get install strace" in text
+        assert len(app.screen_stack) == 1
+
+
+async def test_no_answer_is_not_no_job() -> None:
+    update = load("skip")
+    node = replace(update.snapshot.nodes[0], state="unreachable", reason="ssh: timed out")
+    app = app_for(Update(replace(update.snapshot, jobs=(), nodes=(node,)), {}))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        text = picture(app)
+        assert "NO ANSWER" in text
+        assert "ssh: timed out" in text
+        assert "No training job" not in text.split("RANKS")[0]

@@ -1,0 +1,134 @@
+"""The app in a real pseudo-terminal: bytes per second, what a terminal makes of them, leaving."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyte
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+START_LIMIT_S = 30.0
+BUDGET = 5_000
+"""Bytes a second at 120x36, with a job whose counters move."""
+
+
+class Terminal:
+    """A pty with the app in it, and an emulator that draws what comes out."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], master: int, size: tuple[int, int]
+    ) -> None:
+        self.process = process
+        self.master = master
+        self.screen = pyte.Screen(*size)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+
+    def read_for(self, seconds: float) -> int:
+        """Draw what comes in this time; how many bytes it was."""
+        until = time.monotonic() + seconds
+        count = 0
+        while (left := until - time.monotonic()) > 0:
+            if not select.select([self.master], [], [], left)[0]:
+                break
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            count += len(data)
+            self.raw += data
+            self._stream.feed(data)
+        return count
+
+    def wait_for(self, text: str) -> None:
+        until = time.monotonic() + START_LIMIT_S
+        while text not in self.text:
+            assert time.monotonic() < until, f"{text!r} is not on the screen:\n{self.text}"
+            self.read_for(0.2)
+
+    def send(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.screen.display)
+
+
+@contextmanager
+def terminal(*arguments: str, size: tuple[int, int], **variables: str) -> Iterator[Terminal]:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    environ = {key: value for key, value in os.environ.items() if key not in ("TMUX", "COLORTERM")}
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("core", "tui", "tests"))
+    environ |= {"TERM": "xterm-256color", "PYTHONPATH": path, **variables}
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/support/play.py"), *arguments],
+        stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        yield Terminal(process, master, size)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def test_a_live_hang_costs_few_bytes_and_leaving_restores_the_terminal() -> None:
+    with terminal("skip", size=(120, 36)) as shown:
+        shown.wait_for("missing-collective")
+        shown.read_for(3.0)
+        busy = shown.read_for(4.0) / 4
+        assert busy <= BUDGET / 4, f"{busy:.0f} bytes a second"
+        assert "HUNG" in shown.text.splitlines()[0]
+        shown.send("q")
+        shown.process.wait(START_LIMIT_S)
+        shown.read_for(0.5)
+        assert shown.process.returncode == 0
+        assert b"\x1b[?1049l" in shown.raw
+        assert b"\x1b[?1000h" not in shown.raw, "the mouse is off unless asked for"
+
+
+def test_a_still_picture_costs_nothing_but_its_ages() -> None:
+    with terminal("skip", "--still", size=(120, 36)) as shown:
+        shown.wait_for("missing-collective")
+        shown.read_for(4.0)
+        assert shown.read_for(3.0) / 3 <= 400
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"TERM": "screen"}, {"TERM": "linux"}, {"NO_COLOR": "1"}, {"COLORTERM": "truecolor"}],
+    ids=str,
+)
+def test_other_terminals_show_the_same(variables: dict[str, str]) -> None:
+    with terminal("stopped", size=(80, 24), **variables) as shown:
+        shown.wait_for("rank-stopped")
+        shown.send("2")
+        shown.wait_for("MERGED STACKS")
+        if "NO_COLOR" in variables:
+            assert b"\x1b[31m" not in shown.raw
+            assert b";31" not in shown.raw
+
+
+def test_dumb_terminals_are_refused_with_what_to_use_instead() -> None:
+    with terminal("skip", size=(80, 24), TERM="dumb") as shown:
+        shown.wait_for("TERM=dumb cannot show screens")
+        assert shown.process.wait(START_LIMIT_S) != 0

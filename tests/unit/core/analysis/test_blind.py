@@ -1,0 +1,69 @@
+"""Blind spots say what could not be seen, why, and what would change that."""
+
+from __future__ import annotations
+
+from hangtop_core.analysis.verdict.blind import blind_spots
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import BlindSpot, Fact, Failure, Node, Recorder, Snapshot
+from support.build import FUTEX, NOW, World, c10d, recorder
+
+
+def spots(snapshot: Snapshot) -> dict[str, BlindSpot]:
+    return {one.what: one for one in blind_spots(snapshot, snapshot.job(None))}
+
+
+def test_a_job_that_was_seen_whole_has_none() -> None:
+    world = World()
+    world.waiters(3, recorder=recorder(["all_reduce"], 0))
+    assert spots(world.snapshot()) == {}
+
+
+def test_a_recorder_that_could_not_be_read_says_why() -> None:
+    world = World()
+    world.waiters(2)
+    failure = Failure("timeout", "the debug server did not answer in 2 s")
+    world.add(c10d("all_reduce"), FUTEX, recorder=Recorder(at=NOW, failure=failure))
+    found = list(blind_spots(world.snapshot(), world.snapshot().jobs[0]))
+    assert [(one.what, one.ranks) for one in found] == [
+        ("flight recorder", (0, 1)),
+        ("flight recorder", (2,)),
+    ]
+    assert found[1].why == "the debug server did not answer in 2 s"
+    assert all(one.fix for one in found)
+
+
+def test_nodes_tools_users_and_ranks_that_are_not_seen() -> None:
+    world = World()
+    world.waiters(2)
+    spy = Fact(ok=False, why="py-spy 0.3 is too old for Python 3.13", fix="pip install -U py-spy")
+    world.nodes["n1"] = Node("n1", "ready", capabilities={"py-spy": spy}, other_users={"eva": 3})
+    world.nodes["n2"] = Node("n2", "unreachable", reason="ssh: connection timed out")
+    found = spots(world.snapshot(world_size=4))
+    assert found["node"].nodes == ("n2",)
+    assert "connection timed out" in found["node"].why
+    assert (found["py-spy"].nodes, found["py-spy"].fix) == (("n1",), "pip install -U py-spy")
+    assert "3 rank-like processes of user eva" in found["other users"].why
+    assert found["ranks"].ranks == (2, 3)
+
+
+def test_a_rank_of_another_user_whose_number_cannot_be_read() -> None:
+    world = World()
+    hidden = world.process(77, None, user="eva", denied="its environment belongs to eva")
+    found = spots(world.snapshot(unnumbered=(hidden,)))["rank number"]
+    assert "pid 77 of user eva" in found.why
+    assert "eva" in found.fix
+
+
+def test_without_a_job_it_says_what_was_looked_for_and_found() -> None:
+    snapshot = Snapshot(
+        at=NOW,
+        observed_since=NOW - 3,
+        tick=3,
+        nodes=(Node("n1", "ready", processes=212, python_processes=("python3 server.py",)),),
+    )
+    found = diagnose(snapshot, None)
+    (spot,) = found.blind_spots
+    assert spot.what == "training job"
+    assert "212 processes" in spot.why
+    assert "python3 server.py" in spot.why
+    assert "--pid" in spot.fix

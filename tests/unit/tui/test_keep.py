@@ -1,0 +1,98 @@
+"""Clipboard, pager, palette and the generated documentation of keys."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hangtop import clipboard, keydoc, pager, palette
+from hangtop.keymap import ACTIONS
+
+
+def test_keys_md_is_current() -> None:
+    stored = (Path(__file__).parents[3] / "docs" / "keys.md").read_text()
+    assert stored == keydoc.document(), "run python -m hangtop.keydoc > docs/keys.md"
+
+
+def test_every_action_is_documented() -> None:
+    text = keydoc.document()
+    assert all(action.help.replace("|", "\\|") in text for action in ACTIONS)
+
+
+def test_copy_goes_by_osc52_and_into_a_private_file(tmp_path: Path) -> None:
+    sent: list[str] = []
+    told = clipboard.copy("rank 2", sent.append, environ={}, folder=tmp_path / "cache")
+    assert sent == ["rank 2"]
+    file = tmp_path / "cache" / "copied.txt"
+    assert file.read_text() == "rank 2\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert str(file) in told
+
+
+def test_long_texts_only_go_into_the_file(tmp_path: Path) -> None:
+    sent: list[str] = []
+    told = clipboard.copy("x" * 60_000, sent.append, environ={}, folder=tmp_path)
+    assert not sent
+    assert "too long" in told
+
+
+def test_copy_in_tmux_uses_its_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[list[str], bytes]] = []
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+        ran.append((command, options["input"]))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    told = clipboard.copy("x", lambda text: None, environ={"TMUX": "/tmp/1"}, folder=tmp_path)
+    assert ran == [(["tmux", "load-buffer", "-w", "-"], b"x")]
+    assert "tmux" in told
+
+
+def test_a_missing_tmux_and_a_full_disk_are_told(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    told = clipboard.copy(
+        "x", lambda text: None, environ={"TMUX": "/nowhere", "PATH": ""}, folder=blocked / "sub"
+    )
+    assert "no file" in told
+
+
+def test_editor_opens_at_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("pass\n")
+    out = tmp_path / "out"
+    editor = tmp_path / "vim"
+    editor.write_text(f'#!/bin/sh\necho "$@" > {out}\n')
+    editor.chmod(0o755)
+    assert pager.edit(str(file), 41, {"EDITOR": str(editor)}) is None
+    assert out.read_text() == f"+41 {file}\n"
+
+
+def test_a_file_of_another_node_is_not_opened() -> None:
+    assert pager.edit("/no/such/train.py", 1, {"EDITOR": "false"}) == (
+        "/no/such/train.py is not on this machine"
+    )
+
+
+def test_a_missing_pager_is_told() -> None:
+    assert "No such file" in (pager.page("text", {"PAGER": "/no/such/pager"}) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("3121", "rank", "3121"),
+        ("rank 7", "rank", "7"),
+        ("node gpu07", "node", "gpu07"),
+        ("interval 5", "interval", "5"),
+        ("sample all", "action", "sample_all"),
+        ("nonsense", "unknown", "nonsense"),
+    ],
+)
+def test_palette_reads(text: str, kind: str, value: str) -> None:
+    assert palette.parse(text) == palette.Command(kind, value)  # type: ignore[arg-type]

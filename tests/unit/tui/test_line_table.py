@@ -1,0 +1,143 @@
+"""The table: only what changed is refreshed, the cursor keeps its row, columns drop in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from textual.app import App, ComposeResult
+
+from hangtop.columns import Column, Order
+from hangtop.spans import line
+from hangtop.widgets.line_table import LineTable
+
+if TYPE_CHECKING:
+    from textual.geometry import Region
+
+
+@dataclass(frozen=True)
+class Item:
+    key: str
+    count: int
+    text: str
+
+
+COLUMNS: tuple[Column[Item], ...] = (
+    Column("key", "KEY", lambda item: line(item.key), lambda item: item.key, minimum=4),
+    Column("count", "COUNT", lambda item: line(str(item.count)), lambda item: item.count,
+           align="right", drop=2),
+    Column("text", "TEXT", lambda item: line(item.text), minimum=6, maximum=40, flex=True, drop=1),
+)  # fmt: skip
+
+
+class Harness(App[None]):
+    def compose(self) -> ComposeResult:
+        yield LineTable[Item]("T", pane_id="t", columns=COLUMNS, key=lambda item: item.key)
+
+
+def items(count: int) -> list[Item]:
+    return [Item(f"k{number:05d}", number % 97, f"text {number}") for number in range(count)]
+
+
+def table_of(app: Harness) -> LineTable[Item]:
+    return app.query_one(LineTable)
+
+
+def rows_of(table: LineTable[Item]) -> list[str]:
+    return [table.render_line(y).text for y in range(table.size.height)]
+
+
+async def test_only_changed_lines_are_refreshed(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Harness()
+    async with app.run_test(size=(60, 20)):
+        table = table_of(app)
+        data = items(100)
+        table.set_items(data)
+        seen: list[Region] = []
+        monkeypatch.setattr(table, "refresh", lambda *regions, **_: seen.extend(regions))
+        table.set_items(list(data))
+        assert seen == []
+        changed = [replace(one, count=555) if one.key == "k00003" else one for one in data]
+        table.set_items(changed)
+        assert [(region.y, region.height) for region in seen] == [(5, 1)]
+        assert seen[0].width < 12
+        seen.clear()
+        far = [replace(one, count=555) if one.key == "k00090" else one for one in changed]
+        table.set_items(far)
+        assert seen == []
+
+
+async def test_what_is_refreshed_is_what_differs() -> None:
+    app = Harness()
+    async with app.run_test(size=(60, 20)) as pilot:
+        table = table_of(app)
+        data = items(30)
+        table.set_items(data)
+        await pilot.pause()
+        table.set_items([replace(one, text=one.text + "!") for one in data[::-1]])
+        await pilot.pause()
+        shown = [strip.text for strip in app.screen._compositor.render_strips()]
+        assert shown == rows_of(table)
+
+
+async def test_cursor_stays_on_its_row() -> None:
+    app = Harness()
+    async with app.run_test(size=(60, 20)):
+        table = table_of(app)
+        table.set_items(items(50))
+        table.select("k00007")
+        table.set_order(Order("count", inverted=True))
+        assert table.current is not None
+        assert table.current.key == "k00007"
+        table.set_items([*items(50)[20:], *items(8)])
+        assert table.current.key == "k00007"
+        assert any("k00007" in row and "▸" in row for row in rows_of(table))
+
+
+async def test_cursor_goes_to_a_neighbour_when_its_row_is_gone() -> None:
+    app = Harness()
+    async with app.run_test(size=(60, 20)):
+        table = table_of(app)
+        table.set_items(items(10))
+        table.select("k00005")
+        table.set_items([one for one in items(10) if one.key != "k00005"])
+        assert table.current is not None
+        assert table.current.key == "k00006"
+
+
+async def test_filter_and_empty_text() -> None:
+    app = Harness()
+    async with app.run_test(size=(60, 20)):
+        table = table_of(app)
+        table.set_items(items(50), [line("nothing here")])
+        table.set_filter(lambda item: item.key.endswith("9"))
+        assert len(table.items) == 5
+        table.set_filter(lambda item: False)
+        assert any("nothing here" in row for row in rows_of(table))
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"), [(60, "KEY COUNT TEXT"), (24, "KEY TEXT"), (14, "KEY")]
+)
+async def test_columns_drop_by_priority(width: int, titles: str) -> None:
+    app = Harness()
+    async with app.run_test(size=(width, 10)):
+        table = table_of(app)
+        table.set_items(items(5))
+        assert " ".join(rows_of(table)[1].strip("┃│ ").split()) == titles
+
+
+async def test_eight_thousand_rows_answer_at_once() -> None:
+    import time
+
+    app = Harness()
+    async with app.run_test(size=(120, 36)):
+        table = table_of(app)
+        data = items(8192)
+        table.set_items(data)
+        began = time.process_time()
+        table.move(1)
+        table.move_page(1)
+        table.move_end(1)
+        assert time.process_time() - began < 0.15

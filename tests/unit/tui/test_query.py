@@ -1,0 +1,55 @@
+"""The filter language."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangtop import query
+
+FIELDS = frozenset({"state", "node", "idle"})
+ROW: query.Fields = {"state": "stopped", "node": "gpu07", "idle": 61.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", True),
+        ("3", True),
+        ("1-4", True),
+        ("1-2", False),
+        ("4,3", True),
+        ("state=stopped", True),
+        ("STATE=Stopped", True),
+        ("state=stop", False),
+        ("state!=stopped", False),
+        ("node~07", True),
+        ("idle>60", True),
+        ("idle>60s", True),
+        ("idle<60", False),
+        ("all_red", True),
+        ("!all_red", False),
+        ("state=stopped node~gpu 3", True),
+        ("state=stopped node~cpu 3", False),
+    ],
+)
+def test_words(text: str, shown: bool) -> None:
+    match = query.parse(text, FIELDS)
+    assert match(ROW, frozenset({3}), "rank 3 in all_reduce") is shown
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("colour=red", "no field 'colour'"),
+        ("idle>soon", "needs a number"),
+        ("7-3", "backwards"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        query.parse(text, FIELDS)
+
+
+def test_an_unknown_number_is_neither_larger_nor_smaller() -> None:
+    for text in ("idle>0", "idle<1000000"):
+        assert not query.parse(text, FIELDS)({"idle": None}, frozenset(), "")

@@ -1,0 +1,78 @@
+"""docs/keys.md, made from the registry of actions.
+
+`python -m hangtop.keydoc > docs/keys.md` writes it; a test checks that it is current.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from hangtop.actions import FOOTERS, GROUPS, Action, keys_of
+from hangtop.keymap import ACTIONS
+
+INTRODUCTION = """\
+# Keys
+
+Made from the registry of actions (`python -m hangtop.keydoc > docs/keys.md`). In the app `?` shows
+the same, with what is not possible at the moment and why.
+
+Lower case acts on the rank under the cursor or on the marked ranks, upper case on all of them.
+`Esc` goes one level up and never quits. What could touch a process beyond reading it shows the
+exact command and asks before its first time; with `--readonly` it is refused.
+"""
+
+FILTERS = """\
+## Filters
+
+Words are joined by *and*.
+
+| word | shows rows |
+|---|---|
+| `3-7,12` | of these ranks |
+| `state=stopped` | whose field is this; `!=` is not |
+| `node~gpu` | whose field contains this |
+| `idle>60` | whose number is larger; `<` smaller |
+| `all_reduce` | with this text anywhere |
+| `!all_reduce` | without it |
+
+Fields of ranks: `rank`, `node`, `pid`, `state`, `cpu`, `idle`, `where`, `why`, `children`.
+"""
+
+
+def document() -> str:
+    """The whole text."""
+    parts = [INTRODUCTION]
+    for group in GROUPS:
+        actions = [action for action in ACTIONS if action.group == group]
+        parts.append(f"## {group}\n\n| keys | what | where |\n|---|---|---|\n" + _rows(actions))
+    parts.append(FILTERS)
+    return "\n".join(parts)
+
+
+def _rows(actions: list[Action]) -> str:
+    return "".join(
+        f"| {_keys(action)} | {_cell(action.help)}{_asks(action)} | {_where(action)} |\n"
+        for action in actions
+    )
+
+
+def _keys(action: Action) -> str:
+    return " ".join(f"`{_cell(key)}`" for key in keys_of(action).split(" "))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _asks(action: Action) -> str:
+    return " (asks first)" if action.risk == "asks" else ""
+
+
+def _where(action: Action) -> str:
+    if not action.screens or len(action.screens) == len(FOOTERS):
+        return "everywhere"
+    return ", ".join(screen.capitalize() for screen in action.screens)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())
