@@ -297,14 +297,15 @@ class Collector:
 
         option = {"nonblocking": " --nonblocking", "native": " --native"}.get(mode, "")
         # As many at a time as the node has cores, so the whole takes longer than one deadline.
-        rounds = 1 + len(pids) // (1 if mode == "native" else 2)
+        at_once = 1 if mode == "native" else 2
+        rounds = max(1, -(-len(pids) // at_once))
         return Ask(
             "stacks",
             tuple(pids),
             {"pids": list(pids), "mode": mode, "locals": want_locals, "deadline": deadline},
             f"py-spy dump{option}{' --locals' if want_locals else ''}",
             take,
-            deadline * rounds,
+            (deadline + GRACE) * rounds,
             by_itself,
             pauses=mode != "nonblocking",
         )

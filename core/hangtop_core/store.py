@@ -252,6 +252,13 @@ class Store:
         self._touched(view, known)
         return known.sample if known.sample is not None else sample
 
+    def fold_failure(self, name: str, pid: int, sample: StackSample) -> None:
+        """Note that a process that was asked for gave no sample, and why."""
+        known = self.live(name, pid)
+        if known is not None:
+            known.take_sample(sample, self.stacks)
+            self._touched(self.nodes[name], known)
+
     def renew(self, name: str, pid: int, at: float) -> None:
         """Count a sample once more without taking it: the main thread has not run since."""
         known = self.live(name, pid)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, List, Set
 from . import permission, procfs
 from .requests import Message, Refused, Request
 from .stacks import refusal, resume
-from .tools import Tools, halted
+from .tools import Tools, halted, has_ended
 
 if TYPE_CHECKING:
     import subprocess
@@ -48,7 +48,7 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
         raise Refused(reason["kind"], reason["text"])
     argv = [strace, "-q", "-f", "-p", str(pid), "-tt", "-T", "-y", "-s", "64"]
     try:
-        trace = Trace(request, tools.start(argv), tools)
+        trace = Trace(request, tools.start(argv, signal.SIGTERM), tools)
     except OSError as error:
         raise Refused("error", "strace does not start: %s" % error) from None
     try:
@@ -150,7 +150,7 @@ class Trace:
         assert self._process.stderr is not None  # noqa: S101  # it was opened with a pipe
         stream = self._process.stderr.fileno()
         deadline = time.monotonic() + 2.0
-        if self._process.poll() is None:
+        if not has_ended(self._process):
             self._process.send_signal(signal.SIGINT)
         while time.monotonic() < deadline:
             ready, _, _ = select.select([stream], [], [], 0.1)
