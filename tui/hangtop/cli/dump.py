@@ -61,10 +61,10 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
             file=sys.stderr,
         )
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S
-    asked = time.time()
     future = session.sample(wanted, mode=mode, locals=arguments.locals, deadline=limit)
     future.result(timeout=limit * max(count, 1) + 5.0)
-    session.wait(lambda update: update.snapshot.at >= asked, timeout=5.0)
+    answered = time.time()
+    session.wait(lambda update: update.snapshot.at >= answered, timeout=5.0)
 
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
