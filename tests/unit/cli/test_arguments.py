@@ -77,3 +77,13 @@ def test_demo_list_begins_with_the_promised_four(capsys: pytest.CaptureFixture[s
     assert main(["demo", "--list"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
     assert names[:4] == ["skip", "dataloader-worker", "stopped", "lock"]
+
+
+def test_demo_without_torch_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hangtop.demo.runner.importlib.util.find_spec", lambda _: None)
+    assert main(["demo", "--diagnose"]) == 1
+    told = capsys.readouterr().err
+    assert "pip install torch numpy" in told
+    assert "Traceback" not in told
