@@ -8,6 +8,8 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -478,6 +480,8 @@ class JobSummary(Struct, frozen=True):
     nodes: tuple[str, ...]
     launcher: str | None
     id: str | None
+    unnumbered: int = 0
+    """Ranks whose number could not be read."""
 
 
 class Diagnosis(Struct, frozen=True):
@@ -498,5 +502,18 @@ class Diagnosis(Struct, frozen=True):
 
 
 def to_json(value: Any) -> bytes:
-    """Encode any struct of this module as JSON, two spaces of indentation."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2)
+    """Encode any struct of this module as JSON, two spaces of indentation.
+
+    What a terminal might obey, or show in another order, is written as an escape sequence of
+    JSON: the data are the same, and looking at them is safe.
+    """
+    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2)
+    return _UNPRINTABLE.sub(_escaped, text).encode()
+
+
+_UNPRINTABLE = re.compile(r"[^ -~\n]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    return char if char.isprintable() else json.dumps(char)[1:-1]

@@ -73,7 +73,8 @@ def _job_text(job: JobSummary | None) -> str:
     nodes = ", ".join(job.nodes[:3]) + (f" and {len(job.nodes) - 3} more" * (len(job.nodes) > 3))
     by = f", started by {clean(job.launcher)}" if job.launcher else ""
     where = f" on {clean(nodes)}" if nodes else ""
-    return f": {len(job.ranks_seen)}{size} ranks seen{where}{by}"
+    unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
+    return f": {len(job.ranks_seen)}{size} ranks seen{unread}{where}{by}"
 
 
 def _verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:

@@ -86,7 +86,12 @@ def judge(
 def _without_ranks(
     snapshot: Snapshot, job: Job, reader: Reader, watcher: Watcher, hang_after: float
 ) -> Progress:
-    """A job of launchers only: it starts, until its rendezvous has lasted too long."""
+    """A job of launchers only: it starts, until its rendezvous has lasted too long.
+
+    Where there are ranks whose number cannot be read, what they do cannot be told either.
+    """
+    if job.unnumbered:
+        return Progress("unknown", None, None, ())
     since: list[float] = []
     for launcher in job.launchers:
         sample = job.launcher_samples.get(launcher.pid)

@@ -5,12 +5,14 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from hangtop.cli.dump import sample
-from hangtop_core.model import Job, Snapshot
+from hangtop.cli.dump import sample, say_stale
+from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.updates import Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
 
 class Answering:
@@ -39,3 +41,19 @@ def test_a_dump_waits_for_the_picture_with_all_answers() -> None:
     arguments = argparse.Namespace(native=False, locals=False)
     sample(session, Job("k", "k", None, None, None, None), arguments)  # type: ignore[arg-type]
     assert session.accepted == ["whole"]
+
+
+def test_an_older_stack_is_not_passed_off_as_what_was_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = StackSample(90.0, 0.1, "nonblocking", (ThreadStack(7, None, True, False, "k"),))
+    process = Process(pid=7, ppid=1, start=1, started_at=0.0, role="rank", label="", state="S")
+    rank = Rank(3, "n1", "sleeping", process, sample=old)
+    one = Job("k", "k", None, None, None, None, ranks=(rank,))
+    snapshot = Snapshot(100.0, 0.0, 1, jobs=(one,))
+    say_stale(snapshot, one, {("n1", 7): "the probe was killed"})
+    told = capsys.readouterr().err
+    assert "pid 7 of rank 3 gave no new stack" in told
+    assert "nonblocking one of 10 s ago: the probe was killed" in told
+    say_stale(snapshot, one, {})
+    assert not capsys.readouterr().err

@@ -90,6 +90,8 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
         return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
     if diagnosis.state == "starting":
         return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
+    if diagnosis.job is not None and not diagnosis.job.ranks_seen and diagnosis.job.unnumbered:
+        return True
     return diagnosis.state in DECIDED
 
 
@@ -104,9 +106,12 @@ class ProgressLine:
         """Say for how long nothing has moved."""
         if self.width and not sys.stderr.isatty():
             return
+        still = "it is not clear yet whether anything moves"
+        if stalled_for_s is not None:
+            still = f"nothing has moved for {int(stalled_for_s)} s"
         text = (
-            f"nothing has moved for {int(stalled_for_s or 0.0)} s; "
-            f"a hang is {self.hang_after:.0f} s of that (--hang-after); still observing ..."
+            f"{still}; a hang is {self.hang_after:.0f} s of that (--hang-after); "
+            "still observing ..."
         )
         self.width = max(self.width, len(text))
         end = "\r" if sys.stderr.isatty() else "\n"

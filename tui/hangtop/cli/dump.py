@@ -12,14 +12,17 @@ from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import draws_unicode, width
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import to_json
+from hangtop_core.model import Failure, to_json
 from hangtop_core.report import each_text, merged_text
 from hangtop_core.session import Session
+from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
     import argparse
 
     from hangtop_core.model import Job, Process, Snapshot, StackSample
+
+    Failed = dict[tuple[str, int], str]
 
 NATIVE_S = 0.6
 """Seconds for which a native stack stops a process, as measured; the time is bounded."""
@@ -34,23 +37,47 @@ def run(arguments: argparse.Namespace) -> int:
     with Session(session_options(arguments), diagnose) as session:
         found = find_job(session, arguments.job_key)
         job = choose(found.snapshot, arguments.job_key)
+        failed: Failed = {}
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
-            sample(session, job, arguments)
+            failed = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
     job = follow(job, snapshot) or job
+    say_stale(snapshot, job, failed)
     if arguments.json:
         print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-    elif arguments.each:
+        return 0
+    if arguments.each:
         print(each_text(snapshot, job, children=True), end="")
     else:
         threads: Threads = "all" if arguments.all_threads else "main"
         merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
         print(merged_text(merged, width(), ascii_only=not draws_unicode()), end="")
+    for process in job.unnumbered:
+        why = clean(process.denied or "nothing in its environment says so", 600)
+        print(f"\nno stack from pid {process.pid}, a rank whose number is unknown: {why}")
     return 0
 
 
-def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
-    """Take the stacks of every rank and its children now; returns when all have answered."""
+def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
+    """Say of which processes an older stack is shown, because no new one came, and why."""
+    for rank in job.ranks:
+        samples = {rank.process.pid: rank.sample, **rank.child_samples}
+        for pid, one in samples.items():
+            if one is not None and one.threads and (rank.node, pid) in failed:
+                why = failed[rank.node, pid]
+                age = duration(snapshot.at - one.at)
+                print(
+                    f"pid {pid} of rank {rank.rank} gave no new stack, what is shown is a "
+                    f"{one.mode} one of {age} ago: {clean(why)}",
+                    file=sys.stderr,
+                )
+
+
+def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
+    """Take the stacks of every rank and its children now; returns when all have answered.
+
+    Returns why, for those that gave none, by node and pid.
+    """
     wanted = pids_by_node(job)
     count = sum(len(pids) for pids in wanted.values())
     mode: Any = "native" if arguments.native else "nonblocking"
@@ -62,9 +89,14 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
         )
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S
     future = session.sample(wanted, mode=mode, locals=arguments.locals, deadline=limit)
-    future.result(timeout=limit * max(count, 1) + 5.0)
+    answers = future.result(timeout=limit * max(count, 1) + 5.0)
     answered = time.time()
     session.wait(lambda update: update.snapshot.at >= answered, timeout=5.0)
+    return {
+        (one.node, one.pid): one.sample.failure.text
+        for one in answers
+        if one.sample.failure is not None
+    }
 
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
@@ -100,7 +132,13 @@ def as_data(snapshot: Snapshot, job: Job, *, all_threads: bool) -> dict[str, Any
             "world_size": job.world_size,
         },
         "ranks": ranks,
+        "unnumbered": [process_data(snapshot, one, None, False) for one in job.unnumbered],
     }
+
+
+def denial(process: Process) -> Failure | None:
+    """Why a process that was never sampled cannot be."""
+    return Failure("denied", process.denied) if process.denied else None
 
 
 def process_data(
@@ -115,7 +153,7 @@ def process_data(
         "state": process.state,
         "sampled_at": sample.at if sample is not None else None,
         "mode": sample.mode if sample is not None else None,
-        "failure": sample.failure if sample is not None else None,
+        "failure": sample.failure if sample is not None else denial(process),
         "threads": [
             {
                 "tid": thread.tid,

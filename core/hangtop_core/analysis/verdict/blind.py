@@ -73,19 +73,20 @@ def _absent(job: Job) -> Iterator[BlindSpot]:
             missing[:8192],
             f"WORLD_SIZE is {job.world_size}; {plural(len(missing), 'rank')} ({fold(missing)}) "
             f"{'was' if len(missing) == 1 else 'were'} not found on the nodes observed",
-            "name all nodes of the job: hangtop -w NODES, or --job SLURM_JOBID",
+            "run hangtop on their node, too; on this one, see the launcher's log for why they left",
         )
 
 
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
     for process in job.unnumbered:
+        # The probe says the fix behind the reason.
+        why, _, fix = (process.denied or "its number cannot be read").partition("; ")
         yield _spot(
             "rank number",
             (),
             (),
-            f"pid {process.pid} of user {process.user} is a rank, but "
-            f"{process.denied or 'its number cannot be read'}",
-            f"run hangtop as {process.user} or root (--sudo)",
+            f"pid {process.pid} of user {process.user} is a rank, but {why}",
+            fix or f"run hangtop as {process.user}, or as root, with sudo",
         )
 
 
@@ -125,7 +126,7 @@ def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
             (),
             f"{plural(counts[user], 'rank-like process', 'rank-like processes')} of user {user} "
             f"left out",
-            "hangtop --all-users, as root (--sudo) where their stacks are wanted",
+            "hangtop --all-users; with sudo where their stacks are wanted",
         )
 
 
@@ -149,6 +150,5 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             (node.name,),
             (),
             looked + seen,
-            "name the processes: hangtop --pid PID; another user's job: --all-users; other nodes: "
-            "-w NODES",
+            "name the processes: hangtop --pid PID; another user's job: --all-users",
         )

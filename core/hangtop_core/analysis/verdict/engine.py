@@ -150,4 +150,5 @@ def _summary(job: Job) -> JobSummary:
         nodes=job.nodes,
         launcher=job.launcher,
         id=job.id,
+        unnumbered=len(job.unnumbered),
     )

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangtop_core.model import Failure, to_json
+
+
+@given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Co"])))
+def test_json_keeps_every_character_and_none_of_them_acts_on_a_terminal(text: str) -> None:
+    written = to_json(Failure("error", text)).decode()
+    assert json.loads(written)["text"] == text
+    kinds = {unicodedata.category(char) for char in written if char != "\n"}
+    assert kinds.isdisjoint({"Cc", "Cf", "Cs", "Co"})
+
+
+def test_json_shows_letters_as_they_are() -> None:
+    assert "日本 Größe" in to_json(Failure("error", "日本 Größe")).decode()
