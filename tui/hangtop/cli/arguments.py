@@ -15,7 +15,7 @@ DEFAULTS: dict[str, Any] = {
     "all_users": False,
     "job_key": None,
     "interval": 1.0,
-    "sample_every": 5.0,
+    "sample_every": None,
     "hang_after": 30.0,
     "readonly": False,
     "ascii": False,
@@ -78,7 +78,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         "--sample-every",
         type=seconds,
         metavar="S",
-        help="seconds between two stacks of a process that runs (default: 5)",
+        help="seconds between two stacks of a process that runs (default: 5; of diagnose: 1)",
     )
     group.add_argument(
         "--readonly", action="store_true", help="refuse whatever could pause a process"
@@ -155,9 +155,16 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     add_observing(parser)
 
 
-def complete(arguments: argparse.Namespace) -> argparse.Namespace:
-    """Fill in the defaults of options that nobody gave."""
-    return argparse.Namespace(**{**DEFAULTS, **vars(arguments)})
+def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argparse.Namespace:
+    """Fill in the defaults of options that nobody gave.
+
+    Args:
+        arguments: as parsed.
+        sample_every: seconds between two stacks; a short look needs more of them than a long one.
+    """
+    filled = {**DEFAULTS, **vars(arguments)}
+    filled["sample_every"] = filled["sample_every"] or sample_every
+    return argparse.Namespace(**filled)
 
 
 def session_options(arguments: argparse.Namespace) -> Options:

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 DECIDED = {"hung", "progressing", "exited"}
 EVIDENCE_S = 5.0
 """Seconds in which the evidence for a hang still comes in, after the first look at the job."""
+LATE_S = 10.0
+"""Seconds by which what is observed of a child of a rank may lag behind."""
 STALLED_S = 5.0
 """Seconds without progress from which on a job that only starts is worth waiting for."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    arguments = complete(arguments)
+    arguments = complete(arguments, sample_every=1.0)
     with Session(session_options(arguments), diagnose) as session:
         try:
             update = find_job(session, arguments.job_key)
@@ -63,7 +65,7 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
     The longest that can take is `hang_after` seconds and a little, from now.
     """
     started = time.monotonic()
-    limit = max(at_least, hang_after) + EVIDENCE_S
+    limit = max(at_least, hang_after) + LATE_S
     line = ProgressLine(hang_after)
 
     def enough(update: Update) -> bool:

@@ -124,7 +124,7 @@ class Demo:
 
     def pids(self) -> list[int]:
         """Every process of the demo that is alive, the keeper included."""
-        return marked(self.token)
+        return [process.pid for process in marked(self.token)]
 
 
 def missing(scenario: Scenario) -> str | None:
