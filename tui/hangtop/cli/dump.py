@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import draws_unicode, width
@@ -19,6 +21,7 @@ from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from hangtop_core.model import Job, Process, Snapshot, StackSample
 
@@ -36,12 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments)
     with Session(session_options(arguments), diagnose) as session:
         found = find_job(session, arguments.job_key)
-        job = choose(found.snapshot, arguments.job_key)
+        job = only(choose(found.snapshot, arguments.job_key), arguments.pid)
         failed: Failed = {}
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
             failed = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = follow(job, snapshot) or job
+    job = only(follow(job, snapshot) or job, arguments.pid)
     say_stale(snapshot, job, failed)
     if arguments.json:
         print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
@@ -56,6 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
         why = clean(process.denied or "nothing in its environment says so", 600)
         print(f"\nno stack from pid {process.pid}, a rank whose number is unknown: {why}")
     return 0
+
+
+def only(job: Job, pids: Sequence[int]) -> Job:
+    """The job with only the ranks that were named, themselves or by a child; all if none was."""
+    ranks = tuple(
+        rank
+        for rank in job.ranks
+        if not {rank.process.pid, *(child.pid for child in rank.children)}.isdisjoint(pids)
+    )
+    return msgspec.structs.replace(job, ranks=ranks) if ranks else job
 
 
 def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
