@@ -64,7 +64,7 @@ def describe(pid: int, facts: Facts) -> Dict[str, Any]:
         "user": permission.user_name(facts.uid) if facts.uid >= 0 else "?",
         "cmdline": list(secrets.mask_arguments(facts.cmdline)),
         "exe": facts.exe,
-        "cwd": procfs.link(base + "/cwd"),
+        "cwd": secrets.mask_path(procfs.link(base + "/cwd") or "") or None,
         "env": secrets.allowed_environment(facts.environ or {}),
         "denied": facts.denied,
         "limits": _limits(pid),
@@ -98,7 +98,7 @@ def descriptor_count(path: str) -> Optional[int]:
 
 def _outputs(pid: int) -> Tuple[str, ...]:
     links = [procfs.link("/proc/%d/fd/%d" % (pid, fd)) for fd in (1, 2)]
-    return tuple(link for link in links if link is not None)
+    return tuple(secrets.mask_path(link) for link in links if link is not None)
 
 
 def _cgroup(pid: int) -> Dict[str, Any]:

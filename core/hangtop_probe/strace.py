@@ -15,7 +15,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, List, Set
 
-from . import permission, procfs
+from . import permission, procfs, secrets
 from .requests import Message, Refused, Request
 from .stacks import refusal, resume
 from .tools import Tools, halted, has_ended
@@ -115,7 +115,7 @@ class Trace:
         if _IDLE.search(line) or self._polls_again(line):
             self._idle += 1
         else:
-            self._lines.append(procfs.text(line)[:1000])
+            self._lines.append(_shown(line))
 
     def _polls_again(self, line: bytes) -> bool:
         """Whether a thread that was seen polling polls: only its first poll says something."""
@@ -131,7 +131,7 @@ class Trace:
         """Send the call a thread is in now: strace ends that line when something else happens."""
         if self._rest and self._rest != self._shown:
             self._shown = self._rest
-            self._lines.append(procfs.text(self._rest)[:1000])
+            self._lines.append(_shown(self._rest))
 
     def _flush(self) -> None:
         if not self._lines:
@@ -169,6 +169,11 @@ class Trace:
             "idle_polls": self._idle,
             "seconds": round(time.monotonic() - self._began, 2),
         }
+
+
+def _shown(line: bytes) -> str:
+    """What of a line leaves the node: buffers that are written and read may hold secrets."""
+    return secrets.mask_text(procfs.text(line[:2000]))[:1000]
 
 
 def _read(stream: int) -> bytes:

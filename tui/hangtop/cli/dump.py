@@ -100,6 +100,8 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
             f"after the other, about {count * NATIVE_S:.0f} s",
             file=sys.stderr,
         )
+    if arguments.locals:
+        print("variables are shown as they are: they may hold secrets", file=sys.stderr)
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S
     future = session.sample(wanted, mode=mode, locals=arguments.locals, deadline=limit)
     answers = future.result(timeout=limit * max(count, 1) + 5.0)
