@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import StackSample
     from hangtop_core.tracked import Tracked
+    from hangtop_core.updates import Options
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,20 @@ class Watching(Struct, frozen=True):
     sample_every: float = 5.0
     all_users: bool = False
     pids: tuple[int, ...] = ()
+    readonly: bool = False
+    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
+    it is a thread of the rank that does."""
+
+
+def watching(options: Options) -> Watching:
+    """Return what to watch by the options of a session."""
+    return Watching(
+        options.interval,
+        options.sample_every,
+        options.all_users,
+        options.pids,
+        options.readonly,
+    )
 
 
 class Ask(NamedTuple):
@@ -196,7 +211,7 @@ class Collector:
             self._by_itself(link, self.stacks(plan.sample, by_itself=True))
         if plan.descriptors:
             self._by_itself(link, self.descriptors(plan.descriptors, by_itself=True))
-        if plan.recorder:
+        if plan.recorder and not self._watching.readonly:
             self._by_itself(link, self.recorder(plan.recorder, by_itself=True))
 
     def _by_itself(self, link: Link, ask: Ask) -> None:

@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 import sys
 
+import pytest
+
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.errors import ReadOnlyError
 from hangtop_core.session import Options, Session, Update
 from support.pieces import piece, process
 
@@ -28,7 +31,10 @@ class Silent(LocalLauncher):
     """A node with one rank, whose stacks never come."""
 
     def argv(self) -> list[str]:
-        first = json.dumps(piece(0.0, process(100, 0), whole=True))
+        server = [101, 5, 2, 3, 4, None, None]
+        rank = process(100, 0)
+        rank["threads"].append(server)
+        first = json.dumps(piece(0.0, rank, whole=True))
         return [sys.executable, "-Ic", SILENT, first]
 
 
@@ -45,3 +51,21 @@ def test_a_rank_that_gave_no_stack_tells_why() -> None:
             return sample is not None and sample.failure == failure
 
         assert session.wait(told, 5)
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_only_a_session_that_may_touch_ranks_asks_their_recorders(readonly: bool) -> None:
+    with Session(Options(interval=0.1, readonly=readonly), diagnose, [Silent("n1")]) as session:
+        # Stacks and recorders are asked for in one round.
+        assert session.wait(lambda _: any("py-spy" in one.what for one in session.commands), 10)
+        asked = {one.what for one in session.commands}
+        assert ("ask the flight recorder" in asked) is not readonly
+        if readonly:
+            with pytest.raises(ReadOnlyError):
+                session.sample({"n1": [100]}, mode="native").result(5)
+            update = session.latest
+            assert update is not None
+            [spot] = [
+                s for d in update.diagnoses.values() for s in d.blind_spots if "flight" in s.what
+            ]
+            assert "has not been asked" in spot.why

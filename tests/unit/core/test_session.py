@@ -87,6 +87,7 @@ def test_read_only_refuses_what_pauses_a_process() -> None:
             session.strace(name, 1, 1, print),
             session.sample(mode="native"),
             session.sample(mode="blocking"),
+            session.recorder(name, [1]),
         ):
             with pytest.raises(ReadOnlyError):
                 future.result(5)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis import stacks
 from hangtop_core.model import BlindSpot, Job, Node, Snapshot
 from hangtop_core.rankset import fold
+from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
+_NOT_ASKED = "its debug server has not been asked"
+_ASK_FIX = "observe for longer, and without --readonly"
 _RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
 
@@ -49,11 +52,12 @@ def _recorders(job: Job) -> Iterator[BlindSpot]:
         failure = rank.recorder.failure if rank.recorder is not None else None
         if rank.recorder is not None and failure is None:
             continue
-        reason = (
-            (failure.text, failure.fix or _RECORDER_FIX)
-            if failure is not None
-            else (_NO_RECORDER, _RECORDER_FIX)
-        )
+        if failure is not None:
+            reason = (failure.text, failure.fix or _RECORDER_FIX)
+        elif any(thread.name == WORKER_SERVER for thread in rank.process.threads):
+            reason = (_NOT_ASKED, _ASK_FIX)
+        else:
+            reason = (_NO_RECORDER, _RECORDER_FIX)
         groups[reason].append(rank.rank)
         nodes[reason].add(rank.node)
     for (why, fix), ranks in groups.items():
