@@ -11,7 +11,7 @@ from hangtop.messages import Updated
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
-from support.player import app_for, picture, player_of
+from support.player import app_for, picture, player_of, settled
 from support.record import load
 
 if TYPE_CHECKING:
@@ -32,11 +32,14 @@ def later(update: Update, seconds: float = 1.0, **changes: Any) -> Update:
 
 
 async def keys(pilot: Pilot[Any], *names: str) -> str:
+    """Press keys, and wait until the picture stands still."""
     for name in names:
         await pilot.press(name)
         await pilot.pause()
-    await pilot.pause()
-    return picture(pilot.app)
+    text = ""
+    while text != (text := picture(pilot.app)):
+        await pilot.pause(0.05)
+    return text
 
 
 async def test_pause_holds_the_picture_and_goes_on() -> None:
@@ -235,7 +238,7 @@ async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
             text = await keys(pilot, key)
             assert "\x1b" not in text
             assert "\u202e" not in text
-        assert "[bold red]" in text
+        assert await settled(pilot, lambda: "[bold red]" in picture(app))
 
 
 async def test_newer_updates_replace_waiting_ones() -> None:

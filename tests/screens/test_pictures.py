@@ -36,6 +36,13 @@ async def test_other_hangs(name: str, page: str, update_screens: bool) -> None:
     compare(f"{name}-{page}-120x36", text, update_screens)
 
 
+async def test_a_job_that_progresses_blames_nobody(update_screens: bool) -> None:
+    text = await draw("progressing", (120, 36))
+    assert "PROGRESSING" in text
+    assert "culprit" not in text
+    compare("progressing-overview-120x36", text, update_screens)
+
+
 @pytest.mark.parametrize(
     ("what", "keys"),
     [

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1] / "recordings"
 HOME = str(Path.home())
+SMALL = 1000
+"""Below this, as in a container, process ids are stable, and like other numbers."""
 STARTED = 1_767_225_600.0
 """The moment a recording is moved to: 2026-01-01 00:00:00 UTC."""
 
@@ -79,26 +81,27 @@ def _stable_pids(text: str, update: Update) -> str:
     seen: dict[int, int] = {}
     for job in update.snapshot.jobs:
         for process in (*job.launchers, *(p for r in job.ranks for p in (r.process, *r.children))):
-            seen.setdefault(process.pid, 4001 + len(seen))
+            if process.pid >= SMALL:
+                seen.setdefault(process.pid, 4001 + len(seen))
     for old in seen:
         text = re.sub(rf"(?<![\w.]){old}(?![\w.])", f"@{seen[old]}@", text)
     return re.sub(r"@(\d+)@", r"\1", text)
 
 
-def observe(session: Session, pid: int | None, seconds: float) -> Update:
+def observe(session: Session, pids: frozenset[int], seconds: float) -> Update:
     """Wait until a hang is called, then read descriptors; at most `seconds`."""
 
     def hung(update: Update) -> bool:
-        judged = [update.diagnoses.get(job.key) for job in _jobs(update, pid)]
+        judged = [update.diagnoses.get(job.key) for job in _jobs(update, pids)]
         return any(one is not None and one.state == "hung" and one.verdicts for one in judged)
 
     session.wait(hung, seconds)
     latest = session.latest
     assert latest is not None, "nothing has answered"
-    for job in _jobs(latest, pid):
+    for job in _jobs(latest, pids):
         for rank in job.ranks:
-            pids = [rank.process.pid, *(child.pid for child in rank.children)]
-            session.descriptors(rank.node, pids).result(10)
+            mine = [rank.process.pid, *(child.pid for child in rank.children)]
+            session.descriptors(rank.node, mine).result(10)
     time.sleep(2.0)
     update = session.latest
     assert update is not None
@@ -114,31 +117,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hang-after", type=float, default=10.0)
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
-        pid = None
+        pids: frozenset[int] = frozenset()
         if options.scenario:
             demo = stack.enter_context(Demo(BY_NAME[options.scenario]))
             demo.wait_until_hung()
-            pid = demo.member_pid
+            pids = frozenset(demo.members)
         session = stack.enter_context(Session(Options(hang_after=options.hang_after), diagnose))
-        update = observe(session, pid, options.seconds)
-    if pid is not None:
-        update = _only(update, pid)
+        update = observe(session, pids, options.seconds)
+    if pids:
+        update = _only(update, pids)
     print(save(options.name, update))  # noqa: T201  # a command
 
 
-def _jobs(update: Update, pid: int | None) -> tuple[Job, ...]:
-    """The job a process belongs to, without others that run on the same machine."""
+def _jobs(update: Update, pids: frozenset[int]) -> tuple[Job, ...]:
+    """The job that these processes belong to, without others that run on the same machine."""
     return tuple(
         job
         for job in update.snapshot.jobs
-        if pid is None
-        or any(p.pid == pid for p in (*job.launchers, *(rank.process for rank in job.ranks)))
+        if not pids
+        or any(p.pid in pids for p in (*job.launchers, *(rank.process for rank in job.ranks)))
     )
 
 
-def _only(update: Update, pid: int) -> Update:
+def _only(update: Update, pids: frozenset[int]) -> Update:
     """Nothing but that job."""
-    jobs = _jobs(update, pid)
+    jobs = _jobs(update, pids)
     nodes = tuple(
         msgspec.structs.replace(node, python_processes=(), other_users={})
         for node in update.snapshot.nodes

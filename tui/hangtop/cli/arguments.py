@@ -59,7 +59,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
             nargs="+",
             action="extend",
             metavar="PID",
-            help="only the jobs of these processes: ranks or launchers",
+            help="only these processes: ranks, or launchers with all their ranks",
         )
         group.add_argument("--all-users", action="store_true", help="jobs of other users, too")
         group.add_argument(

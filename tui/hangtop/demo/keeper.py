@@ -31,6 +31,7 @@ from hangtop.demo.sweep import MARKER, kill_marked
 
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
 FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"}
+PYTHON = Path(sys.executable).name
 PR_SET_PDEATHSIG = 1
 PIPE_SIZE = 1031
 """F_SETPIPE_SZ of fcntl(2)."""
@@ -102,7 +103,7 @@ class Keeper:
     def torchrun_command(self, *options: str) -> list[str]:
         """The command line of torchrun; logs go to files unless the output is the scenario."""
         count = self.scenario.ranks or self.scenario.world_size // 2
-        launcher = [sys.executable, "-m", "torch.distributed.run", *options]
+        launcher = [PYTHON, "-m", "torch.distributed.run", *options]
         launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-conf=is_host=1"]
         launcher += [f"--rdzv-id=demo-{self.token}", "--local-addr=127.0.0.1"]
         launcher += [f"--nproc-per-node={count}"]
@@ -118,7 +119,7 @@ class Keeper:
             WORLD_SIZE=str(self.scenario.world_size),
             LOCAL_WORLD_SIZE=str(self.scenario.ranks),
         )
-        command = [sys.executable, "-m", "training", self.scenario.name]
+        command = [PYTHON, "-m", "training", self.scenario.name]
         for rank in range(self.scenario.ranks):
             self.environment.update(RANK=str(rank), LOCAL_RANK=str(rank))
             self.launch(command)
@@ -128,9 +129,7 @@ class Keeper:
         """One parent that spawns the ranks."""
         self.environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
         program = self.scenario.program or self.scenario.name
-        return self.launch(
-            [sys.executable, "-m", "training", program, f"--spawn={self.scenario.ranks}"]
-        )
+        return self.launch([PYTHON, "-m", "training", program, f"--spawn={self.scenario.ranks}"])
 
     def launch(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a process of the job in the directory of the job."""
@@ -230,6 +229,7 @@ def clean_environment(directory: Path, token: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(FOREIGN) and name not in FOREIGN_NAMES
     }
+    path = os.environ.get("PATH", os.defpath)
     kept.update(
         {
             MARKER: token,
@@ -237,6 +237,9 @@ def clean_environment(directory: Path, token: str) -> dict[str, str]:
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "GLOO_SOCKET_IFNAME": "lo",
+            # The job is started as in an activated environment: by the plain name of our Python.
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{path}",
+            "PYTHON_EXEC": PYTHON,  # torch 2.13 torch/distributed/run.py
         }
     )
     return kept

@@ -138,7 +138,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         lambda row: row.rank.process.pid,
         align="right",
         minimum=5,
-        drop=6,
+        drop=7,
     ),
     Column(
         "state",
@@ -148,7 +148,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         minimum=8,
     ),
     Column(
-        "cpu", "CPU", _cpu, lambda row: row.rank.cpu_share or 0.0, align="right", minimum=4, drop=5
+        "cpu", "CPU", _cpu, lambda row: row.rank.cpu_share or 0.0, align="right", minimum=4, drop=6
     ),
     Column(
         "idle",
@@ -173,7 +173,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         "WHERE",
         lambda row: line((row.place, "" if row.call else "dim")),
         lambda row: row.place,
-        minimum=16,
+        minimum=23,
         maximum=60,
         flex=True,
         keep_end=True,
@@ -186,7 +186,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         minimum=8,
         maximum=26,
         optional=True,
-        drop=3,
+        drop=5,
     ),
     Column(
         "why",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
-from hangtop_core.analysis.progress import Standing
+from hangtop_core.analysis.standing import Standing
 from hangtop_core.model import Culprit, Evidence, JobState, Rank
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.align import Pending, pending
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
+from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration
@@ -75,8 +76,7 @@ class Case:
     @cached_property
     def waited_s(self) -> float:
         """Seconds for which every waiter has waited at least; 0 when nobody waits."""
-        times = [s.standing.since for s in self.waiters if s.standing.since is not None]
-        return max(self.at - max(times), 0.0) if times else 0.0
+        return min((s.standing.still_s for s in self.waiters), default=0.0)
 
     @cached_property
     def victims_clause(self) -> str:
@@ -92,6 +92,11 @@ class Case:
     def since(self, subject: Subject) -> str:
         """`for 5:12`, how long a subject has got nowhere; empty when unknown."""
         return self.ago(subject.standing.since)
+
+    @cached_property
+    def watcher(self) -> Watcher:
+        """Works out how long children have got nowhere."""
+        return Watcher(self.snapshot, self.reader)
 
     def ago(self, since: float | None) -> str:
         """`for 5:12`, or nothing."""
@@ -128,7 +133,8 @@ class Case:
         known = sum(1 for activity in read if activity.kind in COMMUNICATION)
         alike: dict[object, list[int]] = defaultdict(list)
         for index, activity in enumerate(read):
-            alike[_alike(activity)].append(index)
+            if self.job.ranks[index].sample is not None:
+                alike[_alike(activity)].append(index)
         alike.pop(None, None)
         for key, members in alike.items():
             enough = len(members) * 2 > len(read) or (len(members) * 2 == len(read) and not known)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity, main_thread
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.progress import Standing, worker_standing
+from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
@@ -52,11 +52,11 @@ def _workers(case: Case, subject: Subject) -> list[Worker]:
     for child in rank.children:
         if child.role != "dataloader-worker" or _is_gone(child):
             continue
-        standing = worker_standing(case.snapshot, rank, child, case.reader)
+        standing = case.watcher.worker(rank, child)
         if standing is not None:
             activity = case.reader.process(child, rank.child_samples.get(child.pid))
             found.append(Worker(child, activity, standing))
-    return sorted(found, key=lambda w: w.standing.since or case.at)
+    return sorted(found, key=lambda w: w.standing.since)
 
 
 def _is_gone(child: Process) -> bool:
@@ -177,7 +177,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [
             w
             for w in _workers(case, subject)
-            if w.activity.kind not in _AT_WORK and not w.standing.moved
+            if w.activity.kind not in _AT_WORK and not w.standing.gets_on
         ]
         if not stuck:
             continue
@@ -249,7 +249,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in _waiting_for_data(left):
         workers = _workers(case, subject)
         if workers:
-            first = max(workers, key=lambda w: w.standing.since or 0.0)
+            first = max(workers, key=lambda w: w.standing.since)
             text = f"{first.name} {first.activity.text} at {first.activity.at}"
         else:
             text = "all its DataLoader workers are idle or give no stack"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.progress import FLOOR_S, HANG_AFTER_S
+from hangtop_core.analysis.progress import HANG_AFTER_S
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.rules import RULES
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hangtop_core import __version__
-from hangtop_core.analysis.progress import FLOOR_S, HANG_AFTER_S
+from hangtop_core.analysis.progress import HANG_AFTER_S
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit
@@ -62,7 +63,7 @@ def diagnose(
         snapshot,
         job,
         state,
-        hung_for_s=stalled if state == "hung" else None,
+        hung_for_s=_since(snapshot, case.progress.since) if state == "hung" else None,
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         verdicts=tuple(verdicts),
     )
@@ -132,6 +133,10 @@ def _diagnosis(
         blind_spots=blind_spots(snapshot, job),
         stalled_for_s=_tenths(stalled_for_s),
     )
+
+
+def _since(snapshot: Snapshot, since: float | None) -> float | None:
+    return None if since is None else max(snapshot.at - since, 0.0)
 
 
 def _tenths(seconds: float | None) -> float | None:

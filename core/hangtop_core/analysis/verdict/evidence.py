@@ -87,8 +87,7 @@ def waiting_facts(case: Case) -> list[Evidence]:
     """Who waits, where and since when."""
     facts = []
     for text, members in case.waiting_classes[:SHOWN]:
-        since = [s.standing.since for s in members if s.standing.since is not None]
-        long = f" {case.ago(max(since))}" if since else ""
+        long = " " + case.ago(max(s.standing.since for s in members))
         facts.append(
             fact(
                 "stacks",

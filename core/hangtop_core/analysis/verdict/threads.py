@@ -20,7 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.model import Thread, ThreadStack
-from hangtop_core.text import clean
+from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,7 +99,7 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{owner.name} (tid {owner.stack.tid}) of {who([subject])} holds the GIL while it "
                 f"sleeps in {call} at {where(owner.reading.site or owner.reading.top)};",
-                f"{len(others)} other Python threads of it cannot run"
+                f"{plural(len(others), 'other Python thread')} of it cannot run"
                 if others
                 else "nothing in Python can run in it",
             ),

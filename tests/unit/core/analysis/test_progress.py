@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import Node
 from support import build
 from support.build import (
     FUTEX,
@@ -239,3 +241,41 @@ def test_a_healthy_job_whose_ranks_all_pause_between_steps_is_progress() -> None
         world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 0.04)
     found = run(world)
     assert (found.state, causes(found)) == ("progressing", [])
+
+
+def test_a_node_that_tells_nothing_new_does_not_make_its_ranks_hang() -> None:
+    # GIVEN a job that moved at the last reading of its node, which was forty seconds ago
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", last_seen=NOW - 40.0)
+    world.waiters(1, moved_at=NOW - 41.0)
+    for _ in range(3):
+        world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 41.0)
+    assert run(world).state != "hung"
+
+
+def test_a_thread_that_runs_is_known_only_as_far_as_its_last_sample() -> None:
+    # GIVEN a loop that was last sampled half a minute ago, twelve seconds after the first time
+    world = World()
+    world.waiters(3)
+    rank = world.add(user("tune", 51), RUN)
+    assert rank.sample is not None
+    old = msgspec.structs.replace(rank.sample, at=NOW - 47.0)
+    world.ranks[3] = msgspec.structs.replace(rank, sample=old)
+    assert run(world).state == "unknown"
+
+
+def test_ranks_of_a_lost_node_do_not_hide_that_the_others_hang() -> None:
+    world = World()
+    world.nodes["n2"] = Node("n2", "lost", last_seen=NOW - 299.0, reason="no answer for 30 s")
+    world.waiters(3)
+    world.waiters(1, node="n2")
+    assert run(world).state == "hung"
+
+
+def test_ranks_yet_to_be_sampled_are_not_presumed_to_wait() -> None:
+    world = World()
+    for _ in range(4):
+        world.add(None, FUTEX)
+    world.ranks = [msgspec.structs.replace(rank, sample=None) for rank in world.ranks]
+    found = run(world)
+    assert (found.state, causes(found)) == ("unknown", [])

@@ -6,6 +6,7 @@ Scenarios are subclasses that change one method of `Trainer`, the way a bug woul
 from __future__ import annotations
 
 import os
+import random
 import time
 from pathlib import Path
 
@@ -40,11 +41,12 @@ class Trainer:
     workers = 0
     """DataLoader worker processes."""
     pace_s = 0.05
-    """Least duration of a step, in seconds, so that a healthy job leaves the CPU alone."""
+    """Time a batch takes to come, in seconds, on average: a healthy job leaves the CPU alone."""
 
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.step = 0
+        self.jitter = random.Random(self.rank)
         torch.manual_seed(0)
         self.model: nn.Module = self.build_model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
@@ -70,7 +72,7 @@ class Trainer:
 
     def load_batch(self, batches: object) -> Batch:
         """Fetch the next batch of this rank."""
-        time.sleep(self.pace_s)
+        time.sleep(self.jitter.uniform(0, 2 * self.pace_s))
         batch: Batch = next(batches)  # type: ignore[call-overload]
         return batch
 

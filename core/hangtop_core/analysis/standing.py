@@ -1,0 +1,189 @@
+"""Since when a single rank or process is known to have got nowhere.
+
+A main thread that sleeps in a gloo collective does not run at all, so the scheduler tells since
+when it waits, also before anybody looked. A thread that polls runs and gets nowhere: for that
+one only a change of its functions counts, and that can only be watched.
+
+Nothing is concluded from silence: stillness reaches as far as the last reading of the node, and
+for a thread that runs as far as its last sample.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hangtop_core.analysis.activity import Activity, Reader
+    from hangtop_core.model import Process, Rank, Snapshot, StackSample
+
+FLOOR_S = 5.0
+"""Seconds below which nothing is called stalled, however plain the cause looks."""
+FIRST_SAMPLES_S = 10.0
+"""How long the first round of samples may take, where the first sample's time is unknown."""
+JITTER_S = 0.1
+"""Seconds by which times of the scheduler and of samples may differ."""
+TRANSFER_SHARE = 0.03
+"""Cores a process uses at least while it moves data for a collective; waiting uses less."""
+WORK_SHARE = 0.003
+"""Cores a main thread uses that does work now and then; waking up every 5 s to poll uses less."""
+THREADS_SHARE = 0.05
+"""Cores a process uses while its threads are at work."""
+
+GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
+_HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen"})
+_MOVES_DATA: frozenset[Kind] = frozenset(
+    {"io", "remote", "child", "inline-data", "checkpoint", "busy", "importing", "compiling"}
+)
+_FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
+"""Waits for other threads or processes of the same rank."""
+
+
+class Standing(Struct, frozen=True):
+    """From when to when one rank is known to have got nowhere."""
+
+    since: float
+    until: float
+    moved: bool
+    """Whether it was seen to get on at `since`, while it was watched."""
+
+    @property
+    def still_s(self) -> float:
+        """Seconds of known stillness."""
+        return max(self.until - self.since, 0.0)
+
+    @property
+    def gets_on(self) -> bool:
+        """Whether it moved a moment ago."""
+        return self.moved and self.still_s < FLOOR_S
+
+
+class Watcher:
+    """Works out standings within one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, reader: Reader) -> None:
+        self.at = snapshot.at
+        self.began = snapshot.observed_since
+        self._reader = reader
+        self._seen = {
+            node.name: min(node.last_seen, snapshot.at)
+            for node in snapshot.nodes
+            if node.last_seen is not None
+        }
+
+    def rank(self, rank: Rank, activity: Activity) -> Standing:
+        """How long one rank has got nowhere, by what it does."""
+        kind, seen = activity.kind, self._seen.get(rank.node, self.at)
+        if kind in GONE or kind in _HALTED:
+            return Standing(self.began if rank.moved_at is None else rank.moved_at, seen, False)
+        if kind == "data":
+            return self._or_worked(rank, self._by_workers(rank, seen))
+        if _polls(activity):
+            return self._polling(rank, activity, seen)
+        if activity.running and kind in COMMUNICATION:
+            # A CUDA rank spins while it waits: that it runs says nothing either way.
+            return Standing(seen, seen, False)
+        found = self._by_scheduler(rank.moved_at, seen)
+        moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
+        if moves_data or kind in _MOVES_DATA:
+            found = self._or_moved(found, rank.io_moved_at)
+        return self._or_threads(rank, found) if activity.by_thread else found
+
+    def worker(self, rank: Rank, child: Process) -> Standing | None:
+        """How long a DataLoader worker has got nowhere; None when it has nothing to do."""
+        sample = rank.child_samples.get(child.pid)
+        activity = self._reader.process(child, sample)
+        unsampled = activity.kind == "unknown" and activity.family == "poll"
+        if activity.kind == "idle-worker" or unsampled:
+            return None
+        seen = self._seen.get(rank.node, self.at)
+        moved_at = rank.child_moved_at.get(child.pid)
+        if _polls(activity) or moved_at is None:
+            return self.by_stack(sample, moved_at, seen)
+        return self._by_scheduler(moved_at, seen)
+
+    def by_stack(self, sample: StackSample | None, moved_at: float | None, seen: float) -> Standing:
+        """For threads that run without getting anywhere: that functions change is progress."""
+        if sample is None or not sample.threads or sample.same_functions_since is None:
+            if moved_at is not None and seen - moved_at >= FLOOR_S:
+                return Standing(moved_at, seen, False)
+            return Standing(self.began, self.began, False)
+        same, first = sample.same_functions_since, sample.first_at
+        # A thread that has not run since it was sampled still is where it was.
+        rests = moved_at is not None and moved_at <= sample.at + JITTER_S
+        until = max(seen if rests else sample.at, same)
+        if same > (self.began + FIRST_SAMPLES_S if first is None else first):
+            return Standing(same, until, True)
+        return Standing(same if moved_at is None else min(same, moved_at), until, False)
+
+    def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
+        found = self.by_stack(rank.sample, rank.moved_at, seen)
+        if activity.kind in _MOVES_DATA:
+            found = self._or_moved(found, rank.io_moved_at)
+        if activity.kind in ("child", "compiling"):
+            found = self._or_moved(found, latest(rank.child_moved_at.values()))
+        if activity.kind in _FOR_THREADS:
+            found = self._or_worked(rank, self._or_threads(rank, found))
+        return found
+
+    def _by_scheduler(self, moved_at: float | None, seen: float) -> Standing:
+        """For threads that sleep until they can go on: that they ran is progress.
+
+        Without the scheduler's word, a thread whose counters never moved is still since we came.
+        """
+        if moved_at is None:
+            return Standing(self.began, seen, False)
+        return Standing(moved_at, seen, moved_at > self.began)
+
+    def _by_workers(self, rank: Rank, seen: float) -> Standing:
+        """A rank that waits for data gets on as far as one of its loading workers does."""
+        own = self.by_stack(rank.sample, rank.moved_at, seen)
+        found = [
+            one
+            for child in rank.children
+            if child.role == "dataloader-worker" and child.gone_at is None and child.state != "Z"
+            if (one := self.worker(rank, child)) is not None
+        ]
+        if not found:
+            return own
+        last = max(found, key=lambda one: (one.since, one.moved))
+        return own if own.moved and own.since > last.since else last
+
+    def _or_moved(self, found: Standing, moved_at: float | None) -> Standing:
+        """The later of two signs of progress."""
+        if moved_at is None or found.since >= moved_at:
+            return found
+        return Standing(moved_at, max(found.until, moved_at), moved_at > self.began)
+
+    def _or_threads(self, rank: Rank, found: Standing) -> Standing:
+        """A main thread that waits for its own threads gets on while they are at work."""
+        if (rank.cpu_share or 0.0) >= THREADS_SHARE:
+            return Standing(self.at, self.at, True)
+        return found
+
+    def _or_worked(self, rank: Rank, found: Standing) -> Standing:
+        """A main thread that did work, and not only woke up, has got what it waited for."""
+        if rank.worked_at is not None:
+            return self._or_moved(found, rank.worked_at)
+        if (rank.main_cpu_share or 0.0) >= WORK_SHARE:
+            return Standing(self.at, self.at, True)
+        return found
+
+
+def _polls(activity: Activity) -> bool:
+    if activity.kind == "file-lock":
+        # flock sleeps until it has the lock; lock-file libraries look again and again.
+        return activity.family != "file-lock"
+    if activity.kind == "io":
+        return False
+    return activity.kind in POLLING or activity.kind in _MOVES_DATA
+
+
+def latest(times: Iterable[float | None]) -> float | None:
+    """The latest time that is known."""
+    return max((time for time in times if time is not None), default=None)
