@@ -345,17 +345,21 @@ def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
 def restrict(
     roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
 ) -> Dict[int, Attribution]:
-    """Keep the processes the user named and what belongs to them.
+    """Keep the jobs of the processes the user named: of ranks, their children, launchers.
 
-    A named process that is no known rank is taken for one without a number.
+    A named process that is nothing of a job is taken for a rank without a number.
     """
+    named = [(pid, roles[pid]) for pid in pids if pid in roles]
+    owners = {role.rank_pid or pid for pid, role in named}
+    of_owners = (roles[pid].launcher_pid for pid in owners if pid in roles)
+    launchers = {pid for pid in of_owners if pid is not None}
+    launchers |= {pid for pid, role in named if role.role == "launcher"}
+    ranks = owners | {pid for pid, role in roles.items() if role.launcher_pid in launchers}
     kept = {
         pid: role
         for pid, role in roles.items()
-        if pid in pids or role.rank_pid in pids or role.launcher_pid in pids
+        if pid in ranks or role.rank_pid in ranks or pid in launchers
     }
-    launchers = {role.launcher_pid for role in kept.values()}
-    kept.update({pid: role for pid, role in roles.items() if pid in launchers})
     for pid in pids:
         if pid in table and pid not in kept:
             kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)

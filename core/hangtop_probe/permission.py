@@ -56,7 +56,7 @@ def ptrace_fact(mine: Rights) -> Dict[str, object]:
     if mine.yama in (1, 2):
         why = "kernel.yama.ptrace_scope is %d and this is %s without CAP_SYS_PTRACE"
         who = "root" if mine.uid == 0 else user_name(mine.uid)
-        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or use --sudo" % _YAMA_FIX
+        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or run sudo hangtop" % _YAMA_FIX
         return {"ok": False, "why": why % (mine.yama, who), "fix": fix}
     if mine.uid == 0:
         why = "root without CAP_SYS_PTRACE: only processes with no more capabilities can be read"
@@ -88,17 +88,18 @@ def why_denied(pid: int, mine: Rights) -> Tuple[str, str]:
         why = "it belongs to %s and hangtop runs as %s" % (user_name(owner), user_name(mine.uid))
         if mine.uid == 0:
             return why + " without CAP_SYS_PTRACE", _CONTAINER_FIX
-        return why, "run hangtop as %s, or with --sudo" % user_name(owner)
+        return why, "run hangtop as %s, or sudo hangtop" % user_name(owner)
     if mine.capable:
-        return "the kernel refuses it (security module or user namespace)", "run hangtop as root"
+        why = "the kernel refuses it (security module or user namespace)"
+        return why, "run hangtop outside of the container" if mine.uid == 0 else "sudo hangtop"
     if _not_dumpable(pid, owner):
-        return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", "run hangtop with --sudo"
+        return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", "sudo hangtop"
     if mine.yama in (1, 2):
         fact = ptrace_fact(mine)
         return str(fact["why"]), str(fact["fix"])
     if mine.uid == 0:
         return "it has capabilities that this root lacks (no CAP_SYS_PTRACE)", _CONTAINER_FIX
-    return "the kernel refuses it (security module or user namespace)", "run hangtop with --sudo"
+    return "the kernel refuses it (security module or user namespace)", "sudo hangtop"
 
 
 def _not_dumpable(pid: int, owner: Optional[int]) -> bool:

@@ -83,7 +83,12 @@ def judge(
 def _without_ranks(
     snapshot: Snapshot, job: Job, reader: Reader, watcher: Watcher, hang_after: float
 ) -> Progress:
-    """A job of launchers only: it starts, until its rendezvous has lasted too long."""
+    """A job of launchers only: it starts, until its rendezvous has lasted too long.
+
+    Processes whose rank cannot be read are there, but nothing can be said about them.
+    """
+    if job.unnumbered and not job.launchers:
+        return Progress("unknown", None, None, ())
     since: list[float] = []
     for launcher in job.launchers:
         sample = job.launcher_samples.get(launcher.pid)

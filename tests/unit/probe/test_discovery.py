@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,10 +209,16 @@ def test_the_probe_itself_is_never_a_rank() -> None:
     assert attribute(table(process(20, 1, environ=job_env(0))), frozenset([20])) == {}
 
 
-def test_named_pids_bring_what_belongs_to_them() -> None:
-    everything = table(LAUNCHER, RANK0, RANK1, process(30, 20, comm="pt_data_worker"))
-    found = restrict(attribute(everything), everything, frozenset([20, 99]))
-    assert sorted(found) == [10, 20, 30]
+@pytest.mark.parametrize("named", [10, 20, 21, 30])
+def test_a_named_pid_brings_its_whole_job(named: int) -> None:
+    other = process(40, 1, environ=job_env(0, MASTER_PORT="29600"))
+    everything = table(LAUNCHER, RANK0, RANK1, process(30, 20, comm="pt_data_worker"), other)
+    found = restrict(attribute(everything), everything, frozenset([named, 99]))
+    assert sorted(found) == [10, 20, 21, 30]
+    assert sorted(restrict(attribute(everything), everything, frozenset([40]))) == [40]
+
+
+def test_a_named_pid_of_no_job_is_a_rank_without_number() -> None:
     plain = table(process(44, 1))
     assert restrict({}, plain, frozenset([44]))[44].label == "pid 44"
 

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments)
     with Session(session_options(arguments), diagnose) as session:
         try:
-            update = find_job(session, arguments.job_key)
+            update = find_job(session, arguments.job_key, arguments.pid)
         except NoJobError:
             if arguments.json and session.latest is not None:
                 print(to_json(session.latest.diagnoses[""]).decode())
@@ -73,13 +73,19 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
             return True
         if elapsed < at_least:
             return False
-        if decided(diagnosis, elapsed):
+        if decided(diagnosis, elapsed) or not has_processes(job, update):
             return True
         line.show(diagnosis.stalled_for_s)
         return False
 
     session.wait(enough, limit)
     line.clear()
+
+
+def has_processes(job: Job, update: Update) -> bool:
+    """Whether there is a rank or a launcher that waiting could tell more about."""
+    now = follow(job, update.snapshot)
+    return now is not None and bool(now.ranks or now.launchers)
 
 
 def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
@@ -102,9 +108,12 @@ class ProgressLine:
         """Say for how long nothing has moved."""
         if self.width and not sys.stderr.isatty():
             return
+        seen = "no conclusion yet"
+        if stalled_for_s is not None and stalled_for_s >= 1.0:
+            seen = f"nothing has moved for {int(stalled_for_s)} s"
         text = (
-            f"nothing has moved for {int(stalled_for_s or 0.0)} s; "
-            f"a hang is {self.hang_after:.0f} s of that (--hang-after); still observing ..."
+            f"{seen}; {self.hang_after:.0f} s without progress are a hang (--hang-after); "
+            "still observing ..."
         )
         self.width = max(self.width, len(text))
         end = "\r" if sys.stderr.isatty() else "\n"

@@ -7,17 +7,22 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import draws_unicode, width
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.model import to_json
 from hangtop_core.report import each_text, merged_text
 from hangtop_core.session import Session
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from hangtop_core.model import Job, Process, Snapshot, StackSample
 
@@ -31,22 +36,48 @@ UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
+    if arguments.native and arguments.readonly:
+        raise UsageError("--native pauses the ranks, and --readonly forbids that")
     with Session(session_options(arguments), diagnose) as session:
-        found = find_job(session, arguments.job_key)
-        job = choose(found.snapshot, arguments.job_key)
+        found = find_job(session, arguments.job_key, arguments.pid)
+        job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
+        if not job.ranks:
+            raise NoJobError(
+                "no rank is there to take the stack of",
+                "`hangtop diagnose` says what the launcher waits for, or what could not be read.",
+            )
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
             sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = follow(job, snapshot) or job
+    job = named(follow(job, snapshot) or job, arguments.pid)
+    # Merged are only ranks: a worker that was named is shown below its own.
+    workers = {child.pid for rank in job.ranks for child in rank.children}
     if arguments.json:
         print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-    elif arguments.each:
+    elif arguments.each or workers.intersection(arguments.pid):
         print(each_text(snapshot, job, children=True), end="")
     else:
         threads: Threads = "all" if arguments.all_threads else "main"
         merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
         print(merged_text(merged, width(), ascii_only=not draws_unicode()), end="")
     return 0
+
+
+def named(job: Job, pids: Sequence[int]) -> Job:
+    """The job with only the ranks that were named, or those of the children that were.
+
+    Naming a launcher, or none at all, names all ranks.
+    """
+    if not pids or {one.pid for one in job.launchers}.intersection(pids):
+        return job
+    ranks = []
+    for rank in job.ranks:
+        children = tuple(child for child in rank.children if child.pid in pids)
+        if rank.process.pid in pids:
+            ranks.append(rank)
+        elif children:
+            ranks.append(replace(rank, children=children))
+    return replace(job, ranks=tuple(ranks))
 
 
 def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
@@ -56,8 +87,8 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
     mode: Any = "native" if arguments.native else "nonblocking"
     if arguments.native:
         print(
-            f"native stacks stop each process for about half a second: {count} processes, one "
-            f"after the other, about {count * NATIVE_S:.0f} s",
+            f"native stacks stop each process for about half a second, one after the other: "
+            f"{plural(count, 'process', 'processes')}, {count * NATIVE_S:.0f} s",
             file=sys.stderr,
         )
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S

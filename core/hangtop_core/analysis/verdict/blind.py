@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
+_NO_FIX = "none is known; the reason is all there is to go by"
 _RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
 
@@ -38,7 +39,7 @@ def _stacks(job: Job) -> Iterator[BlindSpot]:
     for one in stacks.missing(job.ranks):
         if one.why.startswith("the process is gone"):
             continue
-        fix = one.fix or "see `hangtop doctor`"
+        fix = one.fix or _NO_FIX
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
@@ -79,13 +80,14 @@ def _absent(job: Job) -> Iterator[BlindSpot]:
 
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
     for process in job.unnumbered:
+        why, _, fix = (process.denied or "").partition("; ")
         yield _spot(
             "rank number",
             (),
             (),
-            f"pid {process.pid} of user {process.user} is a rank, but "
-            f"{process.denied or 'its number cannot be read'}",
-            f"run hangtop as {process.user} or root (--sudo)",
+            f"the rank number of pid {process.pid} (user {process.user}) cannot be read: "
+            f"{why or 'its environment holds none'}",
+            fix or "name processes that have RANK and WORLD_SIZE, or their launcher",
         )
 
 
@@ -95,7 +97,7 @@ def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
         if node.state in _DEAD:
             groups[node.state, node.reason or node.state].append(node.name)
     for (state, why), names in groups.items():
-        fix = "see `hangtop doctor` for this node"
+        fix = "see whether the machine answers and has Python 3.8 or newer; Ctrl-r tries again"
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 
 
@@ -105,7 +107,7 @@ def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
         for name in ("py-spy", "ptrace"):
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
-                why, fix = able.why or "not available", able.fix or "see `hangtop doctor`"
+                why, fix = able.why or "not available", able.fix or _NO_FIX
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), names in groups.items():
         yield _spot(name, tuple(sorted(names)), (), why, fix)
@@ -125,7 +127,7 @@ def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
             (),
             f"{plural(counts[user], 'rank-like process', 'rank-like processes')} of user {user} "
             f"left out",
-            "hangtop --all-users, as root (--sudo) where their stacks are wanted",
+            "hangtop --all-users; with sudo where their stacks are wanted",
         )
 
 
@@ -149,6 +151,6 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             (node.name,),
             (),
             looked + seen,
-            "name the processes: hangtop --pid PID; another user's job: --all-users; other nodes: "
-            "-w NODES",
+            "name the processes: hangtop --pid PID; another user's job: --all-users; a job on "
+            "another machine: run hangtop there",
         )
