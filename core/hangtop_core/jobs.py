@@ -254,6 +254,8 @@ def _world_size(ranks: Sequence[Process]) -> int | None:
 def _announced(launchers: Sequence[Member]) -> int | None:
     """World size of a job that has no ranks yet, where torchrun was told plain numbers."""
     for member in launchers:
+        if member.process.launcher == "mp.spawn":
+            continue  # whose number of ranks is an argument of a function
         options = launch_options(member.process.cmdline)
         per_node, nodes = options.get("nproc_per_node", "1"), options.get("nnodes", "1")
         if per_node.isdecimal() and nodes.isdecimal() and len(per_node + nodes) < 9:

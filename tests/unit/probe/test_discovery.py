@@ -218,6 +218,9 @@ def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
     assert sorted(restrict(roles, everything, frozenset([40]))) == [40]
     orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
     assert sorted(restrict(attribute(orphans), orphans, frozenset([20]))) == [20, 21]
+
+
+def test_a_named_pid_of_no_job_is_a_rank_without_number() -> None:
     plain = table(process(44, 1))
     assert restrict({}, plain, frozenset([44]))[44].label == "pid 44"
 

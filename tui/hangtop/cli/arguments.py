@@ -59,7 +59,8 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
             nargs="+",
             action="extend",
             metavar="PID",
-            help="only the jobs of these ranks, workers or launchers; of `dump`, only these",
+            help="only the jobs of these processes: ranks, their workers, or launchers; dump "
+            "prints only the ranks that are named",
         )
         group.add_argument("--all-users", action="store_true", help="jobs of other users, too")
         group.add_argument(

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments, sample_every=1.0)
     with Session(session_options(arguments), diagnose) as session:
         try:
-            update = find_job(session, arguments.job_key)
+            update = find_job(session, arguments.job_key, arguments.pid)
         except NoJobError:
             if arguments.json and session.latest is not None:
                 print(to_json(session.latest.diagnoses[""]).decode())
@@ -75,13 +75,19 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
             return True
         if elapsed < at_least:
             return False
-        if decided(diagnosis, elapsed):
+        if decided(diagnosis, elapsed) or not has_processes(job, update):
             return True
         line.show(diagnosis.stalled_for_s)
         return False
 
     session.wait(enough, limit)
     line.clear()
+
+
+def has_processes(job: Job, update: Update) -> bool:
+    """Whether there is a rank or a launcher that waiting could tell more about."""
+    now = follow(job, update.snapshot)
+    return now is not None and bool(now.ranks or now.launchers)
 
 
 def decided(diagnosis: Diagnosis, elapsed: float) -> bool:

@@ -7,17 +7,18 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import draws_unicode, width
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.model import Failure, to_json
 from hangtop_core.report import each_text, merged_text
 from hangtop_core.session import Session
-from hangtop_core.text import clean, duration
+from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
     import argparse
@@ -37,19 +38,27 @@ UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
+    if arguments.native and arguments.readonly:
+        raise UsageError("--native pauses the ranks, and --readonly forbids that")
     with Session(session_options(arguments), diagnose) as session:
-        found = find_job(session, arguments.job_key)
-        job = only(choose(found.snapshot, arguments.job_key), arguments.pid)
+        found = find_job(session, arguments.job_key, arguments.pid)
+        job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
+        if not job.ranks:
+            raise NoJobError(
+                "no rank is there to take the stack of",
+                "`hangtop diagnose` says what the launcher waits for, or what could not be read.",
+            )
         failed: Failed = {}
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
             failed = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = only(follow(job, snapshot) or job, arguments.pid)
+    job = named(follow(job, snapshot) or job, arguments.pid)
     say_stale(snapshot, job, failed)
+    # Merged are only ranks: a worker that was named is shown below its own.
+    workers = {child.pid for rank in job.ranks for child in rank.children}
     if arguments.json:
         print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-        return 0
-    if arguments.each:
+    elif arguments.each or workers.intersection(arguments.pid):
         print(each_text(snapshot, job, children=True), end="")
     else:
         threads: Threads = "all" if arguments.all_threads else "main"
@@ -61,14 +70,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def only(job: Job, pids: Sequence[int]) -> Job:
-    """The job with only the ranks that were named, themselves or by a child; all if none was."""
-    ranks = tuple(
-        rank
-        for rank in job.ranks
-        if not {rank.process.pid, *(child.pid for child in rank.children)}.isdisjoint(pids)
-    )
-    return msgspec.structs.replace(job, ranks=ranks) if ranks else job
+def named(job: Job, pids: Sequence[int]) -> Job:
+    """The job with only the ranks that were named, or those of the children that were.
+
+    Naming a launcher, or none at all, names all ranks.
+    """
+    if not pids or {one.pid for one in job.launchers}.intersection(pids):
+        return job
+    ranks = []
+    for rank in job.ranks:
+        children = tuple(child for child in rank.children if child.pid in pids)
+        if rank.process.pid in pids:
+            ranks.append(rank)
+        elif children:
+            ranks.append(replace(rank, children=children))
+    return replace(job, ranks=tuple(ranks))
 
 
 def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
@@ -96,8 +112,8 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
     mode: Any = "native" if arguments.native else "nonblocking"
     if arguments.native:
         print(
-            f"native stacks stop each process for about half a second: {count} processes, one "
-            f"after the other, about {count * NATIVE_S:.0f} s",
+            f"native stacks stop each process for about half a second, one after the other: "
+            f"{plural(count, 'process', 'processes')}, {count * NATIVE_S:.0f} s",
             file=sys.stderr,
         )
     if arguments.locals:

@@ -10,7 +10,7 @@ from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.model import Job, Snapshot
     from hangtop_core.session import Session, Update
@@ -35,7 +35,7 @@ def waiting(text: str) -> Iterator[None]:
             print(" " * len(text), end="\r", file=sys.stderr, flush=True)
 
 
-def find_job(session: Session, key: str | None) -> Update:
+def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Update:
     """Wait until there is a job, and return the update that shows it.
 
     Raises:
@@ -48,7 +48,7 @@ def find_job(session: Session, key: str | None) -> Update:
     if update is None:
         raise NoJobError("this machine did not answer", "The probe could not be started.")
     if not has_job(update, key):
-        raise no_job(update.snapshot, key)
+        raise no_job(update.snapshot, key, pids)
     return update
 
 
@@ -118,8 +118,12 @@ def ranks_of(job: Job) -> str:
     return plural(len(job.ranks), "rank") if job.ranks else "no ranks yet"
 
 
-def no_job(snapshot: Snapshot, key: str | None) -> NoJobError:
+def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJobError:
     """Say what was looked for and what was found instead."""
+    if pids and not snapshot.jobs:
+        given = ", ".join(str(pid) for pid in pids)
+        what = "no process has this id" if len(pids) == 1 else "no process has one of these ids"
+        return NoJobError(f"{what}: {given}", "`hangtop` without --pid looks for all jobs.")
     if key is not None and snapshot.jobs:
         keys = ", ".join(clean(job.key) for job in snapshot.jobs)
         return NoJobError(f"no job goes by {key!r}", f"There is: {keys}")

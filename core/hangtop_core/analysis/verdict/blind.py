@@ -18,6 +18,7 @@ _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
 _NOT_ASKED = "its debug server has not been asked"
 _ASK_FIX = "observe for longer, and without --readonly"
+_NO_FIX = "none is known; the reason is all there is to go by"
 _RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
 
@@ -41,7 +42,7 @@ def _stacks(job: Job) -> Iterator[BlindSpot]:
     for one in stacks.missing(job.ranks):
         if one.why.startswith("the process is gone"):
             continue
-        fix = one.fix or "take stacks again with b in the app, or run `hangtop dump`"
+        fix = one.fix or _NO_FIX
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
@@ -100,7 +101,7 @@ def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
         if node.state in _DEAD:
             groups[node.state, node.reason or node.state].append(node.name)
     for (state, why), names in groups.items():
-        fix = "hangtop keeps trying; log in to the node and look there"
+        fix = "see whether the machine answers and has Python 3.8 or newer; Ctrl-r tries again"
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 
 
@@ -110,7 +111,7 @@ def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
         for name in ("py-spy", "ptrace"):
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
-                why, fix = able.why or "not available", able.fix or "no fix is known for this node"
+                why, fix = able.why or "not available", able.fix or _NO_FIX
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), names in groups.items():
         yield _spot(name, tuple(sorted(names)), (), why, fix)
@@ -154,5 +155,6 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             (node.name,),
             (),
             looked + seen,
-            "name the processes: hangtop --pid PID; another user's job: --all-users",
+            "name the processes: hangtop --pid PID; another user's job: --all-users; a job on "
+            "another machine: run hangtop there",
         )
