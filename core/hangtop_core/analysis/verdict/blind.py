@@ -85,13 +85,14 @@ def _absent(job: Job) -> Iterator[BlindSpot]:
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
     for process in job.unnumbered:
         # The probe says the fix behind the reason.
-        why, _, fix = (process.denied or "its number cannot be read").partition("; ")
+        why, _, fix = (process.denied or "").partition("; ")
         yield _spot(
             "rank number",
             (),
             (),
-            f"pid {process.pid} of user {process.user} is a rank, but {why}",
-            fix or f"run hangtop as {process.user}, or as root, with sudo",
+            f"the rank number of pid {process.pid} (user {process.user}) cannot be read: "
+            f"{why or 'its environment holds none'}",
+            fix or "name processes that have RANK and WORLD_SIZE, or their launcher",
         )
 
 
