@@ -7,7 +7,6 @@ sudo 1.9 and the shells bash, dash, zsh, tcsh and fish.
 from __future__ import annotations
 
 import re
-import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.local import Ending
@@ -189,9 +188,7 @@ def explain_login(code: int | None, stderr: str, was_ready: bool, context: Conte
         )
     how = "did not end" if code is None else f"ended with status {code}"
     reason = f"the connection {how}" + (f": {last}" if last else "")
-    fix = (
-        None if was_ready else f"see what happens: {context.login} {shlex.quote(context.python)} -V"
-    )
+    fix = None if was_ready else f"see what happens: {context.login} {context.python} -V"
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
 
 

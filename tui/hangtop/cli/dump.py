@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import draws_unicode, width
+from hangtop.cli.targets import launchers
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import to_json
@@ -31,7 +32,7 @@ UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
-    with Session(session_options(arguments), diagnose) as session:
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         found = find_job(session, arguments.job_key)
         job = choose(found.snapshot, arguments.job_key)
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):

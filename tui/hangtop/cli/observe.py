@@ -42,18 +42,28 @@ def find_job(session: Session, key: str | None) -> Update:
         NoJobError: when there is none.
     """
     with waiting("looking for training jobs ..."):
-        session.wait(lambda update: bool(update.snapshot.jobs) or _settled(update), CONNECT_S)
+        session.wait(_answered, CONNECT_S)
         update = session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
     update = update or session.latest
     if update is None:
-        raise NoJobError("this machine did not answer", "The probe could not be started.")
+        raise NoJobError("no node has answered", "No probe could be started.")
     if not has_job(update, key):
         raise no_job(update.snapshot, key)
     return update
 
 
-def _settled(update: Update) -> bool:
-    return all(node.state in SETTLED for node in update.snapshot.nodes)
+def _answered(update: Update) -> bool:
+    """Whether every node has shown its processes, or said why it cannot.
+
+    One node with a job is enough where it is the only one; of several, each may have a part.
+    """
+    nodes = update.snapshot.nodes
+    if len(nodes) == 1 and update.snapshot.jobs:
+        return True
+    return all(
+        node.state in SETTLED and (node.state != "ready" or node.last_seen is not None)
+        for node in nodes
+    )
 
 
 def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
@@ -106,7 +116,7 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
     if len(jobs) > 1:
         others = ", ".join(f"{clean(job.key)} ({ranks_of(job)})" for job in jobs[1:])
         print(
-            f"{len(jobs)} jobs on this machine; this is {clean(jobs[0].key)}. "
+            f"{len(jobs)} jobs found; this is {clean(jobs[0].key)}. "
             f"Others, for --job-key: {others}",
             file=sys.stderr,
         )
@@ -128,6 +138,8 @@ def no_job(snapshot: Snapshot, key: str | None) -> NoJobError:
         name = clean(node.name)
         if node.state != "ready":
             lines.append(f"{name} is {node.state}: {clean(node.reason or 'no reason given')}")
+            if node.fix:
+                lines.append(f"    {clean(node.fix)}")
         if node.processes:
             lines.append(f"Looked at {plural(node.processes, 'process', 'processes')} on {name}.")
         lines += [
