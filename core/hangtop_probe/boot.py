@@ -21,6 +21,7 @@ import stat
 import sys
 import tempfile
 import zlib
+from importlib.util import spec_from_loader
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 Files = Dict[str, bytes]
@@ -239,8 +240,6 @@ class Memory:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Find a module of the package, as importlib asks for it."""
-        from importlib.util import spec_from_loader
-
         if name != self.package and not name.startswith(self.package + "."):
             return None
         if self._file(name) not in self.files:

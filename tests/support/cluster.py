@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("/usr/sbin/sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "mount", "bash")
 SSHD = "/usr/sbin/sshd -D -e -f /run/node/sshd_config"
+SSH = shutil.which("ssh")
+"""Found before any cluster puts its own on PATH."""
 ALICE = 20001
 
 _SSHD_CONFIG = """\
@@ -45,12 +47,6 @@ UseDNS no
 PrintMotd no
 """
 _SSH_CONFIG = """\
-Host *
-  IdentityFile {root}/client/id
-  IdentitiesOnly yes
-  UserKnownHostsFile {root}/client/known_hosts
-  GlobalKnownHostsFile /dev/null
-  KexAlgorithms curve25519-sha256
 Host stranger
   HostName 10.77.0.2
   UserKnownHostsFile /dev/null
@@ -62,6 +58,12 @@ Host behind
   HostName 10.77.0.3
   HostKeyAlias node-2
   ProxyJump node-1
+Host *
+  IdentityFile {root}/client/id
+  IdentitiesOnly yes
+  UserKnownHostsFile {root}/client/known_hosts
+  GlobalKnownHostsFile /dev/null
+  KexAlgorithms curve25519-sha256
 """
 _INIT = """\
 set -eu
@@ -215,7 +217,7 @@ class Cluster:
             f"Host node-{n}\n  HostName 10.77.0.{n + 1}\n  HostKeyAlias node-{n}\n"
             for n in range(1, self._count + 1)
         ]
-        config = _SSH_CONFIG.format(root=self.root) + "".join(hosts)
+        config = "".join(hosts) + _SSH_CONFIG.format(root=self.root)
         (client / "config").write_text(config)
         (self.root / "init").write_text(_INIT.format(alice=ALICE, sshd=SSHD))
 
@@ -289,11 +291,10 @@ class Cluster:
     def _make_ssh(self) -> None:
         """Make an `ssh` that knows this cluster, as the user's own configuration would."""
         self.bin.mkdir()
-        ssh = shutil.which("ssh")
         config = self.root / "client/config"
         wrapper = self.bin / "ssh"
         inside = f"nsenter -t {self._pid} --net"
-        wrapper.write_text(f'#!/bin/sh\nexec {inside} {ssh} -F {config} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\nexec {inside} {SSH} -F {config} "$@"\n')
         wrapper.chmod(0o755)
         deadline = time.monotonic() + 10
         for node in self.nodes:

@@ -65,10 +65,17 @@ TABLE = (
         "compare and accept it: {login} -o StrictHostKeyChecking=ask true",
     ),
     _known(
+        r"REVOKED HOST KEY",
+        "denied",
+        "its host key is marked as revoked here",
+        "ask whoever runs {node}",
+    ),
+    # What ssh says of an unknown key when it may not ask.
+    _known(
         r"Host key verification failed",
         "denied",
-        "its host key was refused",
-        "see why: {login} true",
+        "its host key is not known here, and is never accepted silently",
+        "compare and accept it: {login} -o StrictHostKeyChecking=ask true",
     ),
     _known(
         r"pam_slurm|no active jobs on this node",

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
-from ClusterShell.NodeUtils import GroupError
+from ClusterShell.NodeUtils import GroupResolverError, GroupSourceError
 
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -44,7 +44,7 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
             if not NodeSet(group):
                 raise _unknown_group(what, group)
         names = tuple(str(name) for name in NodeSet(expression))
-    except (NodeSetException, GroupError) as error:
+    except (NodeSetException, GroupResolverError, GroupSourceError) as error:
         raise UsageError(f"{what}: {clean(str(error), 200)}") from error
     if len(names) > MAX_NODES:
         raise UsageError(f"{what}: {len(names)} nodes, {MAX_NODES} at most")
