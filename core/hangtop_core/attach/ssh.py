@@ -32,7 +32,7 @@ HOLD_S = 3.0
 """A login that takes longer does not keep others waiting; behind a jump host it does."""
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
-_PYTHON = re.compile(r"(~/|/)?[A-Za-z0-9_.+@:,=-][A-Za-z0-9_./+@:,=-]*")
+_PYTHON = re.compile(r"(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_./+@:,=-]*")
 
 
 class Login(Struct, frozen=True):
