@@ -374,6 +374,19 @@ def test_stacks_of_all_nodes_in_one_dump(hung: None) -> None:
         assert "hang_in_collective" in names
 
 
+def test_a_dump_can_be_a_file_per_node(hung: None, tmp_path: Path) -> None:
+    argv = ("dump", "-w", "node-[1-2],nowhere.invalid", "-o", str(tmp_path / "trace-%N.out"))
+    code, _, err = hangtop(*argv)
+    assert code == 0, err
+    assert "nowhere.invalid unreachable: its name cannot be resolved" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "trace-node-1.out",
+        "trace-node-2.out",
+    ]
+    assert "[2]" in (tmp_path / "trace-node-2.out").read_text()
+    assert "[2]" not in (tmp_path / "trace-node-1.out").read_text()
+
+
 def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: Cluster) -> None:
     cluster.node(2).stop_sshd()
     try:

@@ -165,7 +165,8 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --each              one stack after the other\n"
         "  hangtop dump --each --locals     with the variables of each frame\n"
         "  hangtop dump --json > stacks.json\n"
-        "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes",
+        "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
+        "  hangtop dump -w @gpu -o 'trace-%N.out'",
         formatter_class=Formatter,
     )
     form = parser.add_mutually_exclusive_group()
@@ -181,6 +182,12 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "--all-threads",
         action="store_true",
         help="all threads, where only the main thread would be printed",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write to FILE; with %%N in its name to one file per node",
     )
     parser.add_argument(
         "--library",

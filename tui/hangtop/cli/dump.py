@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow
+from hangtop.cli.observe import choose, find_job, follow, tell_unseen
 from hangtop.cli.output import draws_unicode, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import UsageError
 from hangtop_core.model import to_json
-from hangtop_core.report import each_text, merged_text
+from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     import argparse
@@ -39,15 +44,51 @@ def run(arguments: argparse.Namespace) -> int:
             sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
     job = follow(job, snapshot) or job
-    if arguments.json:
-        print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-    elif arguments.each:
-        print(each_text(snapshot, job, children=True), end="")
+    tell_unseen(snapshot)
+    if arguments.output is None:
+        print(render(snapshot, job, arguments), end="")
     else:
-        threads: Threads = "all" if arguments.all_threads else "main"
-        merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
-        print(merged_text(merged, width(), ascii_only=not draws_unicode()), end="")
+        write(snapshot, job, arguments)
     return 0
+
+
+def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
+    """The dump as text, in the form that was asked for."""
+    if arguments.json:
+        data = as_data(snapshot, job, all_threads=arguments.all_threads)
+        return to_json(data).decode() + "\n"
+    if arguments.each:
+        return each_text(snapshot, job, children=True)
+    threads: Threads = "all" if arguments.all_threads else "main"
+    merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
+    to_screen = arguments.output is None
+    return merged_text(
+        merged,
+        width() if to_screen else WIDTH,
+        ascii_only=to_screen and not draws_unicode(),
+    )
+
+
+def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
+    """Write the dump to a file, or to one per node where its name holds `%N`.
+
+    Raises:
+        UsageError: when a file cannot be written.
+    """
+    parts = {arguments.output: job}
+    if "%N" in arguments.output:
+        parts = {
+            arguments.output.replace("%N", node.replace("/", "_")): replace(
+                job, ranks=tuple(rank for rank in job.ranks if rank.node == node), nodes=(node,)
+            )
+            for node in job.nodes
+        }
+    for path, part in parts.items():
+        try:
+            Path(path).write_text(render(snapshot, part, arguments), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--output {path}: {error.strerror}") from error
+        print(f"{path}: {plural(len(part.ranks), 'rank')}", file=sys.stderr)
 
 
 def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:

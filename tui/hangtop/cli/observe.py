@@ -10,7 +10,7 @@ from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.model import Job, Snapshot
     from hangtop_core.session import Session, Update
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
 CONNECT_S = 20.0
-"""Seconds to wait for the node's first answer."""
+"""Seconds to wait for the first answer of one node."""
+CONNECT_ALL_S = 300.0
+"""Of many, which log in by turns; each says by itself when it cannot be reached."""
 SETTLED = {"ready", "unreachable", "denied", "no-python", "incompatible"}
 
 
@@ -42,7 +44,7 @@ def find_job(session: Session, key: str | None) -> Update:
         NoJobError: when there is none.
     """
     with waiting("looking for training jobs ..."):
-        session.wait(_answered, CONNECT_S)
+        wait_for_nodes(session)
         update = session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
     update = update or session.latest
     if update is None:
@@ -50,6 +52,47 @@ def find_job(session: Session, key: str | None) -> Update:
     if not has_job(update, key):
         raise no_job(update.snapshot, key)
     return update
+
+
+def wait_for_nodes(session: Session) -> None:
+    """Wait until all nodes have answered or failed; Ctrl-C goes on with those that have."""
+    first = session.wait(lambda update: True, CONNECT_S)
+    if first is None:
+        return
+    count = len(first.snapshot.nodes)
+    shown = sys.stderr.isatty() and count > 1
+
+    def answered(update: Update) -> bool:
+        if shown:
+            seen = sum(node.last_seen is not None for node in update.snapshot.nodes)
+            print(f"{seen} of {count} nodes answered ...  ", end="\r", file=sys.stderr, flush=True)
+        return _answered(update)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        session.wait(answered, CONNECT_S if count == 1 else CONNECT_ALL_S)
+
+
+def tell_unseen(snapshot: Snapshot) -> None:
+    """Say on stderr which nodes were not observed, and why: nodes with one reason together."""
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for node in snapshot.nodes:
+        if node.state not in ("ready", "slow"):
+            reason = clean(node.reason or "no answer yet")
+            reasons.setdefault((node.state, reason, node.fix or ""), []).append(clean(node.name))
+    for (state, reason, fix), names in reasons.items():
+        print(f"hangtop: {fold_nodes(names)} {state}: {reason}", file=sys.stderr)
+        if fix:
+            print(f"    {clean(fix)}", file=sys.stderr)
+
+
+def fold_nodes(names: Sequence[str]) -> str:
+    """`gpu[01-16]` for the names of many nodes."""
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    try:
+        return str(NodeSet.fromlist(list(names)))
+    except NodeSetException:
+        return ",".join(names)
 
 
 def _answered(update: Update) -> bool:
