@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.link import Timing
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
 from hangtop_core.model import Diagnosis
 from hangtop_core.session import Options, Session, Update
@@ -282,8 +284,17 @@ def test_no_probe_outlives_its_session(cluster: Cluster) -> None:
 @pytest.fixture(scope="module")
 def job(cluster: Cluster) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two nodes with two ranks each: 0, 1 and 3 wait in all_reduce, 2 on node-2 sleeps."""
-    launched = []
-    for number in (1, 2):
+    with launched(cluster, (1, 2), "collective") as processes:
+        yield processes
+
+
+@contextlib.contextmanager
+def launched(
+    cluster: Cluster, numbers: Sequence[int], what: str
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start torchrun on nodes, two ranks on each, and end it afterwards."""
+    processes = []
+    for index, number in enumerate(numbers):
         node = cluster.node(number)
         argv = node.argv(
             "env",
@@ -292,20 +303,20 @@ def job(cluster: Cluster) -> Iterator[list[subprocess.Popen[bytes]]]:
             sys.executable,
             "-m",
             "torch.distributed.run",
-            "--nnodes=2",
-            f"--node-rank={number - 1}",
+            f"--nnodes={len(numbers)}",
+            f"--node-rank={index}",
             "--nproc-per-node=2",
-            f"--master-addr={cluster.node(1).address}",
+            f"--master-addr={cluster.node(numbers[0]).address}",
             "--master-port=29500",
             str(SUPPORT / "gloo_job.py"),
-            "collective",
+            what,
         )
         null = subprocess.DEVNULL
-        launched.append(subprocess.Popen(argv, stdin=null, stdout=null, stderr=null))
-    yield launched
-    for number in (1, 2):
+        processes.append(subprocess.Popen(argv, stdin=null, stdout=null, stderr=null))
+    yield processes
+    for number in numbers:
         cluster.node(number).sh("pkill -KILL -f '[t]orch.distributed.run|[g]loo_job' || true")
-    for process in launched:
+    for process in processes:
         process.kill()
         process.wait(10)
 
@@ -399,6 +410,35 @@ def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: 
     assert spots["node"]["nodes"] == ["node-2"]
     assert "connection refused" in spots["node"]["why"]
     assert spots["ranks"]["ranks"] == [2, 3]
+
+
+def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
+    timing = Timing(ping=0.5, slow=0.5, lost=2.0)
+    options = Options(hang_after=4.0)
+    node = cluster.node(4)
+    names = ["node-3", "node-4"]
+    with (
+        launched(cluster, (3, 4), "steps"),
+        Session(options, diagnose, launchers(names), timing) as session,
+    ):
+        running = session.wait(
+            lambda u: any(
+                len(job.ranks) == 4 and u.diagnoses[job.key].state == "progressing"
+                for job in u.snapshot.jobs
+            ),
+            60,
+        )
+        assert running is not None, session.latest
+        node.freeze()
+        try:
+            hung = session.wait(lambda u: any(d.verdicts for d in u.diagnoses.values()), 30)
+        finally:
+            node.thaw()
+        assert hung is not None, session.latest
+        (found,) = hung.diagnoses.values()
+        assert found.verdicts[0].cause == "node-unreachable", found.verdicts
+        assert [c.rank for c in found.verdicts[0].culprits] == [2, 3]
+        assert found.verdicts[0].victims == (0, 1)
 
 
 def test_a_shared_file_system_needs_nothing_sent(tmp_path: Path) -> None:

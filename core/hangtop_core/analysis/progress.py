@@ -84,8 +84,12 @@ def judge(
     """
     if not job.ranks:
         return _without_ranks(snapshot, job, reader, hang_after)
+    lost = {node.name for node in snapshot.nodes if node.state in ("lost", "unreachable")}
     standings = tuple(
-        standing(snapshot, rank, activity, reader)
+        # What was last seen of a lost node is no sign that anything goes on there.
+        Standing(rank.moved_at or snapshot.observed_since, False)
+        if rank.node in lost
+        else standing(snapshot, rank, activity, reader)
         for rank, activity in zip(job.ranks, activities, strict=True)
     )
     alive = [i for i, activity in enumerate(activities) if activity.kind not in _GONE]

@@ -21,6 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "readonly": False,
     "ascii": False,
     "mouse": False,
+    "output": None,
     "nodes": [],
     "exclude": [],
     "hostfile": [],
