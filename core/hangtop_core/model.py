@@ -81,6 +81,8 @@ class Node(Struct, frozen=True):
     name: Text
     state: NodeState = "connecting"
     reason: Text | None = None
+    fix: Text | None = None
+    """The command or option that would change the state, where one is known."""
     since: float = 0.0
     last_seen: float | None = None
     latency_s: float | None = None

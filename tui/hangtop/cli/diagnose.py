@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import coloured, width
+from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import NoJobError
 from hangtop_core.model import to_json
@@ -34,7 +35,7 @@ STALLED_S = 5.0
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments, sample_every=1.0)
-    with Session(session_options(arguments), diagnose) as session:
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         try:
             update = find_job(session, arguments.job_key, arguments.pid)
         except NoJobError:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow
+from hangtop.cli.observe import choose, find_job, follow, tell_unseen
 from hangtop.cli.output import draws_unicode, width
+from hangtop.cli.targets import launchers
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.model import Failure, to_json
-from hangtop_core.report import each_text, merged_text
+from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration, plural
 
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments)
     if arguments.native and arguments.readonly:
         raise UsageError("--native pauses the ranks, and --readonly forbids that")
-    with Session(session_options(arguments), diagnose) as session:
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         found = find_job(session, arguments.job_key, arguments.pid)
         job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
         if not job.ranks:
@@ -53,18 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
             failed = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
     job = named(follow(job, snapshot) or job, arguments.pid)
+    tell_unseen(snapshot)
     say_stale(snapshot, job, failed)
-    # Merged are only ranks: a worker that was named is shown below its own.
-    workers = {child.pid for rank in job.ranks for child in rank.children}
-    if arguments.json:
-        print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-    elif arguments.each or workers.intersection(arguments.pid):
-        print(each_text(snapshot, job, children=True), end="")
+    if arguments.output is None:
+        print(render(snapshot, job, arguments), end="")
     else:
-        threads: Threads = "all" if arguments.all_threads else "main"
-        merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
-        print(merged_text(merged, width(), ascii_only=not draws_unicode()), end="")
-    for process in job.unnumbered:
+        write(snapshot, job, arguments)
+    for process in () if arguments.json else job.unnumbered:
         why = clean(process.denied or "nothing in its environment says so", 600)
         print(f"\nno stack from pid {process.pid}, a rank whose number is unknown: {why}")
     return 0
@@ -100,6 +97,47 @@ def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
                     f"{one.mode} one of {age} ago: {clean(why)}",
                     file=sys.stderr,
                 )
+
+
+def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
+    """The dump as text, in the form that was asked for."""
+    if arguments.json:
+        data = as_data(snapshot, job, all_threads=arguments.all_threads)
+        return to_json(data).decode() + "\n"
+    # Merged are only ranks: a worker that was named is shown below its own.
+    workers = {child.pid for rank in job.ranks for child in rank.children}
+    if arguments.each or workers.intersection(arguments.pid):
+        return each_text(snapshot, job, children=True)
+    threads: Threads = "all" if arguments.all_threads else "main"
+    merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
+    to_screen = arguments.output is None
+    return merged_text(
+        merged,
+        width() if to_screen else WIDTH,
+        ascii_only=to_screen and not draws_unicode(),
+    )
+
+
+def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
+    """Write the dump to a file, or to one per node where its name holds `%N`.
+
+    Raises:
+        UsageError: when a file cannot be written.
+    """
+    parts = {arguments.output: job}
+    if "%N" in arguments.output:
+        parts = {
+            arguments.output.replace("%N", node.replace("/", "_")): replace(
+                job, ranks=tuple(rank for rank in job.ranks if rank.node == node), nodes=(node,)
+            )
+            for node in job.nodes
+        }
+    for path, part in parts.items():
+        try:
+            Path(path).write_text(render(snapshot, part, arguments), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--output {path}: {error.strerror}") from error
+        print(f"{path}: {plural(len(part.ranks), 'rank')}", file=sys.stderr)
 
 
 def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:

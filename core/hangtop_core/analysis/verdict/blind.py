@@ -97,12 +97,12 @@ def _unnumbered(job: Job) -> Iterator[BlindSpot]:
 
 
 def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
         if node.state in _DEAD:
-            groups[node.state, node.reason or node.state].append(node.name)
-    for (state, why), names in groups.items():
-        fix = "see whether the machine answers and has Python 3.8 or newer; Ctrl-r tries again"
+            fix = node.fix or "see whether the machine answers and has Python 3.8 or newer; Ctrl-r"
+            groups[node.state, node.reason or node.state, fix].append(node.name)
+    for (state, why, fix), names in groups.items():
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 
 
