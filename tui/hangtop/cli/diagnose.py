@@ -12,15 +12,16 @@ from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import coloured, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError
-from hangtop_core.model import to_json
 from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.model import Diagnosis, Job
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job
     from hangtop_core.session import Update
 
 DECIDED = {"hung", "progressing", "exited"}

@@ -16,8 +16,9 @@ from hangtop.cli.output import draws_unicode, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
-from hangtop_core.model import Failure, to_json
+from hangtop_core.model import Failure
 from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration, plural

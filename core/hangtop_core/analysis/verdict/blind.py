@@ -6,13 +6,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import stacks
-from hangtop_core.model import BlindSpot, Job, Node, Snapshot
+from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.rankset import fold
 from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hangtop_core.model import Job, Node, Snapshot
 
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"

@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     waiting_facts,
     who,
 )
-from hangtop_core.model import Culprit, Evidence, JobState
+from hangtop_core.diagnosis import Culprit, Evidence, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import BlindSpot, Fact, Failure, Node, Recorder, Snapshot
+from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
 from hangtop_core.report import diagnosis_text
 from support.build import FUTEX, NOW, World, c10d, recorder
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import BlindSpot
 
 
 def spots(snapshot: Snapshot) -> dict[str, BlindSpot]:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import (
-    Descriptor,
-    DescriptorTable,
-    Diagnosis,
-    Failure,
-    Holder,
-    Node,
-    Socket,
-    Verdict,
-)
+from hangtop_core.model import Descriptor, DescriptorTable, Failure, Holder, Node, Socket
 from support import build
 from support.build import (
     CHILD,
@@ -55,6 +46,9 @@ from support.build import (
     user,
     worker_in,
 )
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis, Verdict
 
 
 def run(world: World, **job: Any) -> Diagnosis:
