@@ -347,7 +347,7 @@ class Rank(Struct, frozen=True):
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
     worked_at: float | None = None
-    """When the main thread last used more of a CPU than waking up costs: 2 ms of a second."""
+    """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     io_moved_at: float | None = None
     """When its read or write byte counters last moved by more than noise."""
     cpu_share: float | None = None

@@ -45,7 +45,6 @@ def test_options_reach_the_session() -> None:
         ("dump", "--each", "--json"),
         ("demo", "--list", "--diagnose"),
         ("nonsense",),
-        ("-w", "gpu[1-"),
     ],
     ids=" ".join,
 )
