@@ -360,3 +360,16 @@ def test_absurd_numbers_are_no_numbers(bench: Bench) -> None:
     first, second = bench.ranks(1.0)
     assert first.state == "running"
     assert second.local_rank is None
+
+
+@pytest.mark.parametrize("field", ["at", "pid", "mode", "threads"])
+def test_text_that_is_no_unicode_is_a_piece_that_does_not_fit(field: str) -> None:
+    raw = {**stacks(100, 1.0, ("f", 3)), field: {"\ud800": 1} if field == "mode" else "\ud800"}
+    with pytest.raises(BadPieceError):
+        messages.decode(raw, messages.StackPiece)
+
+
+def test_a_field_that_is_no_unicode_leaves_the_rest(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1, tracer_pid="\ud800", state="\ud800"))
+    assert [rank.state for rank in bench.ranks()] == ["sleeping", "unknown"]
+    assert any("tracer_pid" in text for text in bench.wrong)
