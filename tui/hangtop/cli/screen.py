@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """Open the app; returns when the user leaves it."""
     arguments = complete(arguments)
+    nodes = launchers(arguments)
     prepare()  # before the session starts: without a terminal there is nothing to observe for
-    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+    with Session(session_options(arguments), diagnose, nodes) as session:
         return run_app(
             session, ascii=arguments.ascii, mouse=arguments.mouse, job_key=arguments.job_key
         )
