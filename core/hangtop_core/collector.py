@@ -6,6 +6,7 @@ The collector takes events of the engine and the passing of time, and never wait
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
@@ -90,6 +91,8 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._next_round = 0.0
         self._busy: dict[str, set[str]] = {}
+        self._wave: Counter[str] = Counter()
+        self._wave_at: Moment | None = None
         self._boot_id = boot_id()
         self._odd: Mapping[str, frozenset[int]] = {}
 
@@ -102,15 +105,22 @@ class Collector:
     def add(self, launcher: Launcher, now: Moment) -> None:
         """Start watching a node."""
         self._now = now
-        link = Link(launcher, self._engine, self, self._timing)
+        link = Link(launcher, self._engine, self, self._timing, self._may_start)
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
-        self._start(link, now)
-
-    def _start(self, link: Link, now: Moment) -> None:
-        link.start(now)
+        link.start_in_turn(now)
         self._index(link)
+
+    def _may_start(self, link: Link) -> bool:
+        """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
+        if self._wave_at != self._now:
+            self._wave_at = self._now
+            some = (other.wave.name for other in self.links.values() if other.on_its_way(self._now))
+            self._wave = Counter(some)
+        free = self._wave[link.wave.name] < link.wave.at_once
+        self._wave[link.wave.name] += free
+        return free
 
     def _index(self, link: Link) -> None:
         if link.conn is not None:

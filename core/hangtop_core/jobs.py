@@ -223,7 +223,7 @@ def _group(
         name=_name(rank_processes, [m.process for m in launchers], some),
         launcher=_most(p.launcher for p in some),
         id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
-        world_size=_world_size(rank_processes) or _announced(launchers),
+        world_size=_world_size(rank_processes) or (None if ranks else _announced(launchers)),
         master=_most(master(p) for p in some),
         ranks=tuple(sorted(ranks, key=lambda m: (m.process.rank or 0, m.node, m.process.pid))),
         launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
@@ -254,6 +254,8 @@ def _world_size(ranks: Sequence[Process]) -> int | None:
 def _announced(launchers: Sequence[Member]) -> int | None:
     """World size of a job that has no ranks yet, where torchrun was told plain numbers."""
     for member in launchers:
+        if member.process.launcher == "mp.spawn":
+            continue  # whose number of ranks is an argument of a function
         options = launch_options(member.process.cmdline)
         per_node, nodes = options.get("nproc_per_node", "1"), options.get("nnodes", "1")
         if per_node.isdecimal() and nodes.isdecimal() and len(per_node + nodes) < 9:

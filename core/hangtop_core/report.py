@@ -17,17 +17,8 @@ from hangtop_core.text import clean, duration, plural, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hangtop_core.model import (
-        BlindSpot,
-        Diagnosis,
-        Frame,
-        Job,
-        JobSummary,
-        Rank,
-        Snapshot,
-        StackSample,
-        Verdict,
-    )
+    from hangtop_core.diagnosis import BlindSpot, Diagnosis, JobSummary, Verdict
+    from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
 _MIN_WIDTH = 40

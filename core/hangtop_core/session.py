@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.commandlog import CommandRecord
-    from hangtop_core.model import DescriptorTable, Diagnosis, Recorder, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import DescriptorTable, Recorder, Snapshot
     from hangtop_core.tracked import Tracked
 
 log = logging.getLogger(__name__)

@@ -346,17 +346,23 @@ def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
 def restrict(
     roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
 ) -> Dict[int, Attribution]:
-    """Keep the processes the user named and what belongs to them.
+    """Keep the jobs of the processes the user named.
 
-    A named process that is no known rank is taken for one without a number.
+    A rank alone would look as if its peers had left. A named process that is no known rank is
+    taken for one without a number.
     """
+
+    def jobs(pid: int) -> Set[object]:
+        role = roles[pid]
+        rank = table.get(role.rank_pid or pid)
+        told = identity(rank.environ or {}) if rank is not None else ()
+        launcher = pid if role.role == "launcher" else role.launcher_pid
+        return {one for one in (launcher, told if any(told) else None) if one is not None}
+
+    named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
     kept = {
-        pid: role
-        for pid, role in roles.items()
-        if pid in pids or role.rank_pid in pids or role.launcher_pid in pids
+        pid: role for pid, role in roles.items() if pid in pids or not named.isdisjoint(jobs(pid))
     }
-    launchers = {role.launcher_pid for role in kept.values()}
-    kept.update({pid: role for pid, role in roles.items() if pid in launchers})
     for pid in pids:
         if pid in table and pid not in kept:
             kept[pid] = Attribution("rank", "pid %d" % pid, rank_pid=pid)

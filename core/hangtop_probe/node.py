@@ -107,6 +107,8 @@ def py_spy() -> Fact:
     path = find_py_spy()
     if path is None:
         why = "py-spy is neither beside %s nor on PATH" % sys.executable
+        not_sent = os.environ.get("HANGTOP_NO_PY_SPY")
+        why += "; it was not sent along: %s" % not_sent if not_sent else ""
         return {"ok": False, "why": why, "fix": "pip install py-spy"}
     fact: Fact = {"ok": True, "path": path}
     version = _package_version(path) or _asked_version(path)

@@ -91,7 +91,8 @@ def why_denied(pid: int, mine: Rights) -> Tuple[str, str]:
             return why + " without CAP_SYS_PTRACE", _CONTAINER_FIX
         return why, _as_user(owner)
     if mine.capable:
-        return "the kernel refuses it (security module or user namespace)", "run hangtop as root"
+        why = "the kernel refuses it (security module or user namespace)"
+        return why, "run hangtop outside of the container" if mine.uid == 0 else "sudo hangtop"
     if _not_dumpable(pid, owner):
         return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", _SUDO_FIX
     if mine.yama in (1, 2):

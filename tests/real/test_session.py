@@ -14,7 +14,7 @@ import pytest
 
 from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.model import Diagnosis
+from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from support.jobs import POOL_VARIABLE
 from support.launch import Started, torchrun

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -104,6 +105,18 @@ def test_a_live_hang_costs_few_bytes_and_leaving_restores_the_terminal() -> None
         assert shown.process.returncode == 0
         assert b"\x1b[?1049l" in shown.raw
         assert b"\x1b[?1000h" not in shown.raw, "the mouse is off unless asked for"
+
+
+def test_coming_back_from_the_shell_draws_everything_again() -> None:
+    with terminal("skip", size=(120, 36)) as shown:
+        shown.wait_for("missing-collective")
+        shown.send("\x1a")
+        os.waitpid(shown.process.pid, os.WUNTRACED)
+        shown.read_for(0.5)
+        shown.screen.reset()
+        shown.process.send_signal(signal.SIGCONT)
+        shown.wait_for("missing-collective")
+        shown.wait_for("RANKS  sort suspicion")
 
 
 def test_a_still_picture_costs_nothing_but_its_ages() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from hangtop_core.errors import UsageError
 
@@ -30,8 +30,13 @@ def prepare(environ: Mapping[str, str] = os.environ) -> None:
     hint = "`hangtop diagnose` prints the verdict, `hangtop dump` the stacks, as plain text."
     if environ.get("TERM", "") in ("", "dumb"):
         raise UsageError(f"TERM={environ.get('TERM') or '(not set)'} cannot show screens", hint)
-    if not (sys.stdin.isatty() and sys.__stderr__ is not None and sys.__stderr__.isatty()):
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.__stderr__)):
         raise UsageError("the screens need a terminal on stdin and stderr", hint)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether a standard stream is a terminal; Python has none for one that was closed."""
+    return stream is not None and stream.isatty()
 
 
 def run_app(
@@ -60,7 +65,7 @@ def run_app(
         options = getattr(source, "options", None)
         readonly = readonly or bool(getattr(options, "readonly", False))
         app = HangtopApp(source, ascii=ascii, mouse=mouse, readonly=readonly, live=live)
-        app.state.job_key = job_key
+        app.state.job_name = job_key
         app.run(mouse=mouse)
         return app.return_code or 0
     finally:

@@ -13,6 +13,7 @@ from hangtop.bridge import Bridge
 from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
 from hangtop.requests import Requests
+from hangtop.screens.dialogs import Dialog
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
 from hangtop.screens.rank import RankPage
@@ -22,12 +23,13 @@ from hangtop.state import State
 from hangtop.views.common import find_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from textual.screen import Screen
 
     from hangtop.messages import Answered, TraceLines, Updated
     from hangtop.source import Source
+    from hangtop_core.model import Job
 
 TELL_SECONDS = 8.0
 
@@ -78,6 +80,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         """Start to listen; what exists now is not worth looking at for the collector."""
         self.bridge.start()
+        self.app_resume_signal.subscribe(self, self._resumed)
         self.set_interval(1.0, self._tick)
         gc.collect()
         gc.freeze()
@@ -85,6 +88,10 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def on_unmount(self) -> None:
         """Stop to listen."""
         self.bridge.stop()
+
+    def _resumed(self, _: App[Any]) -> None:
+        """Back from the shell: nothing of what was drawn is on the terminal any more."""
+        self.call_later(self.do_redraw)
 
     # Time
 
@@ -97,8 +104,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def _tick(self) -> None:
         if self.told[0] and self.real_now() - self._told_at > TELL_SECONDS:
             self.tell("")
-        if isinstance(self.screen, Page):
-            self.screen.tick()
+        if self.page is not None:
+            self.page.tick()
 
     # Updates
 
@@ -112,12 +119,21 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if state.shown is not None and 0 <= now - self._shown_at < state.interval - 0.5:
             return
         self._shown_at = now
-        state.shown = event.update
+        state.take(event.update)
         self.show()
         if not self._asked_for_job and state.snapshot is not None and state.snapshot.jobs:
             self._asked_for_job = True
-            if len(state.snapshot.jobs) > 1 and state.job_key is None:
+            self._first_job(state.snapshot.jobs)
+
+    def _first_job(self, jobs: Sequence[Job]) -> None:
+        """Let the user choose when there is a choice, or when the job asked for is not there."""
+        name = self.state.job_name
+        if name is None:
+            if len(jobs) > 1:
                 self.do_jobs()
+        elif not any(name in (job.key, job.name, job.id) for job in jobs):
+            self.tell(f"no job goes by {name!r}; this is another one", "warn")
+            self.do_jobs()
 
     def on_answered(self, event: Answered) -> None:
         """Tell how a request ended."""
@@ -131,20 +147,27 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         """Add lines to the running trace."""
         if self.state.trace is not None:
             self.state.trace.lines.extend(event.lines)
-            if isinstance(self.screen, RankPage):
-                self.screen.show_trace()
+            if isinstance(self.page, RankPage):
+                self.page.show_trace()
+
+    @property
+    def page(self) -> Page | None:
+        """The page, also while something is open over it."""
+        return next((one for one in reversed(self.screen_stack) if isinstance(one, Page)), None)
 
     def show(self) -> None:
-        """Bring the page up to date."""
-        if isinstance(self.screen, Page):
-            self.screen.show()
+        """Bring the page up to date, and what is open over it."""
+        if self.page is not None:
+            self.page.show()
+        if isinstance(self.screen, Dialog):
+            self.screen.renew()
 
     def tell(self, text: str, role: str = "") -> None:
         """Show one line for some seconds."""
         self.told = (text, role)
         self._told_at = self.real_now()
-        if self.is_running and isinstance(self.screen, Page):
-            self.screen.show_bars()
+        if self.is_running and self.page is not None:
+            self.page.show_bars()
 
     def go(self, name: str, rank: int | None = None) -> None:
         """Show another page; Stacks puts its cursor on a rank's frame."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hangtop.application import HangtopApp
+    from hangtop.items import Item
     from hangtop.screens.page import Page
 
 
@@ -30,7 +31,7 @@ class Handlers:
 
     @property
     def _page(self) -> Page:
-        return cast("Page", self._app.screen)
+        return cast("Page", self._app.page)
 
     def reason(self, name: str, screen: str) -> str | None:
         """Why an action is not possible on a screen now."""
@@ -59,14 +60,19 @@ class Handlers:
         state = self._app.state
         if state.shown is None:
             return
-        items = texts.job_items(state.shown.snapshot, state.shown.diagnoses)
-        chosen = state.job.key if state.job else None
-        self._app.push_screen(Choice("JOBS ON THESE NODES", items, chosen), self._job_chosen)
+
+        def items() -> list[Item]:
+            shown = state.shown
+            return texts.job_items(shown.snapshot, shown.diagnoses) if shown else []
+
+        self._app.push_screen(Choice("JOBS ON THESE NODES", items, state.job_key), self._job_chosen)
 
     def _job_chosen(self, key: str | None) -> None:
         if key is not None:
             state = self._app.state
-            state.job_key, state.rank_key, state.marks = key, None, frozenset()
+            state.job_key, state.members = key, frozenset()
+            state.rank_key, state.marks = None, frozenset()
+            state.settle_on_job()
             self._app.show()
 
     def do_palette(self) -> None:
@@ -124,7 +130,7 @@ class Handlers:
         state = self._app.state
         state.paused = not state.paused
         if not state.paused:
-            state.shown = state.newest
+            state.take(state.newest)
         self._app.tell("held still; p goes on" if state.paused else "live again")
         self._app.show()
 
@@ -230,7 +236,7 @@ class Handlers:
         state = self._app.state
         lost = self._app.requests.retry() if state.live else 0
         if not state.paused:
-            state.shown = state.newest
+            state.take(state.newest)
         self._app.tell(
             f"trying {lost} lost nodes again" if lost else "refreshed; every node answers"
         )

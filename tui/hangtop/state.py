@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hangtop.situation import Situation
-from hangtop.views.common import find_rank, node_of, rank_key
+from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Rank, Snapshot
     from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0
@@ -41,7 +42,11 @@ class State:
     newest: Update | None = None
     shown: Update | None = None
     paused: bool = False
+    job_name: str | None = None
+    """Key, name or run id of the job to begin with."""
     job_key: str | None = None
+    members: frozenset[tuple[str, int, int]] = frozenset()
+    """Processes of the job that is shown, which it is known by when its key changes."""
     rank_key: str | None = None
     marks: frozenset[str] = frozenset()
     cut: bool = True
@@ -64,6 +69,26 @@ class State:
         if self.snapshot is None:
             return None
         return self.snapshot.job(self.job_key) or self.snapshot.job(None)
+
+    def take(self, update: Update | None) -> None:
+        """Show another picture."""
+        self.shown = update
+        self.settle_on_job()
+
+    def settle_on_job(self) -> None:
+        """Stay with the job that is shown, whatever else starts; its key may become another."""
+        if self.shown is None or not self.shown.snapshot.jobs:
+            return
+        snapshot = self.shown.snapshot
+        job = snapshot.job(self.job_key) if self.job_key is not None else None
+        if job is None:
+            same = (other for other in snapshot.jobs if self.members & members_of(other))
+            job = next(same, None)
+        if job is None:
+            ranked = worst_first(snapshot.jobs, self.shown.diagnoses)
+            named = (one for one in ranked if self.job_name in (one.key, one.name, one.id))
+            job = next(named, ranked[0])
+        self.job_key, self.members = job.key, members_of(job)
 
     @property
     def diagnosis(self) -> Diagnosis | None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
-from hangtop_core.model import JobState
+from hangtop_core.diagnosis import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -300,7 +300,8 @@ def _push(
         return
     for index in range(len(children) - 1, -1, -1):
         follows = index < len(children) - 1
-        fewest = index == 0 and len(children) > 1
+        # Where all groups are as large as the others, none of them stands out.
+        fewest = index == 0 and len(children[0].ranks) < len(children[-1].ranks)
         todo.append((children[index], (*more, follows), True, fewest, above))
 
 

@@ -45,7 +45,8 @@ def test_options_reach_the_session() -> None:
         ("dump", "--each", "--json"),
         ("demo", "--list", "--diagnose"),
         ("nonsense",),
-        ("-w", "gpu[1-4]"),
+        ("--fanout", "0"),
+        ("--via", "rsh"),
     ],
     ids=" ".join,
 )
@@ -53,6 +54,28 @@ def test_wrong_usage_is_status_2(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-w", "gpu[1-"), "--nodes"),
+        (("-w", "n1;reboot"), "is no node name"),
+        (("-w", "n1", "-x", "n1"), "all of them are excluded"),
+        (("-w", "n1", "--python", "a b"), "is no path of a program"),
+        (("-w", "n1", "-l", "a;b"), "is no user name"),
+        (("-w", "n1", "--via", "local"), "n1 is another machine"),
+        (("--sudo",), "--sudo needs nodes"),
+        (("--hostfile", "/no/such/file"), "No such file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+@pytest.mark.parametrize("command", [(), ("dump",), ("diagnose",)], ids=" ".join)
+def test_targets_that_cannot_be_used_are_wrong_usage(
+    command: tuple[str, ...], words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_an_unknown_scenario_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

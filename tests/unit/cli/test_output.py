@@ -8,7 +8,7 @@ import pytest
 
 from hangtop.cli import output
 from hangtop.cli.diagnose import decided, exit_status
-from hangtop_core.model import Diagnosis, JobState, Verdict
+from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
 
 TEXT = """HUNG for 31 s: 4 of 4 ranks seen on vm
 

@@ -74,6 +74,12 @@ def test_spawned_ranks_without_environment_belong_to_their_parent() -> None:
     assert [len(job.ranks) for job in jobs] == [2, 1]
 
 
+def test_how_many_ranks_mp_spawn_starts_is_not_known() -> None:
+    spawned = [rank(100 + r, r, env={}, launcher="mp.spawn") for r in range(2)]
+    (job,) = group([*spawned, member(launcher(99, launcher="mp.spawn"))])
+    assert (len(job.ranks), job.world_size) == (2, None)
+
+
 def test_orphans_stay_together_and_with_their_dead_launcher() -> None:
     ranks = [
         member(process(100 + r, r, env={}, ppid=1, launcher_pid=None), parent=99) for r in range(2)

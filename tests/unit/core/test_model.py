@@ -6,7 +6,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_core.model import Failure, to_json
+from hangtop_core.diagnosis import to_json
+from hangtop_core.model import Failure
 
 
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Co"])))

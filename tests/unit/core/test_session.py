@@ -10,8 +10,8 @@ import pytest
 
 from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import ClosedError, NodeNotReadyError, ReadOnlyError, UnknownNodeError
-from hangtop_core.model import Diagnosis
 from hangtop_core.session import Options, Session, Update
 
 if TYPE_CHECKING:

@@ -208,10 +208,19 @@ def test_the_probe_itself_is_never_a_rank() -> None:
     assert attribute(table(process(20, 1, environ=job_env(0))), frozenset([20])) == {}
 
 
-def test_named_pids_bring_what_belongs_to_them() -> None:
-    everything = table(LAUNCHER, RANK0, RANK1, process(30, 20, comm="pt_data_worker"))
-    found = restrict(attribute(everything), everything, frozenset([20, 99]))
-    assert sorted(found) == [10, 20, 30]
+def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
+    worker = process(30, 20, comm="pt_data_worker")
+    other = process(40, 1, environ=job_env(0, MASTER_PORT="29511"))
+    everything = table(LAUNCHER, RANK0, RANK1, worker, other)
+    roles = attribute(everything)
+    for pid in (10, 20, 21, 30):
+        assert sorted(restrict(roles, everything, frozenset([pid, 99]))) == [10, 20, 21, 30]
+    assert sorted(restrict(roles, everything, frozenset([40]))) == [40]
+    orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
+    assert sorted(restrict(attribute(orphans), orphans, frozenset([20]))) == [20, 21]
+
+
+def test_a_named_pid_of_no_job_is_a_rank_without_number() -> None:
     plain = table(process(44, 1))
     assert restrict({}, plain, frozenset([44]))[44].label == "pid 44"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ DEFAULTS: dict[str, Any] = {
     "readonly": False,
     "ascii": False,
     "mouse": False,
+    "output": None,
+    "nodes": [],
+    "exclude": [],
+    "hostfile": [],
+    "via": "auto",
+    "user": None,
+    "python": "python3",
+    "init": None,
+    "sudo": False,
+    "fanout": 32,
+    "connect_timeout": 10.0,
 }
 """Applied last, so that an option before the command counts as much as one after it."""
 
@@ -51,6 +63,8 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
 
     Nothing has a default here: a subcommand's default would overwrite what stands before it.
     """
+    if choose:
+        add_targets(parser)
     group = parser.add_argument_group("what to observe", argument_default=argparse.SUPPRESS)
     if choose:
         group.add_argument(
@@ -59,7 +73,8 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
             nargs="+",
             action="extend",
             metavar="PID",
-            help="only these processes: ranks, or launchers with all their ranks",
+            help="only the jobs of these processes: ranks, their workers, or launchers; dump "
+            "prints only the ranks that are named",
         )
         group.add_argument("--all-users", action="store_true", help="jobs of other users, too")
         group.add_argument(
@@ -85,6 +100,54 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
     )
 
 
+def count(text: str) -> int:
+    """A number from 1 on."""
+    if not text.isdecimal() or not 0 < int(text) < 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def add_targets(parser: argparse.ArgumentParser) -> None:
+    """On which nodes, and how to get there."""
+    group = parser.add_argument_group(
+        "on which nodes",
+        "Without any of these: this machine. Nothing has to be installed on a node but python3.",
+        argument_default=argparse.SUPPRESS,
+    )
+    group.add_argument(
+        "-w",
+        "--nodes",
+        action="append",
+        metavar="NODES",
+        help="node set: gpu[001-128], n1,n2, @group, and ClusterShell's operators",
+    )
+    group.add_argument("-x", "--exclude", action="append", metavar="NODES", help="but not these")
+    group.add_argument(
+        "--hostfile",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="nodes from a file: host, host:slots, host slots=N; one a line",
+    )
+    group.add_argument(
+        "--via",
+        choices=("auto", "ssh", "local"),
+        help="how to reach nodes (default: auto, ssh for all but this machine)",
+    )
+    group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
+    group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")
+    group.add_argument(
+        "--init", metavar="COMMAND", help="run in the node's shell first, e.g. 'module load python'"
+    )
+    group.add_argument("--sudo", action="store_true", help="as root, by sudo without password")
+    group.add_argument(
+        "--fanout", type=count, metavar="N", help="logins at the same time (default: 32)"
+    )
+    group.add_argument(
+        "--connect-timeout", type=seconds, metavar="S", help="seconds to log in (default: 10)"
+    )
+
+
 def add_screen(parser: argparse.ArgumentParser) -> None:
     """How the terminal app is drawn."""
     group = parser.add_argument_group("the terminal app", argument_default=argparse.SUPPRESS)
@@ -103,7 +166,9 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump                     merged, library frames folded\n"
         "  hangtop dump --each              one stack after the other\n"
         "  hangtop dump --each --locals     with the variables of each frame\n"
-        "  hangtop dump --json > stacks.json",
+        "  hangtop dump --json > stacks.json\n"
+        "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
+        "  hangtop dump -w @gpu -o 'trace-%N.out'",
         formatter_class=Formatter,
     )
     form = parser.add_mutually_exclusive_group()
@@ -121,6 +186,12 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "--all-threads",
         action="store_true",
         help="all threads, where only the main thread would be printed",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write to FILE; with %%N in its name to one file per node",
     )
     parser.add_argument(
         "--library",
@@ -142,7 +213,9 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         epilog="examples:\n"
         "  hangtop diagnose\n"
         "  hangtop diagnose --json | jq '.verdicts[0].culprits'\n"
-        "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n\n"
+        "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n"
+        "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
+        "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
         "  13 nothing could be concluded   2 wrong usage",

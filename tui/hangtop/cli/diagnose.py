@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import coloured, width
+from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError
-from hangtop_core.model import to_json
 from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.model import Diagnosis, Job
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job
     from hangtop_core.session import Update
 
 DECIDED = {"hung", "progressing", "exited"}
@@ -34,9 +36,9 @@ STALLED_S = 5.0
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments, sample_every=1.0)
-    with Session(session_options(arguments), diagnose) as session:
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         try:
-            update = find_job(session, arguments.job_key)
+            update = find_job(session, arguments.job_key, arguments.pid)
         except NoJobError:
             if arguments.json and session.latest is not None:
                 print(to_json(session.latest.diagnoses[""]).decode())
@@ -75,13 +77,19 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
             return True
         if elapsed < at_least:
             return False
-        if decided(diagnosis, elapsed):
+        if decided(diagnosis, elapsed) or not has_processes(job, update):
             return True
         line.show(diagnosis.stalled_for_s)
         return False
 
     session.wait(enough, limit)
     line.clear()
+
+
+def has_processes(job: Job, update: Update) -> bool:
+    """Whether there is a rank or a launcher that waiting could tell more about."""
+    now = follow(job, update.snapshot)
+    return now is not None and bool(now.ranks or now.launchers)
 
 
 def decided(diagnosis: Diagnosis, elapsed: float) -> bool:

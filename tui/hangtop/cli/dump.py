@@ -5,20 +5,27 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow
+from hangtop.cli.observe import choose, find_job, follow, tell_unseen
 from hangtop.cli.output import draws_unicode, width
+from hangtop.cli.targets import launchers
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Failure, to_json
-from hangtop_core.report import each_text, merged_text
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.model import Failure
+from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
-from hangtop_core.text import clean, duration
+from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from hangtop_core.model import Job, Process, Snapshot, StackSample
 
@@ -34,28 +41,48 @@ UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
-    with Session(session_options(arguments), diagnose) as session:
-        found = find_job(session, arguments.job_key)
-        job = choose(found.snapshot, arguments.job_key)
+    if arguments.native and arguments.readonly:
+        raise UsageError("--native pauses the ranks, and --readonly forbids that")
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        found = find_job(session, arguments.job_key, arguments.pid)
+        job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
+        if not job.ranks:
+            raise NoJobError(
+                "no rank is there to take the stack of",
+                "`hangtop diagnose` says what the launcher waits for, or what could not be read.",
+            )
         failed: Failed = {}
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
             failed = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = follow(job, snapshot) or job
+    job = named(follow(job, snapshot) or job, arguments.pid)
+    tell_unseen(snapshot)
     say_stale(snapshot, job, failed)
-    if arguments.json:
-        print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-        return 0
-    if arguments.each:
-        print(each_text(snapshot, job, children=True), end="")
+    if arguments.output is None:
+        print(render(snapshot, job, arguments), end="")
     else:
-        threads: Threads = "all" if arguments.all_threads else "main"
-        merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
-        print(merged_text(merged, width(), ascii_only=not draws_unicode()), end="")
-    for process in job.unnumbered:
+        write(snapshot, job, arguments)
+    for process in () if arguments.json else job.unnumbered:
         why = clean(process.denied or "nothing in its environment says so", 600)
         print(f"\nno stack from pid {process.pid}, a rank whose number is unknown: {why}")
     return 0
+
+
+def named(job: Job, pids: Sequence[int]) -> Job:
+    """The job with only the ranks that were named, or those of the children that were.
+
+    Naming a launcher, or none at all, names all ranks.
+    """
+    if not pids or {one.pid for one in job.launchers}.intersection(pids):
+        return job
+    ranks = []
+    for rank in job.ranks:
+        children = tuple(child for child in rank.children if child.pid in pids)
+        if rank.process.pid in pids:
+            ranks.append(rank)
+        elif children:
+            ranks.append(replace(rank, children=children))
+    return replace(job, ranks=tuple(ranks))
 
 
 def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
@@ -73,6 +100,47 @@ def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
                 )
 
 
+def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
+    """The dump as text, in the form that was asked for."""
+    if arguments.json:
+        data = as_data(snapshot, job, all_threads=arguments.all_threads)
+        return to_json(data).decode() + "\n"
+    # Merged are only ranks: a worker that was named is shown below its own.
+    workers = {child.pid for rank in job.ranks for child in rank.children}
+    if arguments.each or workers.intersection(arguments.pid):
+        return each_text(snapshot, job, children=True)
+    threads: Threads = "all" if arguments.all_threads else "main"
+    merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
+    to_screen = arguments.output is None
+    return merged_text(
+        merged,
+        width() if to_screen else WIDTH,
+        ascii_only=to_screen and not draws_unicode(),
+    )
+
+
+def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
+    """Write the dump to a file, or to one per node where its name holds `%N`.
+
+    Raises:
+        UsageError: when a file cannot be written.
+    """
+    parts = {arguments.output: job}
+    if "%N" in arguments.output:
+        parts = {
+            arguments.output.replace("%N", node.replace("/", "_")): replace(
+                job, ranks=tuple(rank for rank in job.ranks if rank.node == node), nodes=(node,)
+            )
+            for node in job.nodes
+        }
+    for path, part in parts.items():
+        try:
+            Path(path).write_text(render(snapshot, part, arguments), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--output {path}: {error.strerror}") from error
+        print(f"{path}: {plural(len(part.ranks), 'rank')}", file=sys.stderr)
+
+
 def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
     """Take the stacks of every rank and its children now; returns when all have answered.
 
@@ -83,8 +151,8 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
     mode: Any = "native" if arguments.native else "nonblocking"
     if arguments.native:
         print(
-            f"native stacks stop each process for about half a second: {count} processes, one "
-            f"after the other, about {count * NATIVE_S:.0f} s",
+            f"native stacks stop each process for about half a second, one after the other: "
+            f"{plural(count, 'process', 'processes')}, {count * NATIVE_S:.0f} s",
             file=sys.stderr,
         )
     if arguments.locals:

@@ -54,6 +54,9 @@ class Dialog(ModalScreen[T], Generic[T], inherit_bindings=False):
         """The pane that is read."""
         return self.query_one(LinePane)
 
+    def renew(self) -> None:
+        """Take what a newer picture shows; most texts stay as they were opened."""
+
     def action_move(self, count: int) -> None:
         """Scroll, or move the cursor."""
         self.pane.move(count)
@@ -162,7 +165,7 @@ class Choice(Dialog[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [*MOVES, Binding("enter", "choose", show=False)]
 
-    def __init__(self, title: str, items: Sequence[Item], chosen: str | None) -> None:
+    def __init__(self, title: str, items: Callable[[], Sequence[Item]], chosen: str | None) -> None:
         super().__init__()
         self._title = title
         self._items = items
@@ -177,12 +180,17 @@ class Choice(Dialog[str]):
         """Fill it."""
         pane = self.query_one(ItemList)
         pane.cursor_key = self._chosen
-        width = max(min(int(self.app.size.width * 0.9), 90) - 4, 10)
-        pane.set_items(self._items)
-        pane.styles.height = min(pane.prepare(width) + 2, max(self.app.size.height - 2, 3))
+        self.renew()
         hint = line(("Enter", "key"), (" chooses  ", "dim"), ("Esc", "key"), (" leaves", "dim"))
         pane.retitle(line((self._title, "title")), EMPTY, hint)
         pane.paint()
+
+    def renew(self) -> None:
+        """Ask for the items again; the cursor stays on its item."""
+        pane = self.query_one(ItemList)
+        width = max(min(int(self.app.size.width * 0.9), 90) - 4, 10)
+        pane.set_items(self._items())
+        pane.styles.height = min(pane.prepare(width) + 2, max(self.app.size.height - 2, 3))
 
     def action_choose(self) -> None:
         """Take the one under the cursor."""

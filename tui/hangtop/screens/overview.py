@@ -14,6 +14,7 @@ from hangtop.views.overview import (
     ClassRow,
     class_rows,
     health_lines,
+    unreadable,
     verdict_lines,
     verdict_title,
 )
@@ -123,6 +124,8 @@ class OverviewPage(Page):
             return [
                 line((f"No rank passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
             ]
+        if self.state.job.unnumbered:
+            return unreadable(self.state.job)
         return [line(("No rank has started yet; the launcher is there.", "dim"))]
 
     def row_facts(self, item: RankRow) -> tuple[query.Fields, frozenset[int]]:

@@ -174,7 +174,7 @@ class Page(Screen[None], inherit_bindings=False):
 
     def show(self) -> None:
         """Fill everything from the state."""
-        if not self.is_mounted or not self.is_current:
+        if not self.is_mounted or self.hangtop.page is not self:
             return
         self.fill()
         self.show_bars()

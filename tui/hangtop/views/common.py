@@ -9,19 +9,10 @@ from hangtop.spans import Line, line
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from hangtop_core.model import (
-        Diagnosis,
-        Frame,
-        Job,
-        Node,
-        Rank,
-        Snapshot,
-        StackSample,
-        ThreadStack,
-        Verdict,
-    )
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, StackSample, ThreadStack
 
 STATE_ROLES = {
     "running": "good",
@@ -43,6 +34,8 @@ STATE_LETTERS = {
     "X": "exited",
     "I": "idle",
 }
+STALLED_S = 5.0
+"""Seconds without progress from which a job is called stalled; hung comes later."""
 ODD_STATES = frozenset({"disk-wait", "stopped", "traced", "zombie", "exited", "unknown"})
 
 
@@ -56,6 +49,27 @@ def find_rank(job: Job | None, key: str | None) -> Rank | None:
     if job is None or key is None:
         return None
     return next((rank for rank in job.ranks if rank_key(rank) == key), None)
+
+
+def members_of(job: Job) -> frozenset[tuple[str, int, int]]:
+    """Identities of the processes of a job: node, pid and start time."""
+    ranks = ((rank.node, rank.process) for rank in job.ranks)
+    others = (("", process) for process in (*job.launchers, *job.unnumbered))
+    return frozenset((node, one.pid, one.start) for node, one in (*ranks, *others))
+
+
+def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
+    """Jobs that hang, then those that stall, then the others that live, then what has ended."""
+
+    def urgency(job: Job) -> int:
+        diagnosis = diagnoses.get(job.key)
+        if diagnosis is None:
+            return 2
+        if diagnosis.state in ("hung", "exited"):
+            return 0 if diagnosis.state == "hung" else 3
+        return 1 if (diagnosis.stalled_for_s or 0.0) >= STALLED_S else 2
+
+    return sorted(jobs, key=urgency)
 
 
 def node_of(snapshot: Snapshot, name: str) -> Node | None:
@@ -128,7 +142,11 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None) -> Line:
     if diagnosis.state == "hung":
         return line((f"● HUNG {span(diagnosis.hung_for_s)}", "hung"))
     stalled = diagnosis.stalled_for_s
-    if diagnosis.state in ("progressing", "unknown") and stalled is not None and stalled >= 5:
+    if (
+        diagnosis.state in ("progressing", "unknown")
+        and stalled is not None
+        and stalled >= STALLED_S
+    ):
         return line((f"● STALLED {span(stalled)}", "warn"))
     if diagnosis.state == "progressing":
         return line(("● PROGRESSING", "good"))

@@ -17,7 +17,8 @@ from hangtop_core.text import duration, plural, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Diagnosis, Job, Snapshot, Verdict
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.model import Job, Snapshot
 
 
 NEEDED = frozenset({"py-spy", "strace", "ptrace"})
@@ -134,7 +135,18 @@ def verdict_lines(
         return [line("Observing; a first judgement follows in a moment.")]
     if diagnosis.verdicts:
         return _given(diagnosis.verdicts, diagnosis)
+    if job.unnumbered and not job.ranks and not job.launchers:
+        return [*unreadable(job), *_blind(diagnosis)]
     return [*_none_given(diagnosis), *_blind(diagnosis)]
+
+
+def unreadable(job: Job) -> list[Line]:
+    """Processes of which nothing shows that they are ranks: which, and why."""
+    lines = [line(("No rank could be told by its number.", "bold"))]
+    for process in job.unnumbered[:4]:
+        why = process.denied or "no RANK or the like is in its environment"
+        lines.append(line(f"pid {process.pid} {process.comm}", ("  ", ""), (why, "warn")))
+    return lines
 
 
 def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:

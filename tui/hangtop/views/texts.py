@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hangtop.actions import GROUPS, Action, keys_of
 from hangtop.items import Item
 from hangtop.keymap import ACTIONS
-from hangtop.spans import EMPTY, Line, labelled, line, plain
-from hangtop.views.common import clock, state_line
+from hangtop.spans import EMPTY, Line, cells, fit, labelled, line, plain
+from hangtop.views.common import ago, clock, span, state_line, worst_first
 from hangtop.views.files import FILE_COLUMNS, file_rows
 from hangtop.views.rank import (
     CHILD_COLUMNS,
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hangtop.situation import Situation
-    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Rank, Snapshot
 
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
@@ -150,16 +151,27 @@ def _row(columns: Any, item: Any) -> Line:
 
 def job_items(snapshot: Snapshot, diagnoses: Any) -> list[Item]:
     """Jobs to choose from, with the state of each."""
-    items = []
-    for job in snapshot.jobs:
-        count = plural(job.world_size or len(job.ranks), "rank")
-        where = ", ".join(job.nodes[:3])
-        text = line(
-            (f"{job.name or job.key}  ", "bold"),
-            state_line(diagnoses.get(job.key), job),
-            f"  {count} on {where}",
-            (f"  {job.launcher}" if job.launcher else "", "dim"),
-            (f"  {job.master}" if job.master else "", "dim"),
-        )
-        items.append(Item(job.key, (text,), 2))
-    return items
+    jobs = worst_first(snapshot.jobs, diagnoses)
+    states = [state_line(diagnoses.get(job.key), job) for job in jobs]
+    widest = max((cells(state) for state in states), default=0)
+    names = max((min(len(job.name or job.key), 24) for job in jobs), default=0)
+    return [
+        Item(job.key, (_job_line(job, fit(state, widest), names, snapshot.at),), 2)
+        for job, state in zip(jobs, states, strict=True)
+    ]
+
+
+def _job_line(job: Job, state: Line, names: int, now: float) -> Line:
+    some = (*job.launchers, *(rank.process for rank in job.ranks), *job.unnumbered)
+    first = min(some, key=lambda process: process.started_at)
+    gone = max((rank.process.gone_at or 0.0 for rank in job.ranks), default=0.0)
+    living = any(rank.process.gone_at is None for rank in job.ranks) or not job.ranks
+    when = f"up {span(now - first.started_at)}" if living else f"ended {ago(gone, now)}"
+    starter = f"{job.launcher} " if job.launcher else ""
+    return line(
+        *state,
+        (f"  {job.name or job.key:<{names}}  ", "bold"),
+        f"{plural(job.world_size or len(job.ranks), 'rank')} on {', '.join(job.nodes[:3])}",
+        (f"  {starter}pid {first.pid}  {when}", "dim"),
+        (f"  {job.master}" if job.master else "", "dim"),
+    )

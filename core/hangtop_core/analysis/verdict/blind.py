@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import stacks
-from hangtop_core.model import BlindSpot, Job, Node, Snapshot
+from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.rankset import fold
 from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, plural
@@ -14,10 +14,13 @@ from hangtop_core.text import clean, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hangtop_core.model import Job, Node, Snapshot
+
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
 _NOT_ASKED = "its debug server has not been asked"
 _ASK_FIX = "observe for longer, and without --readonly"
+_NO_FIX = "none is known; the reason is all there is to go by"
 _RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
 
@@ -41,7 +44,7 @@ def _stacks(job: Job) -> Iterator[BlindSpot]:
     for one in stacks.missing(job.ranks):
         if one.why.startswith("the process is gone"):
             continue
-        fix = one.fix or "take stacks again with b in the app, or run `hangtop dump`"
+        fix = one.fix or _NO_FIX
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
@@ -84,23 +87,24 @@ def _absent(job: Job) -> Iterator[BlindSpot]:
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
     for process in job.unnumbered:
         # The probe says the fix behind the reason.
-        why, _, fix = (process.denied or "its number cannot be read").partition("; ")
+        why, _, fix = (process.denied or "").partition("; ")
         yield _spot(
             "rank number",
             (),
             (),
-            f"pid {process.pid} of user {process.user} is a rank, but {why}",
-            fix or f"run hangtop as {process.user}, or as root, with sudo",
+            f"the rank number of pid {process.pid} (user {process.user}) cannot be read: "
+            f"{why or 'its environment holds none'}",
+            fix or "name processes that have RANK and WORLD_SIZE, or their launcher",
         )
 
 
 def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
         if node.state in _DEAD:
-            groups[node.state, node.reason or node.state].append(node.name)
-    for (state, why), names in groups.items():
-        fix = "hangtop keeps trying; log in to the node and look there"
+            fix = node.fix or "see whether the machine answers and has Python 3.8 or newer; Ctrl-r"
+            groups[node.state, node.reason or node.state, fix].append(node.name)
+    for (state, why, fix), names in groups.items():
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 
 
@@ -110,7 +114,7 @@ def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
         for name in ("py-spy", "ptrace"):
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
-                why, fix = able.why or "not available", able.fix or "no fix is known for this node"
+                why, fix = able.why or "not available", able.fix or _NO_FIX
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), names in groups.items():
         yield _spot(name, tuple(sorted(names)), (), why, fix)
@@ -154,5 +158,6 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             (node.name,),
             (),
             looked + seen,
-            "name the processes: hangtop --pid PID; another user's job: --all-users",
+            "name the processes: hangtop --pid PID; another user's job: --all-users; a job on "
+            "another machine: run hangtop there",
         )

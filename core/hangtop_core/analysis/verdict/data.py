@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Evidence
+    from hangtop_core.diagnosis import Evidence
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _LOCKS = frozenset({"lock", "waiting", "gil"})

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import BlindSpot, Fact, Failure, Node, Recorder, Snapshot
+from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
 from hangtop_core.report import diagnosis_text
 from support.build import FUTEX, NOW, World, c10d, recorder
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import BlindSpot
 
 
 def spots(snapshot: Snapshot) -> dict[str, BlindSpot]:
@@ -50,10 +55,17 @@ def test_nodes_tools_users_and_ranks_that_are_not_seen() -> None:
 
 def test_a_rank_of_another_user_whose_number_cannot_be_read() -> None:
     world = World()
-    hidden = world.process(77, None, user="eva", denied="its environment belongs to eva")
+    hidden = world.process(77, None, user="eva", denied="it belongs to eva; run hangtop as eva")
     found = spots(world.snapshot(unnumbered=(hidden,)))["rank number"]
-    assert "pid 77 of user eva" in found.why
-    assert "eva" in found.fix
+    assert "pid 77 (user eva)" in found.why
+    assert found.fix == "run hangtop as eva"
+
+
+def test_a_process_that_is_named_but_no_rank_lets_nothing_be_said() -> None:
+    world = World()
+    other = world.process(77, None, user="ada")
+    snapshot = world.snapshot(unnumbered=(other,))
+    assert diagnose(snapshot, snapshot.jobs[0], hang_after=30.0).state == "unknown"
 
 
 def test_without_a_job_it_says_what_was_looked_for_and_found() -> None:

@@ -26,7 +26,7 @@ from support.build import (
 )
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Diagnosis
+    from hangtop_core.diagnosis import Diagnosis
 
 
 def run(world: World, hang_after: float = 30.0, **job: Any) -> Diagnosis:

@@ -120,6 +120,14 @@ def test_the_smallest_group_comes_first_and_is_marked() -> None:
     ]
 
 
+def test_none_of_two_groups_of_one_size_stands_out() -> None:
+    world = World()
+    world.waiters(2)
+    world.add(user("cool_down", 41), SLEEP)
+    world.add(user("cool_down", 41), SLEEP)
+    assert not any(row.fewest for row in flatten(merged(world)))
+
+
 def test_library_frames_fold_into_the_entry_of_their_run() -> None:
     world = World()
     world.waiters(2)
