@@ -115,7 +115,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="C frames, too: stops each process for about half a second, one after the other",
     )
-    parser.add_argument("--locals", action="store_true", help="variables (with --each or --json)")
+    parser.add_argument("--locals", action="store_true", help="variables of each frame; not merged")
     parser.add_argument(
         "--all-threads",
         action="store_true",

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     workers = {child.pid for rank in job.ranks for child in rank.children}
     if arguments.json:
         print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-    elif arguments.each or workers.intersection(arguments.pid):
+    elif arguments.each or arguments.locals or workers.intersection(arguments.pid):
         print(each_text(snapshot, job, children=True), end="")
     else:
         threads: Threads = "all" if arguments.all_threads else "main"
