@@ -131,7 +131,10 @@ async def test_a_key_of_another_screen_says_where_it_works() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.press("s")
         await pilot.pause()
-        assert "on rank" in app.told[0]
+        assert app.told[0].startswith("s works on Rank: Trace")
+        await pilot.press("down")
+        await pilot.pause()
+        assert app.told[0] == "", "it was about the key before"
 
 
 def test_no_key_stands_twice_on_a_screen() -> None:

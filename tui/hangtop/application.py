@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
+from hangtop.actions import key_name
 from hangtop.bridge import Bridge
 from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
@@ -182,13 +183,16 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         page = self.screen
         if not isinstance(page, Page):
             return
+        if self.told[0]:
+            self.tell("")  # it was about the key before
         action = find(key, page.NAME)
         if action is not None:
             self.perform(action.id)
             return
         other = elsewhere(key)
         if other is not None:
-            self.tell(f"{other.help}: on {', '.join(other.screens)}", "dim")
+            where = " and ".join(screen.title() for screen in other.screens)
+            self.tell(f"{key_name(key)} works on {where}: {other.help}", "dim")
 
     def perform(self, name: str) -> None:
         """Do an action, or say why it is not possible."""

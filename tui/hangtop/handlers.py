@@ -188,8 +188,8 @@ class Handlers:
         lines = [
             line(("py-spy dump --native --pid ", "code"), (pids, "code")),
             line(
-                "It pauses each rank while its stack is read: for some tens of milliseconds, one "
-                "rank after the other. Afterwards it is checked that it runs again."
+                f"It stops {'one rank after the other' if len(targets) > 1 else 'the rank'} for "
+                "about half a second, and checks afterwards that it runs again."
             ),
         ]
         self._once("native", "STACKS WITH C FRAMES", lines, run)

@@ -30,13 +30,15 @@ def suggest(text: str, job: Job | None, now: Situation) -> list[Item]:
     """Entries that fit: ranks and nodes first, then screens and actions."""
     text = text.strip().casefold()
     items: list[Item] = []
+    digits = text.removeprefix("rank").strip()
     if job is not None and text:
-        digits = text.removeprefix("rank").strip()
         ranks = [rank for rank in job.ranks if str(rank.rank).startswith(digits)]
         shown = ranks[:RANKS_SHOWN] if text[-1].isdigit() else []
         items += [_item(f"rank {rank.rank}", f"on {rank.node}, {rank.state}") for rank in shown]
         nodes = [node for node in job.nodes if text in node.casefold()]
         items += [_item(f"node {node}", "only its ranks") for node in nodes]
+    if digits.isdecimal():
+        return items
     if "interval".startswith(text.split(" ")[0] if text else ""):
         value = text.partition(" ")[2] or "5"
         items.append(_item(f"interval {value}", "seconds between two pictures; 1 is usual"))

@@ -141,3 +141,24 @@ async def test_eight_thousand_rows_answer_at_once() -> None:
         table.move_page(1)
         table.move_end(1)
         assert time.process_time() - began < 0.15
+
+
+async def test_a_width_once_needed_is_given_back_where_room_lacks() -> None:
+    app = Harness()
+    async with app.run_test(size=(40, 20)):
+        table = table_of(app)
+        table.set_items([Item("a very long key, once", 1, "a text of twenty cell")])
+        assert "twenty" not in rows_of(table)[2]
+        table.set_items([Item("k", 1, "a text of twenty cell")])
+        assert "a text of twenty cell" in rows_of(table)[2]
+
+
+async def test_the_mark_of_the_order_does_not_cut_the_title() -> None:
+    app = Harness()
+    async with app.run_test(size=(60, 20)):
+        table = table_of(app)
+        table.set_items([Item("k", 1, "text")])
+        table.set_order(Order("key"))
+        assert "KEY▼" in rows_of(table)[1]
+        table.set_order(Order("count", inverted=True))
+        assert "COUNT▲" in rows_of(table)[1]

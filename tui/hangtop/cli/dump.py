@@ -107,7 +107,7 @@ def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
         return to_json(data).decode() + "\n"
     # Merged are only ranks: a worker that was named is shown below its own.
     workers = {child.pid for rank in job.ranks for child in rank.children}
-    if arguments.each or workers.intersection(arguments.pid):
+    if arguments.each or arguments.locals or workers.intersection(arguments.pid):
         return each_text(snapshot, job, children=True)
     threads: Threads = "all" if arguments.all_threads else "main"
     merged = merge(snapshot, job, threads=threads, libraries=arguments.library)

@@ -39,6 +39,7 @@ class RankPage(Page):
     def __init__(self) -> None:
         super().__init__()
         self._asked: tuple[str, float] = ("", 0.0)
+        self._trace_ended: str | None = None
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -141,7 +142,10 @@ class RankPage(Page):
         trace = self.state.trace
         mine = trace if trace and trace.rank_key == self.state.rank_key else None
         pane = self.text("trace")
-        pane.follow = mine is not None and mine.ended is None
+        ended = mine.ended if mine else None
+        # The last lines tell where all of them were saved.
+        pane.follow = mine is not None and (ended is None or ended != self._trace_ended)
+        self._trace_ended = ended
         self.query_one("#lower").set_class(mine is not None, "-traced")
         situation = self.state.situation(self.NAME)
         pane.retitle(*trace_title(mine, self.hangtop.real_now()))
@@ -199,6 +203,11 @@ class RankPage(Page):
         """All threads, or the main thread."""
         self.state.all_threads = not self.state.all_threads
         self.focus_pane("stack")
+        rank = self.state.rank
+        if rank is not None and rank.sample is not None and len(rank.sample.threads) == 1:
+            self.hangtop.tell("no thread but the main one runs Python; THREADS shows the others")
+        else:
+            self.hangtop.tell("all threads" if self.state.all_threads else "the main thread only")
 
     def do_descriptors(self) -> None:
         """All descriptors, read again, with the room of the whole screen."""

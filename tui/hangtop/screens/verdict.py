@@ -87,7 +87,12 @@ class VerdictPage(Page):
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Evidence leads to the screen that shows it; a step is shown whole."""
         if event.item.target is None:
-            self.hangtop.tell("y copies it; hangtop runs nothing of this by itself")
+            evidence = event.pane.id == "evidence"
+            self.hangtop.tell(
+                "there is no rank whose page would show more; y copies it"
+                if evidence
+                else "y copies it; hangtop runs nothing of this by itself"
+            )
             return
         screen, number = event.item.target
         job = self.state.job

@@ -29,11 +29,20 @@ def file_rows(rank: Rank) -> list[FileRow]:
     table = rank.descriptors
     if table is None:
         return []
-    used = {thread.fd for thread in rank.process.threads if thread.fd is not None}
+    # That libraries poll in their own threads says nothing: it would only move rows about.
+    used = {
+        thread.fd
+        for thread in rank.process.threads
+        if thread.fd is not None and (thread.tid == rank.process.pid or not _polls(thread.syscall))
+    }
     rows = [FileRow(f"lock:{item.target}", item, True, True) for item in table.waiting_locks]
     rows += [FileRow(f"fd:{item.fd}", item, item.fd in used) for item in table.descriptors]
     rows.sort(key=lambda row: (not row.waiting, not row.used, _weight(row.item), row.item.fd))
     return rows
+
+
+def _polls(syscall: str | None) -> bool:
+    return syscall is not None and syscall.startswith("epoll")
 
 
 def _weight(item: Descriptor) -> int:
@@ -67,6 +76,10 @@ def files_empty(rank: Rank, asking: bool, why: str) -> list[Line]:
     return lines
 
 
+SHORT_STATES = {"ESTABLISHED": "ESTAB", "CLOSE_WAIT": "CLOSE-WAIT", "TIME_WAIT": "TIME-WAIT"}
+"""As ss(8) writes them, so that both ends of a connection have room."""
+
+
 def _state(row: FileRow) -> Line:
     item = row.item
     if row.waiting:
@@ -74,7 +87,8 @@ def _state(row: FileRow) -> Line:
     if item.socket is not None:
         queues = f" q {item.socket.recv_queue}/{item.socket.send_queue}"
         busy = item.socket.recv_queue or item.socket.send_queue
-        return line(item.socket.state, (queues, "warn" if busy else "dim"))
+        state = SHORT_STATES.get(item.socket.state, item.socket.state)
+        return line(state, (queues, "warn" if busy else "dim"))
     if item.locked:
         return line((f"lock {item.locked}", "warn"))
     if item.position is not None and item.size:
@@ -146,7 +160,7 @@ FILE_COLUMNS: tuple[Column[FileRow], ...] = (
         "OTHER END",
         lambda row: line((_others(row), "info")),
         _others,
-        minimum=6,
+        minimum=14,
         maximum=36,
         flex=True,
         optional=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
-from hangtop.views.common import STATE_ROLES, ago, confidence, culprits, span
+from hangtop.views.common import STATE_ROLES, ago, confidence, culprits, idle_seconds, span
 from hangtop.views.places import doing
 from hangtop_core.analysis.stacks import NoStack, classes, missing
 from hangtop_core.rankset import fold
@@ -53,7 +53,7 @@ def class_rows(
     rows = []
     for group in classes(snapshot, job.ranks):
         place, call = doing(group.frames)
-        mark = "◀ culprit" if blamed.intersection(group.ranks) else ""
+        mark = _mark(blamed, group.ranks)
         rows.append(
             ClassRow(
                 key=f"stack:{group.stack}",
@@ -71,7 +71,7 @@ def class_rows(
 
 
 def _without(none: NoStack, total: int, blamed: frozenset[int]) -> ClassRow:
-    guilty = not blamed.isdisjoint(none.ranks)
+    guilty = _mark(blamed, none.ranks)
     return ClassRow(
         key=f"none:{none.why}",
         ranks=none.ranks,
@@ -79,10 +79,18 @@ def _without(none: NoStack, total: int, blamed: frozenset[int]) -> ClassRow:
         age=None,
         place=f"no stack: {none.why}",
         call="",
-        note="◀ culprit" if guilty else "",
+        note=guilty,
         role="culprit" if guilty else "warn",
         fix=none.fix,
     )
+
+
+def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
+    """That a class holds culprits: which, when it holds others, too."""
+    guilty = sorted(blamed.intersection(ranks))
+    if len(guilty) == len(ranks):
+        return "◀ culprit"
+    return f"◀ rank {guilty[0]}" if len(guilty) == 1 else f"◀ {len(guilty)} of it" if guilty else ""
 
 
 def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
@@ -137,7 +145,7 @@ def verdict_lines(
         return _given(diagnosis.verdicts, diagnosis)
     if job.unnumbered and not job.ranks and not job.launchers:
         return [*unreadable(job), *_blind(diagnosis)]
-    return [*_none_given(diagnosis), *_blind(diagnosis)]
+    return [*_none_given(diagnosis, job, snapshot.at), *_blind(diagnosis)]
 
 
 def unreadable(job: Job) -> list[Line]:
@@ -160,7 +168,7 @@ def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
     return [*lines, *_blind(diagnosis)]
 
 
-def _none_given(diagnosis: Diagnosis) -> list[Line]:
+def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
     stalled = diagnosis.stalled_for_s
     if diagnosis.state == "hung":
         return [
@@ -178,7 +186,26 @@ def _none_given(diagnosis: Diagnosis) -> list[Line]:
         ]
     if diagnosis.state == "progressing":
         return [line(("The job is progressing.", "good")), line("Nothing to blame.")]
-    return [line(f"Observing for {duration(diagnosis.observed_for_s)}; no judgement yet.")]
+    lines = [line(f"Observing for {duration(diagnosis.observed_for_s)}; no judgement yet.")]
+    return [*lines, *_unequal(job, now)]
+
+
+UNEQUAL_S = 10.0
+"""Seconds without having run after which it is worth a line that other ranks have."""
+
+
+def _unequal(job: Job, now: float) -> list[Line]:
+    """That some ranks stand still while others run: what there is to see before a verdict."""
+    idle = {rank.rank: idle_seconds(rank, now) or 0.0 for rank in job.ranks}
+    still = sorted(rank for rank, seconds in idle.items() if seconds >= UNEQUAL_S)
+    if not still or len(still) == len(idle):
+        return []
+    least = min(idle[rank] for rank in still)
+    others = sorted(set(idle) - set(still))
+    stand = "Ranks {} have" if len(still) > 1 else "Rank {} has"
+    go_on = "ranks {} run" if len(others) > 1 else "rank {} runs"
+    text = f"{stand.format(fold(still))} not run for {span(least)}; {go_on.format(fold(others))}."
+    return [line(text)]
 
 
 def _start(diagnosis: Diagnosis) -> str:

@@ -188,6 +188,8 @@ class ThreadRow:
 
     key: str
     thread: Thread
+    name: str
+    """As Python calls it, else as the kernel does."""
     target: str
     """What its descriptor leads to."""
     role: str
@@ -197,10 +199,12 @@ def thread_rows(rank: Rank) -> list[ThreadRow]:
     """All threads of a rank, the main thread first."""
     table = rank.descriptors.descriptors if rank.descriptors else ()
     targets = {item.fd: item.target for item in table}
+    names = {one.tid: one.name for one in rank.sample.threads} if rank.sample else {}
     return [
         ThreadRow(
             key=str(thread.tid),
             thread=thread,
+            name=names.get(thread.tid) or thread.name,
             target="" if thread.fd is None else targets.get(thread.fd, ""),
             role={"D": "bad", "T": "bad", "t": "bad", "R": "good"}.get(thread.state, ""),
         )
@@ -221,10 +225,10 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
     Column(
         "name",
         "NAME",
-        lambda row: line(row.thread.name),
-        lambda row: row.thread.name,
+        lambda row: line(row.name),
+        lambda row: row.name,
         minimum=8,
-        maximum=15,
+        maximum=17,
     ),
     Column(
         "state",
@@ -305,9 +309,9 @@ CHILD_COLUMNS: tuple[Column[ChildRow], ...] = (
     Column(
         "what",
         "WHAT",
-        lambda row: line(row.process.label),
+        lambda row: line(row.process.label.removeprefix("DataLoader ")),
         lambda row: row.process.label,
-        minimum=12,
+        minimum=8,
         maximum=24,
     ),
     Column(
@@ -337,7 +341,7 @@ CHILD_COLUMNS: tuple[Column[ChildRow], ...] = (
         "AT",
         lambda row: line((row.place, "warn" if row.place.startswith("no stack") else "")),
         lambda row: row.place,
-        minimum=8,
+        minimum=20,
         maximum=60,
         flex=True,
         keep_end=True,

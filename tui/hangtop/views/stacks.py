@@ -69,9 +69,11 @@ def _frame_row(row: Row, now: float) -> TreeRow:
     sign = "▸ " if row.folded else ""
     where = place(frame) if frame.file else ""
     extra = []
-    if row.hidden:
+    if row.hidden and row.joined:
+        extra.append(f"⋯ {row.hidden} cut, {row.joined} joined")
+    elif row.hidden:
         extra.append(f"⋯ {plural(row.hidden, 'frame')} cut")
-    if row.joined:
+    elif row.joined:
         extra.append(f"⋯ {plural(row.joined, 'frame')} joined")
     native = ("<C> ", "info") if frame.native else ("", "")
     return TreeRow(
@@ -177,7 +179,16 @@ TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
         drop=2,
     ),
     Column("mark", "", lambda row: row.mark, maximum=8, optional=True),
-    Column("note", "", lambda row: row.note, maximum=36, optional=True, drop=6),
+    Column(
+        "note",
+        "",
+        lambda row: row.note,
+        minimum=15,
+        maximum=36,
+        flex=True,
+        optional=True,
+        drop=6,
+    ),
 )
 
 

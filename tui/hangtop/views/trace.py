@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hangtop.situation import Situation
     from hangtop_core.model import Rank
 
-COST = "Every system call of the rank stops twice while it runs; the rank itself goes on."
+COST = "It slows the rank down: every system call stops for an instant at its start and end."
 
 
 def strace_command(pid: int) -> str:
@@ -53,5 +53,5 @@ def _offer(rank: Rank | None, situation: Situation) -> list[Line]:
         return [line((f"not possible: {reason}", "dim"))]
     return [
         line(("s", "key"), f" traces this rank for {TRACE_SECONDS:.0f} s: ", (command, "code")),
-        line((f"{COST} Asks first.", "dim")),
+        line((f"{COST} It asks first.", "dim")),
     ]

@@ -51,18 +51,19 @@ def evidence_items(diagnosis: Diagnosis | None) -> list[Item]:
     if diagnosis is None or not diagnosis.verdicts:
         return []
     items = []
+    ranks = diagnosis.job is None or diagnosis.job.ranks_seen
     for place, seen in enumerate(diagnosis.verdicts[0].evidence):
         rank = "" if seen.rank is None else f"rank {seen.rank}"
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
         goal = PLACES.get(seen.source, "rank")
-        where = "2 Stacks" if goal == "stacks" else "3 Rank"
+        where = "  → 2 Stacks" if goal == "stacks" else "  → 3 Rank"
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
-                lines=(line(head, seen.text, (f"  → {where}", "dim")),),
+                lines=(line(head, seen.text, (where if ranks else "", "dim")),),
                 indent=24,
                 copy=f"{seen.source} {rank} {seen.text}".replace("  ", " "),
-                target=(goal, seen.rank),
+                target=(goal, seen.rank) if ranks else None,
             )
         )
     return items
@@ -99,9 +100,10 @@ def step_items(diagnosis: Diagnosis | None) -> list[Item]:
 
 
 COMMANDS = frozenset(
-    {"cat", "cd", "dmesg", "docker", "fuser", "gdb", "hangtop", "kill", "killall", "ls", "lsof"}
-    | {"mount", "nvidia-smi", "ps", "py-spy", "python", "python3", "scontrol", "ssh", "strace"}
-    | {"sudo", "sysctl", "tail", "timeout", "torchrun", "ulimit"}
+    {"cat", "cd", "df", "dmesg", "docker", "fuser", "gdb", "hangtop", "journalctl", "kill"}
+    | {"killall", "ls", "lslocks", "lsof", "mount", "nc", "nvidia-smi", "ps", "py-spy", "python"}
+    | {"python3", "scontrol", "ssh", "strace", "sudo", "sysctl", "tail", "timeout", "torchrun"}
+    | {"ulimit"}
 )
 """Programs that a next step may name: what follows them is what `y` copies."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SAMPLED_ROWS = 200
 """Rows that column widths are taken from, besides the visible ones."""
+WORTH_GIVING_BACK = 4
+"""Columns keep the width they once needed, unless this many cells are missing elsewhere."""
 
 
 class LineTable(LinePane, Generic[T]):
@@ -193,18 +195,35 @@ class LineTable(LinePane, Generic[T]):
         """Lay the columns out."""
         if not self._items:
             return len(self.empty)
+        present = self._measured()
+        before = self._widths
+        self._widths = {key: max(size, before.get(key, 0)) for key, size in present.items()}
+        self._layout = self._fitted(width - 2)
+        unused = sum(self._widths.values()) - sum(present.values())
+        if unused >= WORTH_GIVING_BACK and self._is_tight():
+            self._widths = present
+            self._layout = self._fitted(width - 2)
+        return len(self._items)
+
+    def _measured(self) -> dict[str, int]:
+        """How wide each column would be for what stands in it now."""
         seen = self._items[self.top : self.top + self.size.height]
         first = self._items[:SAMPLED_ROWS]
+        widths = {}
         for column in self.columns:
-            least = 0 if column.flex else column.minimum
-            widest = self._widths.get(column.key, max(len(column.title), least))
             size = max(cells(column.cell(item)) for item in (*first, *seen))
-            widest = max(widest, size)
             if size:
                 self._filled.add(column.key)
-            self._widths[column.key] = min(widest, max(column.maximum, len(column.title)))
-        self._layout = self._fitted(width - 2)
-        return len(self._items)
+            title = len(column.title) + (column.key == self.order.column)
+            least = max(title, 0 if column.flex else column.minimum)
+            widths[column.key] = min(max(size, least), max(column.maximum, title))
+        return widths
+
+    def _is_tight(self) -> bool:
+        """Whether a column was left out or got less room than it could use."""
+        shown = {column.key: size for column, size in self._layout}
+        wanted = (c.key for c in self.columns if not c.optional or c.key in self._filled)
+        return any(shown.get(key, 0) < self._widths[key] for key in wanted)
 
     def _fitted(self, width: int) -> list[tuple[Column[T], int]]:
         """Columns that have room, with their widths; one blank between them."""

@@ -200,8 +200,8 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
+                f"hangtop dump --pid {first.process.pid} --each --locals",
                 f"ls -l /proc/{first.process.pid}/fd",
-                f"hangtop dump --pid {first.process.pid} --native",
                 "DataLoader(timeout=...) turns this into an error",
             ),
         )

@@ -195,7 +195,7 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                f"py-spy dump --locals --pid {subject.pid}",
+                f"hangtop dump --pid {subject.pid} --each --locals",
                 f"py-spy record -d 10 -o profile.svg --pid {subject.pid}",
             ),
         )

@@ -58,16 +58,27 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=(),
         summary=sentence(
             case,
-            f"{waiting[0].launcher or 'torchrun'} (pid {waiting[0].pid}) waits for {nodes} at "
-            f"{endpoint}; {len(waiting)} of them seen, and no rank exists yet",
+            f"{waiting[0].launcher or 'torchrun'} (pid {waiting[0].pid}) waits at the rendezvous "
+            f"{endpoint} for {nodes}, of which {len(waiting)} "
+            f"{'is' if len(waiting) == 1 else 'are'} seen here; no rank has been started",
             case.ago(stalled),
         ),
         evidence=tuple(evidence),
         steps=(
             "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
-            f"try the endpoint from the missing nodes: nc -zv {endpoint.replace(':', ' ')}",
+            _reach(endpoint),
         ),
     )
+
+
+def _reach(endpoint: str) -> str:
+    """What to do about an endpoint that other nodes may not reach."""
+    host, _, port = endpoint.rpartition(":")
+    if host in ("localhost", "::1", "[::1]") or host.startswith("127."):
+        return f"no other node can reach {endpoint}: give all of them --rdzv-endpoint=HOST:PORT"
+    if not host or not port.isdecimal() or port == "0":
+        return "check from the missing nodes that they reach the endpoint"
+    return f"try the endpoint from the missing nodes: nc -zv {host.strip('[]')} {port}"
 
 
 def _option(process: Process, pattern: re.Pattern[str]) -> str | None:

@@ -153,7 +153,7 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
                 *waiting_facts(case),
             ),
-            steps=(f"py-spy dump --locals --pid {subject.pid}", *trace_steps(subject)),
+            steps=(f"hangtop dump --pid {subject.pid} --each --locals", *trace_steps(subject)),
             confidence=0.93 if cycle else None,
             decisive=cycle,
         )
@@ -234,7 +234,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
                 *waiting_facts(case),
             ),
-            steps=(f"py-spy dump --locals --pid {subject.pid}", *trace_steps(subject)),
+            steps=(f"hangtop dump --pid {subject.pid} --each --locals", *trace_steps(subject)),
         )
 
 
@@ -255,7 +255,7 @@ LOCK_WAIT = Rule(
     "a lock; two threads that both do are a deadlock.",
     excluded="Most ranks are on the same line: that is an asynchronous collective.",
     confidence=0.82,
-    next_steps=("Look at the other threads: one of them holds it", "py-spy dump --locals"),
+    next_steps=("Look at the other threads: one of them holds it", "hangtop dump --each --locals"),
     find=_lock,
 )
 QUEUE_WAIT = Rule(

@@ -474,7 +474,27 @@ def test_torchrun_without_ranks_waits_for_nodes() -> None:
         world, launchers=(launcher,), launcher_samples=samples, world_size=None, nodes=("n1",)
     )
     assert verdict.cause == "rendezvous-incomplete"
-    assert "2 nodes at n1:29400" in verdict.summary
+    assert "n1:29400 for 2 nodes, of which 1 is seen here" in verdict.summary
+    assert verdict.next_steps[1].endswith("nc -zv n1 29400")
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:0", "localhost:29400", "n1", "n1:0"])
+def test_no_endpoint_is_to_be_tried_that_nobody_can_reach(endpoint: str) -> None:
+    world = World()
+    launcher = world.process(
+        3000,
+        SLEEP,
+        role="launcher",
+        launcher="torchrun",
+        cmdline=("torchrun", "--nnodes=2", f"--rdzv-endpoint={endpoint}", "train.py"),
+    )
+    samples = {3000: world.sample(RENDEZVOUS, pid=3000)}
+    steps = first(
+        world, launchers=(launcher,), launcher_samples=samples, world_size=None, nodes=("n1",)
+    ).next_steps
+    assert not any("nc -zv" in step for step in steps)
+    loopback = endpoint.startswith(("127.", "localhost"))
+    assert any("no other node can reach" in step for step in steps) == loopback
 
 
 @pytest.mark.parametrize(

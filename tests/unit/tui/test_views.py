@@ -1,0 +1,76 @@
+"""Words on the screens that depend on what is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop import palette
+from hangtop.situation import Situation
+from hangtop.spans import plain
+from hangtop.views.overview import class_rows, verdict_lines
+from hangtop.views.verdict import command_in, evidence_items
+from hangtop_core.analysis.verdict.engine import diagnose
+from support.build import NOW, POLL, SLEEP, World, c10d, user
+from support.record import load
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Diagnosis, Job
+
+replace = msgspec.structs.replace
+
+
+def recorded(name: str) -> tuple[Job, Diagnosis]:
+    update = load(name)
+    return update.snapshot.jobs[0], next(iter(update.diagnoses.values()))
+
+
+def test_a_class_of_culprits_and_others_names_the_culprit() -> None:
+    world = World()
+    world.waiters(2)
+    world.add(c10d("all_reduce"), ("T", "do_signal_stop", None, None, None))
+    snapshot = world.snapshot()
+    diagnosis = diagnose(snapshot, snapshot.jobs[0])
+    notes = [row.note for row in class_rows(snapshot, snapshot.jobs[0], diagnosis, NOW)]
+    assert notes == ["◀ rank 2"]
+    job, diagnosis = recorded("skip")
+    notes = [row.note for row in class_rows(load("skip").snapshot, job, diagnosis, NOW)]
+    assert notes == ["◀ culprit", ""]
+
+
+def test_without_a_verdict_it_says_who_stands_still() -> None:
+    world = World()
+    world.waiters(2)
+    world.add(user("augment", 80), SLEEP, moved_at=NOW - 1.0)
+    snapshot = world.snapshot()
+    diagnosis = replace(
+        diagnose(snapshot, snapshot.jobs[0]), state="unknown", verdicts=(), stalled_for_s=None
+    )
+    text = [plain(one) for one in verdict_lines(snapshot, snapshot.jobs[0], diagnosis)]
+    assert text[1].startswith("Ranks 0-1 have not run for ")
+    assert text[1].endswith("; rank 2 runs.")
+
+
+def test_evidence_leads_to_no_page_of_ranks_without_ranks() -> None:
+    _, diagnosis = recorded("skip")
+    assert all(item.target for item in evidence_items(diagnosis))
+    assert diagnosis.job is not None
+    alone = replace(diagnosis, job=replace(diagnosis.job, ranks_seen=()))
+    assert not any(item.target for item in evidence_items(alone))
+    assert "→" not in "".join(plain(one) for item in evidence_items(alone) for one in item.lines)
+
+
+def test_a_number_in_the_palette_is_a_rank_and_nothing_else() -> None:
+    world = World()
+    world.waiters(2, c10d("all_reduce"), POLL)
+    job = world.snapshot().jobs[0]
+    now = Situation("overview", job=job)
+    assert [item.key for item in palette.suggest("1", job, now)] == ["rank 1", "node n1"]
+    assert palette.suggest("7", job, now) == []
+
+
+def test_commands_of_next_steps_are_found() -> None:
+    assert command_in("lslocks | grep /a") == "lslocks | grep /a"
+    assert command_in("try the endpoint: nc -zv n1 29400") == "nc -zv n1 29400"
+    assert command_in("start the launcher on every node") is None
