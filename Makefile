@@ -7,7 +7,6 @@ SCENARIO ?= skip
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
-CPU_WHEELS := https://download.pytorch.org/whl/cpu
 
 .PHONY: help demo test lint screenshots lock clean
 
@@ -29,15 +28,14 @@ lint: $(VENV)/ready ## linters, types and import contracts
 screenshots: $(VENV)/ready ## make the screenshots again, from jobs that really hang
 	@$(BIN)/python screenshots/make.py
 
-# Everything but torch comes from the lock file, with its hashes. torch is installed for the CPU:
-# from the indexes of this machine if they have that build, else from its own index, else whatever
-# build the machine can get.
+# Everything but torch comes from the lock file, with its hashes. torch is installed for the CPU
+# where the machine's package indexes have that build, else in the build they do have. PyTorch's
+# own index of CPU builds can be added with PIP_EXTRA_INDEX_URL.
 $(VENV)/ready: requirements.lock pyproject.toml .ci/make-venv
 	@echo "setting up $(VENV); the first time this takes a minute or two"
 	@.ci/make-venv $(PYTHON) $(VENV)
 	@$(PIP) install --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps 'torch==$(TORCH)+cpu' 2>/dev/null \
-		|| $(PIP) install --no-deps --index-url $(CPU_WHEELS) 'torch==$(TORCH)+cpu' 2>/dev/null \
 		|| $(PIP) install 'torch==$(TORCH)'
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -6,6 +6,7 @@ The collector takes events of the engine and the passing of time, and never wait
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.model import StackSample
+    from hangtop_core.tracked import Tracked
+    from hangtop_core.updates import Options
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,20 @@ class Watching(Struct, frozen=True):
     sample_every: float = 5.0
     all_users: bool = False
     pids: tuple[int, ...] = ()
+    readonly: bool = False
+    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
+    it is a thread of the rank that does."""
+
+
+def watching(options: Options) -> Watching:
+    """Return what to watch by the options of a session."""
+    return Watching(
+        options.interval,
+        options.sample_every,
+        options.all_users,
+        options.pids,
+        options.readonly,
+    )
 
 
 class Ask(NamedTuple):
@@ -74,6 +91,8 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._next_round = 0.0
         self._busy: dict[str, set[str]] = {}
+        self._wave: Counter[str] = Counter()
+        self._wave_at: Moment | None = None
         self._boot_id = boot_id()
         self._odd: Mapping[str, frozenset[int]] = {}
 
@@ -86,15 +105,22 @@ class Collector:
     def add(self, launcher: Launcher, now: Moment) -> None:
         """Start watching a node."""
         self._now = now
-        link = Link(launcher, self._engine, self, self._timing)
+        link = Link(launcher, self._engine, self, self._timing, self._may_start)
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
-        self._start(link, now)
-
-    def _start(self, link: Link, now: Moment) -> None:
-        link.start(now)
+        link.start_in_turn(now)
         self._index(link)
+
+    def _may_start(self, link: Link) -> bool:
+        """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
+        if self._wave_at != self._now:
+            self._wave_at = self._now
+            some = (other.wave.name for other in self.links.values() if other.on_its_way(self._now))
+            self._wave = Counter(some)
+        free = self._wave[link.wave.name] < link.wave.at_once
+        self._wave[link.wave.name] += free
+        return free
 
     def _index(self, link: Link) -> None:
         if link.conn is not None:
@@ -195,7 +221,7 @@ class Collector:
             self._by_itself(link, self.stacks(plan.sample, by_itself=True))
         if plan.descriptors:
             self._by_itself(link, self.descriptors(plan.descriptors, by_itself=True))
-        if plan.recorder:
+        if plan.recorder and not self._watching.readonly:
             self._by_itself(link, self.recorder(plan.recorder, by_itself=True))
 
     def _by_itself(self, link: Link, ask: Ask) -> None:
@@ -234,8 +260,13 @@ class Collector:
             by_itself=ask.by_itself,
             pauses=ask.pauses,
         )
+        held = ask.pids if ask.pauses else ()
+        for known in self._known(link, held):
+            known.disturb(self._now.epoch)
 
         def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            for known in self._known(link, held):
+                known.let_go(self._now.epoch)
             if summary is not None and error is None:
                 try:
                     summary(said)
@@ -251,6 +282,10 @@ class Collector:
             on_end=end,
             deadline=self._now.mono + ask.deadline + GRACE,
         )
+
+    def _known(self, link: Link, pids: Sequence[int]) -> list[Tracked]:
+        found = (self.store.live(link.name, pid) for pid in pids)
+        return [known for known in found if known is not None]
 
     def link(self, name: str) -> Link:
         """Return the link to a node.
@@ -287,14 +322,15 @@ class Collector:
 
         option = {"nonblocking": " --nonblocking", "native": " --native"}.get(mode, "")
         # As many at a time as the node has cores, so the whole takes longer than one deadline.
-        rounds = 1 + len(pids) // (1 if mode == "native" else 2)
+        at_once = 1 if mode == "native" else 2
+        rounds = max(1, -(-len(pids) // at_once))
         return Ask(
             "stacks",
             tuple(pids),
             {"pids": list(pids), "mode": mode, "locals": want_locals, "deadline": deadline},
             f"py-spy dump{option}{' --locals' if want_locals else ''}",
             take,
-            deadline * rounds,
+            (deadline + GRACE) * rounds,
             by_itself,
             pauses=mode != "nonblocking",
         )

@@ -51,7 +51,9 @@ class Gather:
             missing = error or RequestError("the probe gave no answer for this process")
             failed = failed_sample(time.time(), missing)
             for pid in pids:
-                self._got.setdefault((node, pid), Sampled(node, pid, failed))
+                if (node, pid) not in self._got:
+                    self._got[node, pid] = Sampled(node, pid, failed)
+                    self._collector.store.fold_failure(node, pid, failed)
             self._collector.urgent = True
             self.settle()
 

@@ -223,7 +223,7 @@ def _group(
         name=_name(rank_processes, [m.process for m in launchers], some),
         launcher=_most(p.launcher for p in some),
         id=run_id if run_id and run_id not in _NO_RUN_ID else slurm,
-        world_size=_world_size(rank_processes) or _announced(launchers),
+        world_size=_world_size(rank_processes) or (None if ranks else _announced(launchers)),
         master=_most(master(p) for p in some),
         ranks=tuple(sorted(ranks, key=lambda m: (m.process.rank or 0, m.node, m.process.pid))),
         launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),

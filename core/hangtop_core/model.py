@@ -9,50 +9,23 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 Text = Annotated[str, Meta(max_length=4096)]
 """Text from a node: bounded, and untrusted until `hangtop_core.text.clean` has seen it."""
 
 NodeState = Literal[
-    "connecting",
-    "ready",
-    "slow",
-    "unreachable",
-    "denied",
-    "no-python",
-    "incompatible",
-    "lost",
+    "connecting", "ready", "slow", "unreachable", "denied", "no-python", "incompatible", "lost"
 ]
-
 RankState = Literal[
-    "running",
-    "sleeping",
-    "disk-wait",
-    "stopped",
-    "traced",
-    "zombie",
-    "exited",
-    "unknown",
+    "running", "sleeping", "disk-wait", "stopped", "traced", "zombie", "exited", "unknown"
 ]
-
-Role = Literal[
-    "rank",
-    "launcher",
-    "dataloader-worker",
-    "resource-tracker",
-    "forkserver",
-    "compile-worker",
-    "debug-server",
-    "subprocess",
+Helper = Literal[
+    "dataloader-worker", "resource-tracker", "forkserver", "compile-worker", "debug-server"
 ]
-
-JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
-
-Source = Literal["stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment"]
+Role = Literal["rank", "launcher", "subprocess", Helper]
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -79,6 +52,8 @@ class Node(Struct, frozen=True):
     name: Text
     state: NodeState = "connecting"
     reason: Text | None = None
+    fix: Text | None = None
+    """The command or option that would change the state, where one is known."""
     since: float = 0.0
     last_seen: float | None = None
     latency_s: float | None = None
@@ -104,7 +79,7 @@ class Node(Struct, frozen=True):
     shm_free: int | None = None
     mounts: tuple[Mount, ...] = ()
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
-    """By name: py-spy, strace, gdb, ptrace, nvml."""
+    """By name, as in the probe's hello."""
     probe_cpu: float | None = None
     """Fraction of one core the probe has used since it started."""
     processes: int | None = None
@@ -372,8 +347,7 @@ class Rank(Struct, frozen=True):
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
     worked_at: float | None = None
-    """When the main thread last used more of a CPU than waking up to wait again costs: more than
-    2 ms between two readings."""
+    """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     io_moved_at: float | None = None
     """When its read or write byte counters last moved by more than noise."""
     cpu_share: float | None = None
@@ -384,11 +358,9 @@ class Rank(Struct, frozen=True):
     @property
     def local_rank(self) -> int | None:
         """Rank on its node, from the environment; None when not told."""
-        for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
-            value = self.process.env.get(name, "")
-            if value.isdecimal():
-                return int(value)
-        return None
+        names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+        told = (self.process.env.get(name, "") for name in names)
+        return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
 
 
 class Job(Struct, frozen=True):
@@ -425,78 +397,4 @@ class Snapshot(Struct, frozen=True):
 
     def job(self, key: str | None) -> Job | None:
         """The job with this key; with None the first one."""
-        if key is None:
-            return self.jobs[0] if self.jobs else None
-        return next((job for job in self.jobs if job.key == key), None)
-
-
-class Culprit(Struct, frozen=True, gc=False):
-    """A rank the verdict blames."""
-
-    rank: int | None
-    node: str
-    pid: int | None
-    local_rank: int | None = None
-    gpu: int | None = None
-
-
-class Evidence(Struct, frozen=True, gc=False):
-    """One observed fact with its source."""
-
-    source: Source
-    rank: int | None
-    text: str
-
-
-class Verdict(Struct, frozen=True):
-    """Cause, culprits, evidence and next step."""
-
-    cause: str
-    confidence: float
-    culprits: tuple[Culprit, ...]
-    victims: tuple[int, ...]
-    summary: str
-    evidence: tuple[Evidence, ...]
-    next_steps: tuple[str, ...]
-
-
-class BlindSpot(Struct, frozen=True):
-    """Something that could not be observed, with why and how to fix it."""
-
-    what: str
-    nodes: tuple[str, ...]
-    ranks: tuple[int, ...]
-    why: str
-    fix: str
-
-
-class JobSummary(Struct, frozen=True):
-    """The `job` of a diagnosis."""
-
-    world_size: int | None
-    ranks_seen: tuple[int, ...]
-    nodes: tuple[str, ...]
-    launcher: str | None
-    id: str | None
-
-
-class Diagnosis(Struct, frozen=True):
-    """What `hangtop diagnose` prints; as JSON the schema `hangtop.diagnosis/1`."""
-
-    schema: str
-    hangtop: str
-    observed_at: str
-    observed_for_s: float
-    state: JobState
-    hung_for_s: float | None
-    watchdog_in_s: float | None
-    job: JobSummary | None
-    verdicts: tuple[Verdict, ...] = ()
-    blind_spots: tuple[BlindSpot, ...] = ()
-    stalled_for_s: float | None = None
-    """How long nothing that means progress has moved, also when that is not yet called hung."""
-
-
-def to_json(value: Any) -> bytes:
-    """Encode any struct of this module as JSON, two spaces of indentation."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2)
+        return next((job for job in self.jobs if key in (None, job.key)), None)

@@ -17,17 +17,8 @@ from hangtop_core.text import clean, duration, plural, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hangtop_core.model import (
-        BlindSpot,
-        Diagnosis,
-        Frame,
-        Job,
-        JobSummary,
-        Rank,
-        Snapshot,
-        StackSample,
-        Verdict,
-    )
+    from hangtop_core.diagnosis import BlindSpot, Diagnosis, JobSummary, Verdict
+    from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
 _MIN_WIDTH = 40
@@ -73,7 +64,8 @@ def _job_text(job: JobSummary | None) -> str:
     nodes = ", ".join(job.nodes[:3]) + (f" and {len(job.nodes) - 3} more" * (len(job.nodes) > 3))
     by = f", started by {clean(job.launcher)}" if job.launcher else ""
     where = f" on {clean(nodes)}" if nodes else ""
-    return f": {len(job.ranks_seen)}{size} ranks seen{where}{by}"
+    unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
+    return f": {len(job.ranks_seen)}{size} ranks seen{unread}{where}{by}"
 
 
 def _verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:

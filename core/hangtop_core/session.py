@@ -18,7 +18,7 @@ from hangtop_core import sampling
 from hangtop_core.attach.engine import ClusterShellEngine, Event
 from hangtop_core.attach.link import Moment, Timing
 from hangtop_core.attach.local import Launcher, LocalLauncher
-from hangtop_core.collector import Ask, Collector, Watching
+from hangtop_core.collector import Ask, Collector, watching
 from hangtop_core.errors import (
     ClosedError,
     HangtopError,
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.commandlog import CommandRecord
-    from hangtop_core.model import DescriptorTable, Diagnosis, Recorder, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import DescriptorTable, Recorder, Snapshot
     from hangtop_core.tracked import Tracked
 
 log = logging.getLogger(__name__)
@@ -71,8 +72,7 @@ class Session:
         self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
         self._inbox: queue.SimpleQueue[Event | Callable[[], None]] = queue.SimpleQueue()
         self._engine = ClusterShellEngine(self._inbox.put)
-        watching = Watching(options.interval, options.sample_every, options.all_users, options.pids)
-        self._collector = Collector(self._engine, watching, timing)
+        self._collector = Collector(self._engine, watching(options), timing)
         self._thread = threading.Thread(target=self._run, name="hangtop-session", daemon=True)
         self._state_lock = threading.Lock()
         self._news = threading.Condition()
@@ -193,7 +193,13 @@ class Session:
         )
 
     def recorder(self, node: str, pids: Sequence[int]) -> Future[dict[int, Recorder | None]]:
-        """Read the flight recorders of ranks; None for one that is gone."""
+        """Ask the flight recorders of ranks; None for one that is gone.
+
+        Fails with `ReadOnlyError` in a read-only session: it is a thread of the rank that answers.
+        """
+        future: Future[Any] = Future()
+        if self._refused(future, "a flight recorder is answered by the rank"):
+            return future
         return self._fold(node, pids, self._collector.recorder(pids), lambda known: known.recorder)
 
     def strace(

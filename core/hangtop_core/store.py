@@ -128,11 +128,11 @@ class Store:
         changes, wrong = messages.read_changes(raw, view.strings)
         for text in wrong:
             complain(f"process {pid[:12]}: {text}")
-        if not pid.isdecimal() or not changes:
+        number = messages.pid_of(pid)
+        if number is None or not changes:
             return
         if "started_at" in changes:
             changes["started_at"] -= view.skew
-        number = int(pid)
         known = view.live.get(number)
         if known is not None and changes.get("start", known.process.start) != known.process.start:
             self._forget_live(view, known, at, None)
@@ -166,7 +166,7 @@ class Store:
         self._regroup = True
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
-        known = view.live.get(int(pid)) if pid.isdecimal() else None
+        known = view.live.get(messages.pid_of(pid) or 0)
         if known is None:
             return
         code: int | None = None
@@ -251,6 +251,13 @@ class Store:
         known.take_sample(sample, self.stacks)
         self._touched(view, known)
         return known.sample if known.sample is not None else sample
+
+    def fold_failure(self, name: str, pid: int, sample: StackSample) -> None:
+        """Note that a process that was asked for gave no sample, and why."""
+        known = self.live(name, pid)
+        if known is not None:
+            known.take_sample(sample, self.stacks)
+            self._touched(self.nodes[name], known)
 
     def renew(self, name: str, pid: int, at: float) -> None:
         """Count a sample once more without taking it: the main thread has not run since."""

@@ -30,6 +30,10 @@ MAX_GONE_CHILDREN = 16
 """Children of one rank that left and are still listed."""
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
+WORK_NS = 2_000_000
+"""Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up."""
+WAKE_GRACE = 2.0
+"""Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
 _STATES: dict[str, RankState] = {
     "R": "running",
@@ -61,6 +65,7 @@ class Tracked:
         """What started it; remembered, because an orphan's parent is somebody else."""
         self.moved_at: float | None = None
         self.io_moved_at: float | None = None
+        self.worked_at: float | None = None
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
         self.sample: StackSample | None = None
@@ -76,6 +81,7 @@ class Tracked:
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
         self._points: deque[_Point] = deque(maxlen=64)
+        self._disturbed: deque[list[float]] = deque(maxlen=8)
         self._built: Rank | None = None
         self._see_movement(None, process.meters, at, at)
         self.pass_time(at)
@@ -84,6 +90,18 @@ class Tracked:
     def gone(self) -> bool:
         """Whether the process has left."""
         return self.process.gone_at is not None
+
+    def disturb(self, since: float) -> None:
+        """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
+        self._disturbed.append([since - WAKE_GRACE / 2, float("inf")])
+
+    def let_go(self, until: float) -> None:
+        """Note that hangtop holds it no longer."""
+        for span in self._disturbed:
+            span[1] = min(span[1], until + WAKE_GRACE)
+
+    def _by_itself(self, at: float) -> bool:
+        return not any(since <= at <= until for since, until in self._disturbed)
 
     def touch(self) -> None:
         """Say that the picture has to be made anew."""
@@ -115,10 +133,18 @@ class Tracked:
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
         """Compare counters with those read ``before``; say whether anything has moved."""
         moved = _moved_at(old, new, at)
-        news = moved is not None and (self.moved_at is None or moved > self.moved_at + MOVE_JITTER)
+        news = moved is not None and (
+            self.moved_at is None
+            or (moved > self.moved_at + MOVE_JITTER and self._by_itself(moved))
+        )
         if news:
             self.moved_at = moved
-        if old is not None and at > before:
+        if old is None:
+            return news
+        if _grown(old.main_cpu_ns, new.main_cpu_ns) > WORK_NS and self._by_itself(at):
+            self.worked_at = at
+            news = True
+        if at > before:
             count = _grown(old.read_bytes, new.read_bytes)
             count += _grown(old.write_bytes, new.write_bytes)
             if count / (at - before) > IO_NOISE:
@@ -211,6 +237,7 @@ class Tracked:
                 recorder=self.recorder,
                 moved_at=self.moved_at,
                 io_moved_at=self.io_moved_at,
+                worked_at=self.worked_at,
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
             )

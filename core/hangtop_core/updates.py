@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from hangtop_core.model import Diagnosis, Job, Snapshot
+from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.model import Job, Snapshot
 
 Diagnose = Callable[[Snapshot, Job | None, float], Diagnosis]
 

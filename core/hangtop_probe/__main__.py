@@ -33,6 +33,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         connection.writer.send(internal_error(error), True)
     finally:
         probe.close()
+        connection.wait_answered(3.0)
         connection.writer.close(1.0)
     return 0
 

@@ -7,9 +7,13 @@ which is what hangtop looks at, cost one short read per thread.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import procfs, syscalls
+
+if TYPE_CHECKING:
+    from .runclock import RunClock
 
 
 class ThreadRow(NamedTuple):
@@ -38,6 +42,8 @@ class Activity:
         self._rounds = 0
         self._sched_of: Optional[bytes] = None
         self._sched: Tuple[Optional[float], Optional[int]] = (None, None)
+        self._looked: Optional[float] = None
+        """When its main thread was looked at last, in monotonic seconds."""
 
     def threads(self, by_us: bool = False) -> List[ThreadRow]:
         """Return the rows of all threads, main thread first; empty for a zombie.
@@ -70,16 +76,12 @@ class Activity:
             self._ran[tid] = ran
         return read_thread(base, tid)
 
-    def meters(self, stat: procfs.Stat, clock_ms: Optional[float]) -> Dict[str, Any]:
-        """Return the fields of model.Meters, of the moment `threads` was called.
-
-        ``clock_ms`` is the run clock of now, as `run_clock` gives it.
-        """
-        began, switches = self._scheduled()
+    def meters(self, stat: procfs.Stat, clock: RunClock) -> Dict[str, Any]:
+        """Return the fields of model.Meters, of the moment `threads` was called."""
+        now = time.monotonic()
+        ran_at, switches = self._scheduled(stat, clock, now)
         io = procfs.read("/proc/%d/io" % self.pid) or b""
-        last_ran = None
-        if began is not None and clock_ms is not None:
-            last_ran = max(0.0, round((clock_ms - began) / 1000, 2))
+        last_ran = None if ran_at is None else max(0.0, round(now - ran_at, 2))
         return {
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
             "main_cpu_ns": procfs.parse_schedstat(self._ran.get(self.pid, b"")),
@@ -91,17 +93,25 @@ class Activity:
             "rss": stat.rss,
         }
 
-    def _scheduled(self) -> Tuple[Optional[float], Optional[int]]:
-        """Return when the main thread last ran, in ms, and its voluntary switches.
+    def _scheduled(
+        self, stat: procfs.Stat, clock: RunClock, now: float
+    ) -> Tuple[Optional[float], Optional[int]]:
+        """Return when the main thread last ran, monotonic seconds, and its voluntary switches.
 
-        The kernel takes a while to write that file, so it is read only after the thread ran.
+        The kernel takes a while to write that file, so it is read only after the thread ran; and
+        a thread that was seen to run ran since the last look, whatever the scheduler's clock says.
         """
         ran = self._ran.get(self.pid)
         if ran is None or ran != self._sched_of:
-            self._sched_of = ran
             sched = procfs.read("/proc/%d/task/%d/sched" % (self.pid, self.pid)) or b""
-            switches = procfs.value_of(sched, b"nr_voluntary_switches")
-            self._sched = procfs.parse_exec_start(sched), switches
+            at = clock.ran_at(stat.cpu, procfs.parse_exec_start(sched))
+            if ran is not None and self._sched_of is not None:
+                at = max(self._looked or now, now if at is None else at)
+            if at is not None:
+                at = min(max(at, now - procfs.age(stat)), now)
+            self._sched_of = ran
+            self._sched = at, procfs.value_of(sched, b"nr_voluntary_switches")
+        self._looked = now
         return self._sched
 
 
@@ -124,15 +134,6 @@ def _descriptor(argument: int) -> Optional[int]:
     """Return the descriptor; None for AT_FDCWD and other negative values."""
     low = argument & 0xFFFFFFFF
     return low if low < 1 << 31 else None
-
-
-def run_clock() -> Optional[float]:
-    """Return now on the clock of `se.exec_start`, in milliseconds.
-
-    The probe itself runs right now, so its own exec_start is at most a scheduler tick old.
-    None where the kernel has no /proc/PID/sched.
-    """
-    return procfs.parse_exec_start(procfs.read("/proc/thread-self/sched") or b"")
 
 
 def thread_names(pid: int, known: Optional[Set[int]] = None) -> Dict[int, str]:

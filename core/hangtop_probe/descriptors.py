@@ -11,7 +11,7 @@ import os
 import stat as stat_module
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import locks, node, permission, procfs, table
+from . import locks, node, permission, procfs, secrets, table
 from .requests import Message, Request, failure, pids_of
 from .sockets import Sockets
 
@@ -137,7 +137,12 @@ class Reader:
         if target is None:
             return None
         info = parse_info(procfs.read("/proc/%d/fdinfo/%d" % (self.pid, fd)) or b"")
-        row: Message = {"fd": fd, "target": target, "mode": info.mode, "kind": "other"}
+        row: Message = {
+            "fd": fd,
+            "target": secrets.mask_path(target),
+            "mode": info.mode,
+            "kind": "other",
+        }
         if target.startswith("socket:["):
             row["kind"] = "socket"
             self._add_socket(row, target)

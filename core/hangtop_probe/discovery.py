@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from . import commands
+from . import commands, procfs
 
 RANK_THREADS = (
     "gloo_tcp_loop",
@@ -88,12 +88,12 @@ def rank_number(environ: Mapping[str, str]) -> Optional[Tuple[int, str]]:
     rendezvous beside it.
     """
     for name in _NUMBERS:
-        value = environ.get(name, "")
-        if not value.isdecimal():
+        number = procfs.decimal(environ.get(name, ""))
+        if number is None:
             continue
         if name == "RANK" and not any(other in environ for other in _RENDEZVOUS):
             continue
-        return int(value), name
+        return number, name
     return None
 
 
@@ -176,10 +176,11 @@ class _Discovery:
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
         number = rank_number(environ)
-        if number is None and environ.get("SLURM_PROCID", "").isdecimal():
+        slurm = procfs.decimal(environ.get("SLURM_PROCID", ""))
+        if number is None and slurm is not None:
             under_slurm = any(a.comm in ("slurmstepd", "srun") for a in self._ancestors(c.pid))
             if c.threads.intersection(RANK_THREADS) or under_slurm:
-                number = int(environ["SLURM_PROCID"]), "SLURM_PROCID"
+                number = slurm, "SLURM_PROCID"
         return number
 
     def _numbered(self) -> Dict[int, Tuple[Optional[int], Optional[str]]]:
@@ -345,20 +346,22 @@ def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
 def restrict(
     roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
 ) -> Dict[int, Attribution]:
-    """Keep the jobs of the processes the user named: of ranks, their children, launchers.
+    """Keep the jobs of the processes the user named.
 
-    A named process that is nothing of a job is taken for a rank without a number.
+    A rank alone would look as if its peers had left. A named process that is no known rank is
+    taken for one without a number.
     """
-    named = [(pid, roles[pid]) for pid in pids if pid in roles]
-    owners = {role.rank_pid or pid for pid, role in named}
-    of_owners = (roles[pid].launcher_pid for pid in owners if pid in roles)
-    launchers = {pid for pid in of_owners if pid is not None}
-    launchers |= {pid for pid, role in named if role.role == "launcher"}
-    ranks = owners | {pid for pid, role in roles.items() if role.launcher_pid in launchers}
+
+    def jobs(pid: int) -> Set[object]:
+        role = roles[pid]
+        rank = table.get(role.rank_pid or pid)
+        told = identity(rank.environ or {}) if rank is not None else ()
+        launcher = pid if role.role == "launcher" else role.launcher_pid
+        return {one for one in (launcher, told if any(told) else None) if one is not None}
+
+    named: Set[object] = set().union(*(jobs(pid) for pid in pids if pid in roles))
     kept = {
-        pid: role
-        for pid, role in roles.items()
-        if pid in ranks or role.rank_pid in ranks or pid in launchers
+        pid: role for pid, role in roles.items() if pid in pids or not named.isdisjoint(jobs(pid))
     }
     for pid in pids:
         if pid in table and pid not in kept:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from typing import Any, Callable, Generic, Optional, TypeVar
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ class Guard:
 
     def __init__(self, limit: int = 8) -> None:
         self.hanging = 0
+        self.cpu_s = 0.0
+        """CPU time of all calls that came back."""
         self._limit = limit
         self._queue: "Optional[queue.SimpleQueue[_Call[Any]]]" = None
 
@@ -60,10 +63,12 @@ class Guard:
     def _serve(self, calls: "queue.SimpleQueue[_Call[Any]]") -> None:
         while True:
             call = calls.get()
+            began = time.thread_time()
             try:
                 call.result = call.function()
             except Exception as error:  # handed to the caller
                 call.error = error
+            self.cpu_s += time.thread_time() - began
             call.done.set()
             if calls is not self._queue:
                 self.hanging -= 1  # it came back after all

@@ -6,13 +6,13 @@ import os
 import platform
 import shutil
 import socket
-import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import permission, procfs, wire
+from . import permission, procfs, tools, wire
 from .procfs import words
 
 Fact = Dict[str, Any]
@@ -107,6 +107,8 @@ def py_spy() -> Fact:
     path = find_py_spy()
     if path is None:
         why = "py-spy is neither beside %s nor on PATH" % sys.executable
+        not_sent = os.environ.get("HANGTOP_NO_PY_SPY")
+        why += "; it was not sent along: %s" % not_sent if not_sent else ""
         return {"ok": False, "why": why, "fix": "pip install py-spy"}
     fact: Fact = {"ok": True, "path": path}
     version = _package_version(path) or _asked_version(path)
@@ -150,11 +152,11 @@ def _package_version(path: str) -> Optional[str]:
 
 def _asked_version(path: str) -> Optional[str]:
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, timeout=2, check=False)
-    except (OSError, subprocess.SubprocessError):
+        done = tools.Tools().run([path, "--version"], 2.0, threading.Event())
+    except OSError:
         return None
-    words = procfs.text(done.stdout).split()
-    return words[-1] if done.returncode == 0 and words else None
+    said = procfs.text(done.out).split()
+    return said[-1][:40] if done.code == 0 and said else None
 
 
 def tool(name: str, fix: str) -> Fact:

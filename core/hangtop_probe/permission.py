@@ -18,6 +18,7 @@ _CONTAINER_FIX = (
     "start the container with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add:"
     ' ["SYS_PTRACE"])'
 )
+_SUDO_FIX = "run hangtop as root, with sudo"
 _YAMA_FIX = "sudo sysctl -w kernel.yama.ptrace_scope=0"
 
 
@@ -56,7 +57,7 @@ def ptrace_fact(mine: Rights) -> Dict[str, object]:
     if mine.yama in (1, 2):
         why = "kernel.yama.ptrace_scope is %d and this is %s without CAP_SYS_PTRACE"
         who = "root" if mine.uid == 0 else user_name(mine.uid)
-        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or run sudo hangtop" % _YAMA_FIX
+        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or run hangtop with sudo" % _YAMA_FIX
         return {"ok": False, "why": why % (mine.yama, who), "fix": fix}
     if mine.uid == 0:
         why = "root without CAP_SYS_PTRACE: only processes with no more capabilities can be read"
@@ -88,18 +89,25 @@ def why_denied(pid: int, mine: Rights) -> Tuple[str, str]:
         why = "it belongs to %s and hangtop runs as %s" % (user_name(owner), user_name(mine.uid))
         if mine.uid == 0:
             return why + " without CAP_SYS_PTRACE", _CONTAINER_FIX
-        return why, "run hangtop as %s, or sudo hangtop" % user_name(owner)
+        return why, _as_user(owner)
     if mine.capable:
         why = "the kernel refuses it (security module or user namespace)"
         return why, "run hangtop outside of the container" if mine.uid == 0 else "sudo hangtop"
     if _not_dumpable(pid, owner):
-        return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", "sudo hangtop"
+        return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", _SUDO_FIX
     if mine.yama in (1, 2):
         fact = ptrace_fact(mine)
         return str(fact["why"]), str(fact["fix"])
     if mine.uid == 0:
         return "it has capabilities that this root lacks (no CAP_SYS_PTRACE)", _CONTAINER_FIX
-    return "the kernel refuses it (security module or user namespace)", "sudo hangtop"
+    return "the kernel refuses it (security module or user namespace)", _SUDO_FIX
+
+
+def _as_user(owner: int) -> str:
+    """Return how to see what belongs to another user."""
+    if owner == 0:
+        return _SUDO_FIX
+    return "run hangtop as %s, or as root, with sudo" % user_name(owner)
 
 
 def _not_dumpable(pid: int, owner: Optional[int]) -> bool:

@@ -9,6 +9,7 @@ Documentation/filesystems/proc.rst and kernel/sched/debug.c of Linux.
 from __future__ import annotations
 
 import os
+import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 PROC = "/proc"
@@ -35,6 +36,8 @@ class Stat(NamedTuple):
     """Bytes."""
     exit_status: int
     """Wait status, for a zombie; zero where not permitted."""
+    cpu: Optional[int] = None
+    """CPU it last ran on; for a process, its main thread."""
 
     @property
     def kernel(self) -> bool:
@@ -79,6 +82,7 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         cpu_ticks = int(fields[11]) + int(fields[12])
         threads, start, rss = int(fields[17]), int(fields[19]), int(fields[21])
         exit_status = int(fields[49]) if len(fields) > 49 else 0
+        cpu = int(fields[36]) if len(fields) > 36 else None
     except ValueError:
         return None
     name, state = text(data[left + 1 : right]), text(fields[0][:1])
@@ -94,7 +98,18 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         start,
         rss * PAGE_SIZE,
         exit_status,
+        cpu,
     )
+
+
+def decimal(value: str) -> Optional[int]:
+    """Return the number a process was told as text, such as RANK, or None.
+
+    Only plain digits, and nine of them at most: anybody may put anything into a variable, and
+    turning thousands of digits into a number is slow or refused (ValueError, Python 3.11).
+    """
+    plain = 0 < len(value) < 10 and value.isascii() and value.isdigit()
+    return int(value) if plain else None
 
 
 def parse_pairs(data: bytes) -> Dict[str, str]:
@@ -154,16 +169,18 @@ def parse_schedstat(data: bytes) -> Optional[int]:
 
 
 def parse_exec_start(data: bytes) -> Optional[float]:
-    """Return `se.exec_start` of /proc/PID/task/TID/sched in milliseconds of the run clock.
+    """Return `se.exec_start` of /proc/PID/task/TID/sched in milliseconds of its CPU's clock.
 
-    It is when the thread last began or continued to run; the run clock is close to uptime.
+    It is when the thread last began or continued to run, see `runclock`. None where the kernel
+    has set it to zero, as it does when it moves a waiting thread to another CPU
+    (kernel/sched/fair.c, migrate_task_rq_fair).
     """
     at = data.find(b"se.exec_start")
     if at < 0:
         return None
     value = data[at : data.find(b"\n", at)].partition(b":")[2]
     try:
-        return float(value)
+        return float(value) or None
     except ValueError:
         return None
 
@@ -304,6 +321,11 @@ def read_stat(pid: int, root: str = PROC) -> Optional[Stat]:
     """Return /proc/PID/stat parsed, or None for a process that is gone."""
     data = read("%s/%d/stat" % (root, pid))
     return parse_stat(data) if data else None
+
+
+def age(stat: Stat) -> float:
+    """Return the seconds since a process started; its start counts from boot, suspended or not."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start / CLOCK_TICKS
 
 
 def states(pid: int, root: str = PROC) -> Dict[int, str]:

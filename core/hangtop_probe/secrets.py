@@ -50,13 +50,14 @@ _PREFIXES = (
 )
 
 _SENSITIVE = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
+    r"(?:pass(?:word|wd|phrase)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
     r"|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn)"
 )
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % _SENSITIVE, re.IGNORECASE)
 _KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
 _HARMLESS = re.compile(
-    r"^-*(?:.*(?:tokenizer|parallel|(?:num|max|min|n|per|pad|eos|bos|unk|special)[-_]tokens?"
+    r"^-*(?:.*(?:tokenizer|parallel"
+    r"|(?<![a-z])(?:num|max|min|n|per|pad|eos|bos|unk|special)[-_]tokens?"
     r"|tokens?[-_](?:per|id|ids|len|length|count|budget|type|drop|dispatcher)"
     r"|attn|attention).*)$",
     re.IGNORECASE,
@@ -66,17 +67,23 @@ _TOKENS = re.compile(
     r"(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
     r"|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abprs]-[A-Za-z0-9-]{10,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|npm_[A-Za-z0-9]{30,}"
-    r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
+    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*|(?<![/\w])[0-9a-f]{40}(?![/\w]))"
 )
+# Every repetition before the value is bounded: text of a stranger must not cost quadratic time.
 _URL_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
-_QUERY = re.compile(r"([?&;][^=&\s]*%s[^=&\s]*=)[^&\s]+" % _SENSITIVE, re.IGNORECASE)
+_LOGIN = re.compile(r"((?:^|[\s,;'\"=])[\w.+-]{1,64}:)[^\s/@:]{1,200}(?=@[\w\[])")
+_QUERY = re.compile(
+    r"([?&;][^=&?;\s]{0,64}?(?:%s|sig)[^=&?;\s]{0,64}=)[^&\s]+" % _SENSITIVE, re.IGNORECASE
+)
 _INLINE = re.compile(
-    r"((?:^|[\s,;{'\"(])-{0,2}[\w.-]*%s[\w.-]*['\"]?\s*[=:]\s*)(['\"]?)[^\s'\",;]+" % _SENSITIVE,
+    r"((?:^|[\s,;{'\"(/])-{0,2}[\w.-]{0,64}%s[\w.-]{0,64}['\"]?\s{0,4}[=:]\s{0,4})(['\"]?)"
+    r"[^\s'\",;]+" % _SENSITIVE,
     re.IGNORECASE,
 )
 _OPTION = re.compile(
-    r"((?:^|[\s'\"])(--?[\w.-]*%s[\w.-]*)\s+)([^\s'\"-][^\s'\"]*)" % _SENSITIVE, re.IGNORECASE
+    r"((?:^|[\s'\"])(--?[\w.-]{0,64}%s[\w.-]{0,64})\s{1,4})([^\s'\"-][^\s'\"]*)" % _SENSITIVE,
+    re.IGNORECASE,
 )
 _HEADER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 
@@ -95,6 +102,7 @@ def is_secret_name(name: str) -> bool:
 def mask_text(value: str) -> str:
     """Mask what looks like a secret in any text: known token forms, URL logins, `token=…`."""
     value = _URL_LOGIN.sub(MASK, value)
+    value = _LOGIN.sub(r"\1" + MASK, value)
     value = _QUERY.sub(r"\1" + MASK, value)
     value = _HEADER.sub(r"\1 " + MASK, value)
     value = _INLINE.sub(_mask_inline, value)
@@ -102,8 +110,13 @@ def mask_text(value: str) -> str:
     return _TOKENS.sub(MASK, value)
 
 
+def mask_path(path: str) -> str:
+    """Mask a path or another link's target, which hardly ever holds anything."""
+    return mask_text(path) if "=" in path or "@" in path or "hf_" in path else path
+
+
 def _mask_inline(match: "re.Match[str]") -> str:
-    name = re.split(r"[\s,;{'\"(]", match.group(1).rstrip(" =:'\""))[-1]
+    name = re.split(r"[\s,;{'\"(/]", match.group(1).rstrip(" =:'\""))[-1]
     if not is_secret_name(name) or _PLAIN_VALUE.match(match.group(0)[len(match.group(1)) :]):
         return match.group(0)
     return match.group(1) + match.group(2) + MASK

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
 
@@ -93,6 +94,7 @@ class Server:
         self._silence = silence
         self._wake_out, self._wake_in = os.pipe()
         self._requests: Dict[int, Request] = {}
+        self._threads: List[threading.Thread] = []
         self._lock = threading.Lock()
         self._reader = wire.Reader()
         self.writer = Writer(fd_out, self.stop)
@@ -120,6 +122,12 @@ class Server:
             requests = list(self._requests.values())
         for request in requests:
             request.cancel()
+
+    def wait_answered(self, seconds: float) -> None:
+        """Let requests that were cancelled clean up: whether a target runs again is theirs."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _line(self, line: bytes) -> None:
         try:
@@ -167,7 +175,9 @@ class Server:
             self._say_error(ident, "error", "%d requests are under way" % MAX_REQUESTS)
             return
         name = "%s %d" % (request.op, ident)
-        threading.Thread(target=self._answer, args=(request,), name=name, daemon=True).start()
+        thread = threading.Thread(target=self._answer, args=(request,), name=name, daemon=True)
+        self._threads = [t for t in self._threads if t.is_alive()] + [thread]
+        thread.start()
 
     def _answer(self, request: Request) -> None:
         try:

@@ -10,10 +10,12 @@ import os
 import stat
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import node, procfs
+from . import node, procfs, secrets
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
+_MAX_READ = 2000
+"""Characters of a line that are looked at for secrets, before it is cut."""
 _CACHED_FILES = 64
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
 _cache: Dict[Tuple[str, int, int], List[str]] = {}
@@ -58,7 +60,7 @@ def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Op
     lines = _lines(base + path)
     if lines is None or number > len(lines):
         return None
-    return lines[number - 1].strip()[:MAX_LINE] or None
+    return secrets.mask_text(lines[number - 1].strip()[:_MAX_READ])[:MAX_LINE] or None
 
 
 def mount_of(path: str, mounts: Sequence[procfs.Mount]) -> Optional[procfs.Mount]:

@@ -19,7 +19,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import node, permission, procfs, sources, table
 from .requests import Message, Refused, Request, failure, pids_of
-from .tools import Done, Tools, halted
+from .tools import MAX_OUTPUT, Done, Tools, halted
 
 MODES = ("nonblocking", "blocking", "native")
 MAX_LOCAL = 200
@@ -61,7 +61,8 @@ def sample(
             try:
                 return parse(done.out)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                done = done._replace(code=1, err=b"unreadable answer: " + repr(error).encode())
+                where = type(error).__name__.encode()
+                done = done._replace(code=1, err=b"py-spy gave an unreadable answer: " + where)
         reason = explain(pid, done, seconds)
         if attempt == 2 or reason["kind"] != "error" or time.monotonic() > deadline:
             break
@@ -130,13 +131,12 @@ def learn(result: Sample) -> Optional[table.Learned]:
         rows = result.stacks[thread["stack"]]
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
-            if _is(row, _WRAP) and values.get("i", "").isdecimal():
-                return table.Learned(wrap_rank=int(values["i"]))
+            index = procfs.decimal(values.get("i", "")) if _is(row, _WRAP) else None
+            if index is not None:
+                return table.Learned(wrap_rank=index)
             if _is(row, _WORKER):
-                number = values.get("worker_id", "")
-                return table.Learned(
-                    is_worker=True, worker_id=int(number) if number.isdecimal() else None
-                )
+                number = procfs.decimal(values.get("worker_id", ""))
+                return table.Learned(is_worker=True, worker_id=number)
             if row[0] == "main" and row[1].endswith(_DEBUG_SERVER):
                 return table.Learned(is_debug_server=True)
     return None
@@ -150,6 +150,8 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     """Return why py-spy gave nothing, from its message (0.4.3) and from what is known here."""
     if done.timed_out:
         return failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
+    if done.flooded:
+        return failure("error", "py-spy wrote more than %d MiB and was ended" % (MAX_OUTPUT >> 20))
     if done.cancelled:
         return failure("error", "cancelled")
     said = procfs.text(done.err).strip().split("\nStack backtrace")[0]

@@ -15,10 +15,10 @@ import signal
 import time
 from typing import TYPE_CHECKING, List, Set
 
-from . import permission, procfs
+from . import permission, procfs, secrets
 from .requests import Message, Refused, Request
 from .stacks import refusal, resume
-from .tools import Tools, halted
+from .tools import Tools, halted, has_ended
 
 if TYPE_CHECKING:
     import subprocess
@@ -48,7 +48,7 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
         raise Refused(reason["kind"], reason["text"])
     argv = [strace, "-q", "-f", "-p", str(pid), "-tt", "-T", "-y", "-s", "64"]
     try:
-        trace = Trace(request, tools.start(argv), tools)
+        trace = Trace(request, tools.start(argv, signal.SIGTERM), tools)
     except OSError as error:
         raise Refused("error", "strace does not start: %s" % error) from None
     try:
@@ -115,7 +115,7 @@ class Trace:
         if _IDLE.search(line) or self._polls_again(line):
             self._idle += 1
         else:
-            self._lines.append(procfs.text(line)[:1000])
+            self._lines.append(_shown(line))
 
     def _polls_again(self, line: bytes) -> bool:
         """Whether a thread that was seen polling polls: only its first poll says something."""
@@ -131,7 +131,7 @@ class Trace:
         """Send the call a thread is in now: strace ends that line when something else happens."""
         if self._rest and self._rest != self._shown:
             self._shown = self._rest
-            self._lines.append(procfs.text(self._rest)[:1000])
+            self._lines.append(_shown(self._rest))
 
     def _flush(self) -> None:
         if not self._lines:
@@ -150,7 +150,7 @@ class Trace:
         assert self._process.stderr is not None  # noqa: S101  # it was opened with a pipe
         stream = self._process.stderr.fileno()
         deadline = time.monotonic() + 2.0
-        if self._process.poll() is None:
+        if not has_ended(self._process):
             self._process.send_signal(signal.SIGINT)
         while time.monotonic() < deadline:
             ready, _, _ = select.select([stream], [], [], 0.1)
@@ -169,6 +169,11 @@ class Trace:
             "idle_polls": self._idle,
             "seconds": round(time.monotonic() - self._began, 2),
         }
+
+
+def _shown(line: bytes) -> str:
+    """What of a line leaves the node: buffers that are written and read may hold secrets."""
+    return secrets.mask_text(procfs.text(line[:2000]))[:1000]
 
 
 def _read(stream: int) -> bytes:

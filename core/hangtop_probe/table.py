@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
-from . import activity, commands, discovery, facts, node, permission, procfs
+from . import activity, commands, discovery, facts, node, permission, procfs, runclock
 from .guard import Guard, Hanging
 
 Identity = Tuple[int, int]
@@ -74,6 +74,7 @@ class Table:
         self._kernel: Dict[int, int] = {}
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
+        self._clock = runclock.RunClock()
         self._boot = node.boot_time()
         self._pass = 0
         self._dirty = True
@@ -205,16 +206,13 @@ class Table:
     def processes(self) -> Dict[int, Dict[str, Any]]:
         """Return the fields of model.Process of everything that is reported, by pid."""
         with self._lock:
-            clock = activity.run_clock()
             return {
-                pid: self._process(self.entries[pid], role, clock)
+                pid: self._process(self.entries[pid], role)
                 for pid, role in self.roles.items()
                 if pid in self.entries
             }
 
-    def _process(
-        self, entry: Entry, role: discovery.Attribution, clock: Optional[float]
-    ) -> Dict[str, Any]:
+    def _process(self, entry: Entry, role: discovery.Attribution) -> Dict[str, Any]:
         stat = self._untraced(entry)
         if entry.described < 0 or self._pass - entry.described >= _DESCRIBE or entry.age in _YOUNG:
             entry.described = self._pass
@@ -232,7 +230,7 @@ class Table:
             comm=stat.comm,
             threads=threads,
             thread_count=stat.threads,
-            meters=entry.activity.meters(stat, clock),
+            meters=entry.activity.meters(stat, self._clock),
             tracer_pid=entry.tracer[0],
             tracer=entry.tracer[1],
         )
@@ -263,6 +261,10 @@ class Table:
             entry.slow = self._guard.call(lambda: facts.describe(pid, known))
         except Hanging:
             entry.slow = entry.slow or {"denied": known.denied}
+
+    def guarded_cpu(self) -> float:
+        """Return the CPU seconds that reading through the guard has cost so far."""
+        return self._guard.cpu_s
 
     def python_processes(self) -> List[Tuple[str, ...]]:
         """Return the command lines of Python processes in scope that are not reported."""

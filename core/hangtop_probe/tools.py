@@ -2,25 +2,31 @@
 
 Every tool dies with the probe, also when the probe is killed: it is started through `setpriv
 --pdeathsig` or, where util-linux lacks that, through a few lines of Python that make the same
-prctl(2) call. Ending is gentle first, so that a tracer can detach.
+prctl(2) call. Ending is gentle first, so that a tracer can detach, and then it is not: whatever
+a tool started goes with it, and what it writes is bounded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-_GRACE = 2.0
-"""Seconds a tool has to end after SIGTERM before SIGKILL."""
+GRACE = 1.0
+"""Seconds a tool has to end after SIGTERM before SIGKILL; the head gives the probe two."""
+MAX_OUTPUT = 32 << 20
+"""Bytes a tool may write: as much as one message may hold."""
+_STEP = 0.2
 _WRAPPER = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15, 0, 0, 0);"
-    " os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, int(sys.argv[2]), 0, 0, 0);"
+    " os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[3], sys.argv[3:])"
 )
 
 
@@ -32,6 +38,8 @@ class Done(NamedTuple):
     err: bytes
     timed_out: bool = False
     cancelled: bool = False
+    flooded: bool = False
+    """It was ended because it wrote more than `MAX_OUTPUT`."""
 
 
 def clean_environment() -> Dict[str, str]:
@@ -52,13 +60,18 @@ class Tools:
         self._setpriv = shutil.which("setpriv")
         self._env = clean_environment()
 
-    def start(self, argv: Sequence[str]) -> "subprocess.Popen[bytes]":
-        """Start ``argv``; raise OSError where that fails or the probe is ending."""
+    def start(
+        self, argv: Sequence[str], orphaned: int = signal.SIGKILL
+    ) -> "subprocess.Popen[bytes]":
+        """Start ``argv``; raise OSError where that fails or the probe is ending.
+
+        ``orphaned`` is the signal it gets should the probe die.
+        """
         with self._lock:
             if self._closed:
                 raise OSError("the probe is ending")
             process = subprocess.Popen(
-                [*self._prefix(), *argv],
+                [*self._prefix(int(orphaned)), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -68,10 +81,10 @@ class Tools:
             self._running.add(process)
             return process
 
-    def _prefix(self) -> List[str]:
+    def _prefix(self, orphaned: int) -> List[str]:
         if self._setpriv:
-            return [self._setpriv, "--pdeathsig", "TERM"]
-        return [sys.executable, "-I", "-S", "-c", _WRAPPER, str(os.getpid())]
+            return [self._setpriv, "--pdeathsig", signal.Signals(orphaned).name[3:]]
+        return [sys.executable, "-I", "-S", "-c", _WRAPPER, str(os.getpid()), str(orphaned)]
 
     def pids(self) -> Set[int]:
         """Return the tools that run now."""
@@ -82,38 +95,37 @@ class Tools:
         """Run ``argv`` to its end, at most ``seconds``, or until ``cancel``."""
         process = self.start(argv)
         deadline = time.monotonic() + seconds
-        step = 0.2
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                out, err = process.communicate(timeout=max(0.001, min(step, left)))
-            except subprocess.TimeoutExpired:
-                if left > step and not cancel.is_set():
-                    continue
+        output = _Output(process)
+        while not output.complete():
+            late = time.monotonic() > deadline
+            if late or cancel.is_set() or output.size > MAX_OUTPUT:
                 self.end(process)
-                return Done(None, b"", b"", not cancel.is_set(), cancel.is_set())
-            self.forget(process)
-            return Done(process.returncode, out, err)
+                return Done(
+                    None, b"", b"", late, not late and cancel.is_set(), output.size > MAX_OUTPUT
+                )
+            output.read(min(_STEP, max(0.0, deadline - time.monotonic())))
+        out, err = output.streams()
+        self.forget(process)
+        return Done(process.returncode, out, err)
 
     def end(self, process: "subprocess.Popen[bytes]", first: int = signal.SIGTERM) -> bool:
         """End a tool: ``first``, then SIGTERM, then SIGKILL; False if it will not go."""
-        for number in (first, signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is not None:
+        for number in sorted({first, signal.SIGTERM, signal.SIGKILL}, key=_gentle_first):
+            if has_ended(process):
                 break
-            process.send_signal(number)
-            try:
-                process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                continue
-        gone = process.poll() is not None
+            _signal_group(process, number)
+            _await(process, time.monotonic() + GRACE)
+        gone = has_ended(process)
         if gone:
             self.forget(process)
         return gone
 
     def forget(self, process: "subprocess.Popen[bytes]") -> None:
-        """Close the pipes of a tool that has ended."""
+        """Close the pipes of a tool that has ended, and end what it may have left behind."""
         with self._lock:
             self._running.discard(process)
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
@@ -124,14 +136,72 @@ class Tools:
             self._closed = True
             running = list(self._running)
         for process in running:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + _GRACE
+            _signal_group(process, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
         for process in running:
-            try:
-                process.wait(max(0.01, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
+            _await(process, deadline)
+            _signal_group(process, signal.SIGKILL)
+
+
+class _Output:
+    """What a tool writes, read as it comes."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.size = 0
+        self._process = process
+        self._parts: Dict[int, List[bytes]] = {1: [], 2: []}
+        self._open = selectors.DefaultSelector()
+        for number, stream in ((1, process.stdout), (2, process.stderr)):
+            assert stream is not None  # noqa: S101  # they were opened as pipes
+            self._open.register(stream, selectors.EVENT_READ, number)
+
+    def read(self, seconds: float) -> None:
+        """Take in what is there, or wait for something at most ``seconds``."""
+        if not self._open.get_map():
+            _await(self._process, time.monotonic() + seconds)
+            return
+        for key, _ in self._open.select(seconds):
+            data = os.read(key.fd, 1 << 16)
+            self._parts[key.data].append(data)
+            self.size += len(data)
+            if not data:
+                self._open.unregister(key.fileobj)
+
+    def complete(self) -> bool:
+        """Whether the tool has ended and everything was read."""
+        done = not self._open.get_map() and has_ended(self._process)
+        if done:
+            self._open.close()
+        return done
+
+    def streams(self) -> Tuple[bytes, bytes]:
+        """Return standard output and error."""
+        return b"".join(self._parts[1]), b"".join(self._parts[2])
+
+
+def _gentle_first(number: int) -> int:
+    return [signal.SIGINT, signal.SIGTERM, signal.SIGKILL].index(signal.Signals(number))
+
+
+def has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether a tool has ended, without reaping it: until then nobody else gets its number."""
+    if process.returncode is not None:
+        return True
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, how) is not None
+
+
+def _await(process: "subprocess.Popen[bytes]", deadline: float) -> None:
+    """Wait for the end of a tool until ``deadline``, on the monotonic clock."""
+    while not has_ended(process) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
+    """Signal a tool that was not reaped yet, and what it started: it leads a session of its own."""
+    if process.returncode is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, number)
 
 
 class Halted(NamedTuple):

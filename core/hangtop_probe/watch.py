@@ -98,7 +98,7 @@ class Watch:
         self._facts: Dict[str, Any] = {}
         self._passes = 0
         self._cost = 0.0
-        self._cpu = time.thread_time()
+        self._cpu = self._spent()
 
     def piece(self) -> Dict[str, Any]:
         """Make a pass and return what changed since the last one."""
@@ -141,10 +141,13 @@ class Watch:
         ]
 
     def _note_cost(self) -> None:
-        """Take in what this thread used since the last pass began: pass, encoding, waiting."""
-        now = time.thread_time()
+        """Take in what passes used since the last one began: pass, encoding, guarded reads."""
+        now = self._spent()
         spent, self._cpu = now - self._cpu, now
         self._cost = 0.7 * self._cost + 0.3 * spent if self._passes > 1 else spent
+
+    def _spent(self) -> float:
+        return time.thread_time() + self.table.guarded_cpu()
 
     @property
     def pause(self) -> float:

@@ -37,9 +37,10 @@ class WireError(ValueError):
 def encode(message: Message, number: int = 0, max_line: int = MAX_LINE) -> List[bytes]:
     """Return the lines (with newline) that carry ``message``.
 
-    ``number`` tells apart cut messages that are under way at the same time.
+    ``number`` tells apart cut messages that are under way at the same time. ValueError for what
+    JSON has no form for, such as NaN.
     """
-    body = json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+    body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii")
     if len(body) < min(COMPRESS_FROM, max_line - len(MAGIC) - 1):
         return [MAGIC + body + b"\n"]
     packed = base64.b64encode(zlib.compress(body, 1))
@@ -140,9 +141,13 @@ def _inflate(packed: str) -> bytes:
     return body
 
 
+def _refuse(constant: str) -> None:
+    raise WireError("%s is no number" % constant)
+
+
 def _loads(body: Union[bytes, str]) -> Message:
     try:
-        message = json.loads(body)
+        message = json.loads(body, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise WireError("not JSON: %s" % error) from error
     if not isinstance(message, dict):

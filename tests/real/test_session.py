@@ -14,7 +14,7 @@ import pytest
 
 from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.model import Diagnosis
+from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from support.jobs import POOL_VARIABLE
 from support.launch import Started, torchrun
@@ -259,9 +259,16 @@ def test_system_calls_are_traced_and_saved(
         if not node(update).capabilities["strace"].ok:
             pytest.skip(f"no strace: {node(update).capabilities['strace'].why}")
         got: list[str] = []
-        pid = mine(update, job)[2].process.pid
-        result = session.strace(node(update).name, pid, 1.0, got.extend).result(15)
+        rank = mine(update, job)[2]
+        result = session.strace(node(update).name, rank.process.pid, 1.0, got.extend).result(15)
         assert result.running_again
+        tick = update.snapshot.tick
+        later = session.wait(lambda u: u.snapshot.tick > tick + 3, 10)
+        assert later is not None
+        moved = mine(later, job)[2].moved_at
+        assert moved is not None
+        assert rank.moved_at is not None
+        assert moved - rank.moved_at < 0.5, "tracing wakes a rank; that is no progress of the job"
         text = open(result.path).read()  # noqa: SIM115  # closed with the test
         assert text.count("\n") == result.lines == len(got)
         assert os.stat(result.path).st_mode & 0o077 == 0

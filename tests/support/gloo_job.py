@@ -1,6 +1,7 @@
 """A training script that hangs the way its argument says; run under a launcher by tests.
 
 gloo_job.py collective   rank 2 sleeps while the others all_reduce
+gloo_job.py steps        all ranks all_reduce, for ever
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
 gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
 gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
@@ -40,6 +41,12 @@ def hang_in_collective(culprit: int) -> None:
     if dist.get_rank() == culprit:
         time.sleep(100000)
     dist.all_reduce(torch.ones(4))
+
+
+def steps() -> None:
+    while True:
+        dist.all_reduce(torch.ones(4))
+        time.sleep(0.05)
 
 
 def workers() -> None:
@@ -88,7 +95,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        {"workers": workers, "pipe": pipe, "flock": flock}[kind](*rest)
+        {"steps": steps, "workers": workers, "pipe": pipe, "flock": flock}[kind](*rest)
 
 
 if __name__ == "__main__":

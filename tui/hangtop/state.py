@@ -11,7 +11,8 @@ from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Rank, Snapshot
     from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0

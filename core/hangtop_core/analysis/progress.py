@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
-from hangtop_core.model import JobState
+from hangtop_core.diagnosis import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Progress(Struct, frozen=True):
     since: float | None
     """When the last of its ranks last got anywhere."""
     stalled_for_s: float | None
-    """For how long all of its ranks are known to have got nowhere."""
+    """For how long none of its ranks was seen to get anywhere."""
     ranks: tuple[Standing, ...]
     """In the order of `Job.ranks`."""
 
@@ -66,17 +66,20 @@ def judge(
     lost = {node.name for node in snapshot.nodes if node.state in _LOST}
     alive = [i for i in alive if job.ranks[i].node not in lost] or alive
     since = max(standings[i].since for i in alive)
-    stalled = min(standings[i].still_s for i in alive)
+    stalled = min(standings[i].stalled_s for i in alive)
+    still = min(standings[i].still_s for i in alive)
     kinds = {activities[i].kind for i in alive}
     waits = bool(kinds & COMMUNICATION) or not kinds & _AT_WORK
-    if waits and stalled >= hang_after:
+    if waits and still >= hang_after:
         return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.
     lately = snapshot.at - FLOOR_S
-    runs = not waits and any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
-    moves = any(s.moved and s.since > lately for s in standings)
+    sampled = [i for i in alive if job.ranks[i].sample is not None]
+    ran = any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
+    runs = ran and not waits and len(sampled) == len(alive)
+    moves = any(standings[i].moved and standings[i].since > lately for i in sampled)
     return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
 
 
@@ -85,9 +88,9 @@ def _without_ranks(
 ) -> Progress:
     """A job of launchers only: it starts, until its rendezvous has lasted too long.
 
-    Processes whose rank cannot be read are there, but nothing can be said about them.
+    Where there are ranks whose number cannot be read, what they do cannot be told either.
     """
-    if job.unnumbered and not job.launchers:
+    if job.unnumbered:
         return Progress("unknown", None, None, ())
     since: list[float] = []
     for launcher in job.launchers:

@@ -51,11 +51,18 @@ class Standing(Struct, frozen=True):
     until: float
     moved: bool
     """Whether it was seen to get on at `since`, while it was watched."""
+    seen: float
+    """When its node was last read: between `until` and then nothing spoke against stillness."""
 
     @property
     def still_s(self) -> float:
         """Seconds of known stillness."""
         return max(self.until - self.since, 0.0)
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds in which no progress was seen, known stillness or not."""
+        return max(self.seen - self.since, 0.0)
 
     @property
     def gets_on(self) -> bool:
@@ -80,14 +87,14 @@ class Watcher:
         """How long one rank has got nowhere, by what it does."""
         kind, seen = activity.kind, self._seen.get(rank.node, self.at)
         if kind in GONE or kind in _HALTED:
-            return Standing(self.began if rank.moved_at is None else rank.moved_at, seen, False)
+            return _still(self.began if rank.moved_at is None else rank.moved_at, seen)
         if kind == "data":
             return self._or_worked(rank, self._by_workers(rank, seen))
         if _polls(activity):
             return self._polling(rank, activity, seen)
         if activity.running and kind in COMMUNICATION:
             # A CUDA rank spins while it waits: that it runs says nothing either way.
-            return Standing(seen, seen, False)
+            return _still(seen, seen)
         found = self._by_scheduler(rank.moved_at, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
@@ -111,15 +118,16 @@ class Watcher:
         """For threads that run without getting anywhere: that functions change is progress."""
         if sample is None or not sample.threads or sample.same_functions_since is None:
             if moved_at is not None and seen - moved_at >= FLOOR_S:
-                return Standing(moved_at, seen, False)
-            return Standing(self.began, self.began, False)
+                return _still(moved_at, seen)
+            return Standing(self.began, self.began, False, seen)
         same, first = sample.same_functions_since, sample.first_at
         # A thread that has not run since it was sampled still is where it was.
         rests = moved_at is not None and moved_at <= sample.at + JITTER_S
         until = max(seen if rests else sample.at, same)
         if same > (self.began + FIRST_SAMPLES_S if first is None else first):
-            return Standing(same, until, True)
-        return Standing(same if moved_at is None else min(same, moved_at), until, False)
+            return Standing(same, until, True, seen)
+        since = same if moved_at is None else min(same, moved_at)
+        return Standing(since, until, False, seen)
 
     def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
         found = self.by_stack(rank.sample, rank.moved_at, seen)
@@ -137,8 +145,8 @@ class Watcher:
         Without the scheduler's word, a thread whose counters never moved is still since we came.
         """
         if moved_at is None:
-            return Standing(self.began, seen, False)
-        return Standing(moved_at, seen, moved_at > self.began)
+            return _still(self.began, seen)
+        return Standing(moved_at, seen, moved_at > self.began, seen)
 
     def _by_workers(self, rank: Rank, seen: float) -> Standing:
         """A rank that waits for data gets on as far as one of its loading workers does."""
@@ -158,12 +166,13 @@ class Watcher:
         """The later of two signs of progress."""
         if moved_at is None or found.since >= moved_at:
             return found
-        return Standing(moved_at, max(found.until, moved_at), moved_at > self.began)
+        until = max(found.until, moved_at)
+        return Standing(moved_at, until, moved_at > self.began, found.seen)
 
     def _or_threads(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that waits for its own threads gets on while they are at work."""
         if (rank.cpu_share or 0.0) >= THREADS_SHARE:
-            return Standing(self.at, self.at, True)
+            return Standing(self.at, self.at, True, self.at)
         return found
 
     def _or_worked(self, rank: Rank, found: Standing) -> Standing:
@@ -171,8 +180,12 @@ class Watcher:
         if rank.worked_at is not None:
             return self._or_moved(found, rank.worked_at)
         if (rank.main_cpu_share or 0.0) >= WORK_SHARE:
-            return Standing(self.at, self.at, True)
+            return Standing(self.at, self.at, True, self.at)
         return found
+
+
+def _still(since: float, seen: float) -> Standing:
+    return Standing(since, seen, False, seen)
 
 
 def _polls(activity: Activity) -> bool:

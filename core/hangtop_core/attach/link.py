@@ -8,13 +8,12 @@ noise; no exception leaves a link because of what a node said.
 from __future__ import annotations
 
 import logging
-import random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
+from hangtop_core.attach import bundle
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.requests import Requests
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError
 from hangtop_core.text import clean
 from hangtop_probe import wire
@@ -23,45 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hangtop_core.attach.engine import Engine
+    from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.local import Launcher
     from hangtop_core.model import NodeState
 
+__all__ = ["Link", "Moment", "Timing"]
+
 log = logging.getLogger(__name__)
-
-
-class Timing(Struct, frozen=True):
-    """All waits of a link, in seconds."""
-
-    hello: float = 20.0
-    """From starting the command to the probe's first message."""
-    ping: float = 5.0
-    slow: float = 3.0
-    """Without a pong for this long a node is slow."""
-    lost: float = 15.0
-    """Without any answer for this long it is lost, and connected to again."""
-    kill: float = 2.0
-    """From ending a probe's input to killing it."""
-    retry_first: float = 0.5
-    retry_last: float = 60.0
-    healthy: float = 30.0
-    """Ready for this long, the waits between retries start from the first again."""
-
-
-class Moment(NamedTuple):
-    """The time, on both clocks: `epoch` for people, `mono` for waits."""
-
-    epoch: float
-    mono: float
-
-
-class Listener(Protocol):
-    """Who wants to know what becomes of a link."""
-
-    def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
-        """Fields of `model.Node` have changed."""
-
-    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
-        """A probe said hello: this is a new connection, nothing was asked of it yet."""
 
 
 KEPT_NOISE = 8
@@ -76,14 +43,18 @@ class Link:
         engine: Engine,
         listener: Listener,
         timing: Timing | None = None,
+        may_start: Callable[[Link], bool] | None = None,
     ) -> None:
+        """``may_start`` is asked whether it is this link's turn to connect (again)."""
         self.name = launcher.node
+        self.wave = launcher.wave
         self.state: NodeState = "connecting"
         self.generation = 0
         self.conn: int | None = None
         self.unsupported: set[str] = set()
         """Requests that this node's probe does not know."""
         self._launcher = launcher
+        self._may_start = may_start
         self._engine = engine
         self._listener = listener
         self._timing = timing or Timing()
@@ -92,6 +63,8 @@ class Link:
         self._noise: list[str] = []
         self._noise_lines = 0
         self._started = 0.0
+        self._patience = self._timing.hello
+        self._booted = False
         self._ready_since: float | None = None
         self._was_ready = False
         self._heard = 0.0
@@ -108,18 +81,33 @@ class Link:
         """Whether requests can be made now."""
         return self.conn is not None and self.state in ("ready", "slow")
 
+    def on_its_way(self, now: Moment) -> bool:
+        """Whether it is logging in, and has not been at it for so long that others may."""
+        connecting = self.conn is not None and self._ready_since is None and not self._booted
+        return connecting and now.mono - self._started < self.wave.hold_s
+
     @property
     def idle(self) -> bool:
         """Whether no process of this link is left."""
         return self.conn is None and not self._dying
 
+    def start_in_turn(self, now: Moment) -> None:
+        """Start the probe as soon as it is this link's turn."""
+        self._retry_at = now.mono
+        if self._may_start is None or self._may_start(self):
+            self.start(now)
+
     def start(self, now: Moment) -> None:
         """Start the probe."""
         self._retry_at = None
+        self._booted = False
         self._reader = wire.Reader()
         self._started = now.mono
+        self._patience = self._timing.hello
         self._pinged = None
         self.conn = self._engine.open(self.name, self._launcher.argv())
+        if first := self._launcher.opening():
+            self._engine.write(self.conn, first)
 
     def retry(self, now: Moment) -> None:
         """Connect now, whatever the state: asked for by a person."""
@@ -208,7 +196,7 @@ class Link:
         ending = self._launcher.explain(code, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
-        self._drop(now, ending.state, ending.reason, again=ending.retry)
+        self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)
 
     def tick(self, now: Moment) -> None:
         """Do what is due: pings, deadlines, retries and kills."""
@@ -219,7 +207,7 @@ class Link:
         if self._closing:
             return
         if self._retry_at is not None and now.mono >= self._retry_at:
-            self.start(now)
+            self.start_in_turn(now)
         elif self.conn is not None:
             self._watch_over(now)
         for request in self._requests.overdue(now.mono):
@@ -229,11 +217,11 @@ class Link:
     def _watch_over(self, now: Moment) -> None:
         timing = self._timing
         if self._ready_since is None:
-            if now.mono - self._started > timing.hello:
+            if now.mono - self._started > self._patience:
                 self._drop(
                     now,
                     "lost" if self._was_ready else "unreachable",
-                    f"no hello from the probe within {timing.hello:g} s",
+                    f"no hello from the probe within {self._patience:g} s",
                 )
             return
         if self._pinged is not None:
@@ -266,6 +254,9 @@ class Link:
         try:
             if "hello" in message:
                 self._hello(decode(message["hello"], Hello), now)
+                return
+            if "boot" in message:
+                self._boot(decode(message["boot"], bundle.BootMessage), now)
                 return
             handled = self._requests.handle(message)
         except BadPieceError as error:
@@ -318,6 +309,21 @@ class Link:
         )
         self._listener.link_ready(self, hello, now)
 
+    def _boot(self, said: bundle.BootMessage, now: Moment) -> None:
+        """Send what the node lacks; the probe itself speaks once it has all of it."""
+        if self._ready_since is not None or self.conn is None:
+            return
+        if said.error is not None:
+            ending = bundle.refusal(said)
+            self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)
+        elif said.missing is not None and not self._booted:
+            self._booted = True
+            self._patience = now.mono - self._started + self._timing.ship
+            for piece in bundle.pieces(said.missing):
+                self._engine.write(self.conn, piece)
+        elif said.why:
+            log.info("%s: not kept on disk: %s", self.name, clean(said.why, 200))
+
     # Noise
 
     def note(self, text: str) -> None:
@@ -342,14 +348,22 @@ class Link:
     # States
 
     def _set(self, now: Moment, state: NodeState, reason: str | None, **more: Any) -> None:
-        changes: dict[str, Any] = {"reason": reason, "generation": self.generation, **more}
+        changes: dict[str, Any] = {"reason": reason, "fix": None, "generation": self.generation}
+        changes.update(more)
         if state != self.state:
             log.info("%s is %s: %s", self.name, state, reason or "")
             self.state = state
             changes.update(state=state, since=now.epoch)
         self._listener.link_changed(self, changes)
 
-    def _drop(self, now: Moment, state: NodeState, reason: str, again: bool = True) -> None:
+    def _drop(
+        self,
+        now: Moment,
+        state: NodeState,
+        reason: str,
+        again: bool = True,
+        fix: str | None = None,
+    ) -> None:
         """Leave the present connection, and plan the next one."""
         self._take_noise()
         self._abandon(now)
@@ -357,10 +371,11 @@ class Link:
             return
         self.generation += 1
         if again:
-            wait = self._backoff()
+            wait = self._timing.backoff(self._failures)
+            self._failures = min(self._failures + 1, 16)
             self._retry_at = now.mono + wait
             reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
-        self._set(now, state, reason)
+        self._set(now, state, reason, fix=fix)
         self._fail_all(NodeNotReadyError(f"{self.name} is {state}: {reason}"))
 
     def _abandon(self, now: Moment) -> None:
@@ -370,12 +385,6 @@ class Link:
             self._engine.close_input(self.conn)
             self._dying[self.conn] = now.mono + self._timing.kill
             self.conn = None
-
-    def _backoff(self) -> float:
-        """Return a random wait up to a bound that doubles with every failure (full jitter)."""
-        bound = min(self._timing.retry_last, self._timing.retry_first * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        return bound * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
 
     def _fail_all(self, error: HangtopError) -> None:
         requests, self._requests = self._requests, Requests()

@@ -26,6 +26,19 @@ class Ending(NamedTuple):
     state: NodeState
     reason: str
     retry: bool
+    fix: str | None = None
+
+
+class Wave(NamedTuple):
+    """A limit that connections share: as many log in at the same time, the others wait."""
+
+    name: str
+    at_once: int
+    hold_s: float
+    """Seconds after which one that is still on its way does not hold up others any more."""
+
+
+LOCAL = Wave("this machine", 64, 5.0)
 
 
 class Launcher(Protocol):
@@ -37,6 +50,13 @@ class Launcher(Protocol):
 
     def argv(self) -> list[str]:
         """Return the command that runs the probe on its own standard input and output."""
+
+    @property
+    def wave(self) -> Wave:
+        """With which others it shares a limit of connections that may be opened at once."""
+
+    def opening(self) -> bytes:
+        """Return what is written to the command first, before the probe can say anything."""
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say what it means that the command ended with ``code`` and ``stderr``."""
@@ -57,6 +77,15 @@ class LocalLauncher:
     def argv(self) -> list[str]:
         """Return the command; -I keeps the user's PYTHON* settings and folder out of it."""
         return [self._python, "-I", "-c", _BOOT, str(Path(hangtop_probe.__file__).parents[1])]
+
+    @property
+    def wave(self) -> Wave:
+        """Nothing is logged in to."""
+        return LOCAL
+
+    def opening(self) -> bytes:
+        """Return nothing: the probe is imported from where hangtop is installed."""
+        return b""
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Read an exit status of the local probe."""

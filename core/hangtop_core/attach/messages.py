@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MISFITS = (msgspec.ValidationError, RecursionError, OverflowError, UnicodeEncodeError)
+"""What msgspec raises for a value that does not fit; the last one for lone surrogates."""
 MAX_STRINGS = 65_536
 """Entries of one connection's string table before it is begun anew; twice as many are refused."""
 
@@ -218,12 +220,17 @@ def decode(raw: object, kind: type[T]) -> T:
     """
     try:
         value = msgspec.convert(raw, kind)
-    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+    except _MISFITS as error:
         raise BadPieceError(clean(str(error), 200)) from error
     at = getattr(value, "at", 0.0)
     if not math.isfinite(at):
         raise BadPieceError("`$.at` is not a time")
     return value
+
+
+def pid_of(key: str) -> int | None:
+    """Return the process id that a key of `set` or `gone` is, or None when it is none."""
+    return int(key) if key.isdecimal() and len(key) < 11 else None
 
 
 def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
@@ -265,7 +272,7 @@ def _fields(raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]) 
     if types is _DELTA_TYPES:
         try:
             delta = msgspec.convert(raw, cast("Any", _Delta))
-        except (msgspec.ValidationError, RecursionError, OverflowError):
+        except _MISFITS:
             pass
         else:
             return {name: getattr(delta, name) for name in raw if name in types}

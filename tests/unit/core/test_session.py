@@ -10,8 +10,8 @@ import pytest
 
 from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import ClosedError, NodeNotReadyError, ReadOnlyError, UnknownNodeError
-from hangtop_core.model import Diagnosis
 from hangtop_core.session import Options, Session, Update
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def test_read_only_refuses_what_pauses_a_process() -> None:
             session.strace(name, 1, 1, print),
             session.sample(mode="native"),
             session.sample(mode="blocking"),
+            session.recorder(name, [1]),
         ):
             with pytest.raises(ReadOnlyError):
                 future.result(5)

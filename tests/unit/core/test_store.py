@@ -79,6 +79,28 @@ def test_movement_before_we_came_is_known_from_the_scheduler(bench: Bench) -> No
     assert bench.ranks()[0].moved_at == EPOCH + 4.5
 
 
+@pytest.mark.parametrize(("ran_ns", "worked"), [(1_900_000, None), (2_100_000, EPOCH + 5)])
+def test_time_on_a_cpu_is_work_and_a_wake_up_is_not(
+    bench: Bench, ran_ns: int, worked: float | None
+) -> None:
+    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=1_000)))
+    bench.fold(5, {"pid": 100, "meters": meters(main_cpu_ns=1_000 + ran_ns)})
+    assert bench.ranks()[0].worked_at == worked
+
+
+def test_being_woken_by_our_own_tool_is_no_movement(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    known = bench.store.live("n1", 100)
+    assert known is not None
+    known.disturb(EPOCH + 3)
+    bench.fold(5, {"pid": 100, "meters": meters(main_last_ran_s=1.5)})
+    known.let_go(EPOCH + 6)
+    bench.fold(9, {"pid": 100, "meters": meters(main_last_ran_s=2.9)})
+    assert bench.ranks()[0].moved_at == EPOCH - 20
+    bench.fold(20, {"pid": 100, "meters": meters(main_last_ran_s=1.0)})
+    assert bench.ranks()[0].moved_at == EPOCH + 19, "what runs later runs by itself"
+
+
 def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
     bench.fold(0, process(100, 0, meters=meters(main_last_ran_s=None)))
     assert bench.ranks()[0].moved_at is None
@@ -325,3 +347,29 @@ def test_no_piece_raises_anything_but_bad_piece(raw: dict[str, Any]) -> None:
         return
     bench.store.fold_watch("n1", decoded, bench.wrong.append)
     bench.publish()
+
+
+def test_absurd_numbers_are_no_numbers(bench: Bench) -> None:
+    absurd = "9" * 6000
+    told = process(101, 1)
+    told["env"] = {**told["env"], "LOCAL_RANK": absurd[:1000]}
+    bench.fold(0, process(100, 0), told)
+    raw = piece(1.0, gone={absurd: {}})
+    raw["set"] = {absurd: {"state": "R"}, "100": {"state": "R"}}
+    bench.store.fold_watch("n1", messages.decode(raw, messages.WatchPiece), bench.wrong.append)
+    first, second = bench.ranks(1.0)
+    assert first.state == "running"
+    assert second.local_rank is None
+
+
+@pytest.mark.parametrize("field", ["at", "pid", "mode", "threads"])
+def test_text_that_is_no_unicode_is_a_piece_that_does_not_fit(field: str) -> None:
+    raw = {**stacks(100, 1.0, ("f", 3)), field: {"\ud800": 1} if field == "mode" else "\ud800"}
+    with pytest.raises(BadPieceError):
+        messages.decode(raw, messages.StackPiece)
+
+
+def test_a_field_that_is_no_unicode_leaves_the_rest(bench: Bench) -> None:
+    bench.fold(0, process(100, 0), process(101, 1, tracer_pid="\ud800", state="\ud800"))
+    assert [rank.state for rank in bench.ranks()] == ["sleeping", "unknown"]
+    assert any("tracer_pid" in text for text in bench.wrong)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -209,13 +208,16 @@ def test_the_probe_itself_is_never_a_rank() -> None:
     assert attribute(table(process(20, 1, environ=job_env(0))), frozenset([20])) == {}
 
 
-@pytest.mark.parametrize("named", [10, 20, 21, 30])
-def test_a_named_pid_brings_its_whole_job(named: int) -> None:
-    other = process(40, 1, environ=job_env(0, MASTER_PORT="29600"))
-    everything = table(LAUNCHER, RANK0, RANK1, process(30, 20, comm="pt_data_worker"), other)
-    found = restrict(attribute(everything), everything, frozenset([named, 99]))
-    assert sorted(found) == [10, 20, 21, 30]
-    assert sorted(restrict(attribute(everything), everything, frozenset([40]))) == [40]
+def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
+    worker = process(30, 20, comm="pt_data_worker")
+    other = process(40, 1, environ=job_env(0, MASTER_PORT="29511"))
+    everything = table(LAUNCHER, RANK0, RANK1, worker, other)
+    roles = attribute(everything)
+    for pid in (10, 20, 21, 30):
+        assert sorted(restrict(roles, everything, frozenset([pid, 99]))) == [10, 20, 21, 30]
+    assert sorted(restrict(roles, everything, frozenset([40]))) == [40]
+    orphans = table(*(c._replace(ppid=1) for c in (RANK0, RANK1)), other)
+    assert sorted(restrict(attribute(orphans), orphans, frozenset([20]))) == [20, 21]
 
 
 def test_a_named_pid_of_no_job_is_a_rank_without_number() -> None:
@@ -271,3 +273,12 @@ def test_any_table_even_with_cycles_gives_roles_of_known_processes(
         assert attribution.launcher_pid != pid
         if attribution.rank_pid is not None:
             assert found[attribution.rank_pid].role == "rank"
+
+
+@given(st.text(max_size=30) | st.integers(0, 8000).map("9".__mul__))
+def test_no_environment_keeps_the_others_from_being_found(value: str) -> None:
+    names = ("RANK", "PMI_RANK", "SLURM_PROCID", "WORLD_SIZE", "LOCAL_RANK")
+    odd = process(30, 1, environ=job_env(0, **dict.fromkeys(names, value)), threads=GLOO)
+    found = attribute(table(LAUNCHER, RANK0, RANK1, odd))
+    assert (found[20].rank, found[21].rank) == (0, 1)
+    assert found[30].rank is None or str(found[30].rank) == value.lstrip("0") or value.isdigit()

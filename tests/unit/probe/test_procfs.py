@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_probe import activity, descriptors, locks, procfs, sockets, syscalls
+from hangtop_probe import activity, descriptors, facts, locks, procfs, sockets, syscalls
 
 STAT = (
     b"4711 (py (thon) 3) S 4700 4711 4690 0 -1 4194304 30011 0 7 0 105 22 0 0 20 0 6 0 209981 "
@@ -84,6 +85,8 @@ def test_sched_gives_when_it_last_ran() -> None:
     assert procfs.parse_exec_start(SCHED) == pytest.approx(2103629.120439)
     assert procfs.parse_int(procfs.parse_pairs(SCHED)["nr_voluntary_switches"]) == 53
     assert procfs.parse_exec_start(b"") is None
+    moved = SCHED.replace(b"2103629.120439", b"0.000000")  # as after a migration while it waits
+    assert procfs.parse_exec_start(moved) is None
 
 
 def test_one_value_of_a_file() -> None:
@@ -232,3 +235,22 @@ def test_a_long_file_is_read_whole(tmp_path: Path) -> None:
     assert len(procfs.read(str(path)) or b"") == 300_000
     assert len(procfs.read(str(path), 1000) or b"") == 1000
     assert len(procfs.read_all(str(path)) or b"") == 300_000
+
+
+def test_numbers_that_a_process_was_told() -> None:
+    told = ["0", "7", "999999999", "", "-1", "1.0", "9" * 10, "9" * 6000, "\u0663", "\u00b2", " 7"]
+    assert [procfs.decimal(text) for text in told] == [0, 7, 999999999, *[None] * 8]
+
+
+def test_descriptors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The listing itself is one more descriptor.
+    listed = len(os.listdir("/proc/self/fd")) - 1
+    assert facts.descriptor_count("/proc/self/fd") in (listed, listed + 1)
+    assert facts.descriptor_count("/proc/0/fd") is None
+    # As before Linux 6.2, where the directory has no size.
+    monkeypatch.setattr(os, "stat", lambda path: os.stat_result((0,) * 10))
+    for name in range(20):
+        (tmp_path / str(name)).touch()
+    assert facts.descriptor_count(str(tmp_path)) == 20
+    monkeypatch.setattr(facts, "_MAX_LISTED", 19)
+    assert facts.descriptor_count(str(tmp_path)) is None

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+import os
+import time
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_probe.secrets import MASK, allowed_environment, mask_arguments, mask_text
+from hangtop_probe import procfs, sources, strace
+from hangtop_probe.secrets import MASK, allowed_environment, mask_arguments, mask_path, mask_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECRET = "correct-horse-battery-staple"
 
@@ -27,6 +35,12 @@ SECRET = "correct-horse-battery-staple"
         ["bash", "-c", "python train.py --password " + SECRET],
         ["-H", "Authorization: Bearer " + SECRET],
         ['{"api_key": "' + SECRET + '"}'],
+        ["AWS_SESSION_TOKEN=" + SECRET],
+        ["--admin-token", SECRET],
+        ["--db-pw", SECRET],
+        ["user:" + SECRET + "@host:5432"],
+        ["--endpoint=user:" + SECRET + "@10.0.0.1"],
+        ["https://account.blob/x?sp=r&sig=" + SECRET],
     ],
 )
 def test_secrets_in_command_lines_are_masked(arguments: list[str]) -> None:
@@ -64,6 +78,8 @@ def test_known_token_forms_are_masked_wherever_they_stand(token: str) -> None:
         ["--seed", "1234", "--lr=3e-4"],
         ["/cache/models--x/snapshots/0123456789abcdef0123456789abcdef01234567/config.json"],
         ["--keyboard", "us"],
+        ["--eval.max_tokens", "512"],
+        ["root@10.0.0.1:/data", "2024-01-01T10:00:00"],
         ["tcp://10.0.0.1:29500"],
     ],
 )
@@ -108,3 +124,29 @@ def test_long_command_lines_are_cut() -> None:
 def test_masking_never_fails(arguments: list[str]) -> None:
     assert len(mask_arguments(arguments)) == len(arguments)
     allowed_environment({a: b for a in arguments for b in arguments})
+
+
+@pytest.mark.parametrize(
+    "unit", ["?", "?token", "&sig;", "eyJ", "a:", "token", "--token ", "://", "hf_", "/token", "("]
+)
+def test_masking_takes_no_time_that_a_stranger_chooses(unit: str) -> None:
+    began = time.process_time()
+    mask_text(unit * (100_000 // len(unit)))
+    mask_arguments([unit * (100_000 // len(unit)) + "="])
+    assert time.process_time() - began < 2.0
+
+
+def test_paths_and_lines_of_code_are_masked(tmp_path: Path) -> None:
+    assert mask_path(f"/out/token={SECRET}/log") == f"/out/token={MASK}"
+    assert mask_path("/data/part-0001.parquet") == "/data/part-0001.parquet"
+    file = tmp_path / "train.py"
+    file.write_text(f'login(api_key="{SECRET}")\n')
+    mounts = procfs.parse_mountinfo(procfs.read_all("/proc/self/mountinfo") or b"")
+    shown = sources.line(os.getpid(), str(file), 1, mounts)
+    assert shown is None or (SECRET not in shown and "login" in shown)
+
+
+def test_lines_of_strace_are_masked() -> None:
+    line = b'write(1, "--password %s", 40) = 40' % SECRET.encode()
+    assert SECRET not in strace._shown(line)
+    assert strace._shown(b'read(5, "abc", 3) = 3') == 'read(5, "abc", 3) = 3'

@@ -178,3 +178,26 @@ def test_a_call_that_hangs_is_left_behind() -> None:
     forever.set()
     time.sleep(0.1)
     assert guard.call(lambda: 9) == 9
+
+
+def test_what_was_cancelled_may_clean_up_before_the_probe_ends() -> None:
+    cleaned = threading.Event()
+
+    def handler(request: Request) -> None:
+        try:
+            request.cancelled.wait(10)
+        finally:
+            time.sleep(0.3)
+            cleaned.set()
+
+    reading, writing = os.pipe()
+    with open(os.devnull, "wb") as null:
+        server = Server({"trace": handler}, reading, null.fileno())
+        for line in wire.encode({"id": 1, "op": "trace"}):
+            os.write(writing, line)
+        os.close(writing)
+        server.run()
+        server.wait_answered(5.0)
+        assert cleaned.is_set()
+        server.writer.close(1.0)
+    os.close(reading)

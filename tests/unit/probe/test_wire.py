@@ -12,7 +12,7 @@ JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
     max_leaves=30,
@@ -47,6 +47,16 @@ def test_garbage_between_messages_is_noise(
     reader = wire.Reader()
     assert feed(reader, mixed) == messages
     assert reader.noise_lines == sum(bool(line.strip()) for line in noise)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_none_are_not_sent_and_not_taken(value: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        wire.encode({"at": value})
+    with pytest.raises(wire.WireError):
+        wire.Reader().feed(wire.MAGIC + b'{"at": %s}' % repr(value).encode())
+    with pytest.raises(wire.WireError, match="number"):
+        wire.Reader().feed(wire.MAGIC + b'{"at": NaN}')
 
 
 @given(st.binary(max_size=300))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,11 +16,22 @@ DEFAULTS: dict[str, Any] = {
     "all_users": False,
     "job_key": None,
     "interval": 1.0,
-    "sample_every": 5.0,
+    "sample_every": None,
     "hang_after": 30.0,
     "readonly": False,
     "ascii": False,
     "mouse": False,
+    "output": None,
+    "nodes": [],
+    "exclude": [],
+    "hostfile": [],
+    "via": "auto",
+    "user": None,
+    "python": "python3",
+    "init": None,
+    "sudo": False,
+    "fanout": 32,
+    "connect_timeout": 10.0,
 }
 """Applied last, so that an option before the command counts as much as one after it."""
 
@@ -51,6 +63,8 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
 
     Nothing has a default here: a subcommand's default would overwrite what stands before it.
     """
+    if choose:
+        add_targets(parser)
     group = parser.add_argument_group("what to observe", argument_default=argparse.SUPPRESS)
     if choose:
         group.add_argument(
@@ -79,10 +93,58 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         "--sample-every",
         type=seconds,
         metavar="S",
-        help="seconds between two stacks of a process that runs (default: 5)",
+        help="seconds between two stacks of a process that runs (default: 5; of diagnose: 1)",
     )
     group.add_argument(
         "--readonly", action="store_true", help="refuse whatever could pause a process"
+    )
+
+
+def count(text: str) -> int:
+    """A number from 1 on."""
+    if not text.isdecimal() or not 0 < int(text) < 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def add_targets(parser: argparse.ArgumentParser) -> None:
+    """On which nodes, and how to get there."""
+    group = parser.add_argument_group(
+        "on which nodes",
+        "Without any of these: this machine. Nothing has to be installed on a node but python3.",
+        argument_default=argparse.SUPPRESS,
+    )
+    group.add_argument(
+        "-w",
+        "--nodes",
+        action="append",
+        metavar="NODES",
+        help="node set: gpu[001-128], n1,n2, @group, and ClusterShell's operators",
+    )
+    group.add_argument("-x", "--exclude", action="append", metavar="NODES", help="but not these")
+    group.add_argument(
+        "--hostfile",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="nodes from a file: host, host:slots, host slots=N; one a line",
+    )
+    group.add_argument(
+        "--via",
+        choices=("auto", "ssh", "local"),
+        help="how to reach nodes (default: auto, ssh for all but this machine)",
+    )
+    group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
+    group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")
+    group.add_argument(
+        "--init", metavar="COMMAND", help="run in the node's shell first, e.g. 'module load python'"
+    )
+    group.add_argument("--sudo", action="store_true", help="as root, by sudo without password")
+    group.add_argument(
+        "--fanout", type=count, metavar="N", help="logins at the same time (default: 32)"
+    )
+    group.add_argument(
+        "--connect-timeout", type=seconds, metavar="S", help="seconds to log in (default: 10)"
     )
 
 
@@ -104,7 +166,9 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump                     merged, library frames folded\n"
         "  hangtop dump --each              one stack after the other\n"
         "  hangtop dump --each --locals     with the variables of each frame\n"
-        "  hangtop dump --json > stacks.json",
+        "  hangtop dump --json > stacks.json\n"
+        "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
+        "  hangtop dump -w @gpu -o 'trace-%N.out'",
         formatter_class=Formatter,
     )
     form = parser.add_mutually_exclusive_group()
@@ -115,11 +179,21 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="C frames, too: stops each process for about half a second, one after the other",
     )
-    parser.add_argument("--locals", action="store_true", help="variables of each frame; not merged")
+    parser.add_argument(
+        "--locals",
+        action="store_true",
+        help="variables of each frame, secrets included",
+    )
     parser.add_argument(
         "--all-threads",
         action="store_true",
         help="all threads, where only the main thread would be printed",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write to FILE; with %%N in its name to one file per node",
     )
     parser.add_argument(
         "--library",
@@ -141,7 +215,9 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         epilog="examples:\n"
         "  hangtop diagnose\n"
         "  hangtop diagnose --json | jq '.verdicts[0].culprits'\n"
-        "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n\n"
+        "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n"
+        "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
+        "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
         "  13 nothing could be concluded   2 wrong usage",
@@ -154,9 +230,16 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     add_observing(parser)
 
 
-def complete(arguments: argparse.Namespace) -> argparse.Namespace:
-    """Fill in the defaults of options that nobody gave."""
-    return argparse.Namespace(**{**DEFAULTS, **vars(arguments)})
+def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argparse.Namespace:
+    """Fill in the defaults of options that nobody gave.
+
+    Args:
+        arguments: as parsed.
+        sample_every: seconds between two stacks; a short look needs more of them than a long one.
+    """
+    filled = {**DEFAULTS, **vars(arguments)}
+    filled["sample_every"] = filled["sample_every"] or sample_every
+    return argparse.Namespace(**filled)
 
 
 def session_options(arguments: argparse.Namespace) -> Options:

@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from hangtop.app import prepare
-from hangtop.cli.arguments import complete
 from hangtop.cli.observe import waiting
 from hangtop.demo.gallery import BY_NAME, GALLERY
 from hangtop.demo.runner import Demo, DemoError
@@ -41,7 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def look(arguments: argparse.Namespace, demo: Demo) -> int:
     """Open the app on the job, or run the command asked for."""
-    arguments = complete(arguments)
     arguments.pid = list(demo.members)
     if arguments.diagnose:
         from hangtop.cli import diagnose

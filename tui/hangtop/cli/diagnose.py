@@ -10,29 +10,33 @@ from typing import TYPE_CHECKING
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow
 from hangtop.cli.output import coloured, width
+from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError
-from hangtop_core.model import to_json
 from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.model import Diagnosis, Job
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job
     from hangtop_core.session import Update
 
 DECIDED = {"hung", "progressing", "exited"}
 EVIDENCE_S = 5.0
 """Seconds in which the evidence for a hang still comes in, after the first look at the job."""
+LATE_S = 10.0
+"""Seconds by which what is observed of a child of a rank may lag behind."""
 STALLED_S = 5.0
 """Seconds without progress from which on a job that only starts is worth waiting for."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    arguments = complete(arguments)
-    with Session(session_options(arguments), diagnose) as session:
+    arguments = complete(arguments, sample_every=1.0)
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         try:
             update = find_job(session, arguments.job_key, arguments.pid)
         except NoJobError:
@@ -63,7 +67,7 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
     The longest that can take is `hang_after` seconds and a little, from now.
     """
     started = time.monotonic()
-    limit = max(at_least, hang_after) + EVIDENCE_S
+    limit = max(at_least, hang_after) + LATE_S
     line = ProgressLine(hang_after)
 
     def enough(update: Update) -> bool:
@@ -94,6 +98,8 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
         return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
     if diagnosis.state == "starting":
         return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
+    if diagnosis.job is not None and not diagnosis.job.ranks_seen and diagnosis.job.unnumbered:
+        return True
     return diagnosis.state in DECIDED
 
 
@@ -108,11 +114,11 @@ class ProgressLine:
         """Say for how long nothing has moved."""
         if self.width and not sys.stderr.isatty():
             return
-        seen = "no conclusion yet"
-        if stalled_for_s is not None and stalled_for_s >= 1.0:
-            seen = f"nothing has moved for {int(stalled_for_s)} s"
+        still = "it is not clear yet whether anything moves"
+        if stalled_for_s is not None:
+            still = f"nothing has moved for {int(stalled_for_s)} s"
         text = (
-            f"{seen}; {self.hang_after:.0f} s without progress are a hang (--hang-after); "
+            f"{still}; a hang is {self.hang_after:.0f} s of that (--hang-after); "
             "still observing ..."
         )
         self.width = max(self.width, len(text))

@@ -5,26 +5,31 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow
+from hangtop.cli.observe import choose, find_job, follow, tell_unseen
 from hangtop.cli.output import draws_unicode, width
+from hangtop.cli.targets import launchers
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
-from hangtop_core.model import to_json
-from hangtop_core.report import each_text, merged_text
+from hangtop_core.model import Failure
+from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
-from hangtop_core.text import plural
+from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from hangtop_core.model import Job, Process, Snapshot, StackSample
+
+    Failed = dict[tuple[str, int], str]
 
 NATIVE_S = 0.6
 """Seconds for which a native stack stops a process, as measured; the time is bounded."""
@@ -38,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments)
     if arguments.native and arguments.readonly:
         raise UsageError("--native pauses the ranks, and --readonly forbids that")
-    with Session(session_options(arguments), diagnose) as session:
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         found = find_job(session, arguments.job_key, arguments.pid)
         job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
         if not job.ranks:
@@ -46,20 +51,20 @@ def run(arguments: argparse.Namespace) -> int:
                 "no rank is there to take the stack of",
                 "`hangtop diagnose` says what the launcher waits for, or what could not be read.",
             )
+        failed: Failed = {}
         with contextlib.suppress(KeyboardInterrupt, TimeoutError):
-            sample(session, job, arguments)
+            failed = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
     job = named(follow(job, snapshot) or job, arguments.pid)
-    # Merged are only ranks: a worker that was named is shown below its own.
-    workers = {child.pid for rank in job.ranks for child in rank.children}
-    if arguments.json:
-        print(to_json(as_data(snapshot, job, all_threads=arguments.all_threads)).decode())
-    elif arguments.each or arguments.locals or workers.intersection(arguments.pid):
-        print(each_text(snapshot, job, children=True), end="")
+    tell_unseen(snapshot)
+    say_stale(snapshot, job, failed)
+    if arguments.output is None:
+        print(render(snapshot, job, arguments), end="")
     else:
-        threads: Threads = "all" if arguments.all_threads else "main"
-        merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
-        print(merged_text(merged, width(), ascii_only=not draws_unicode()), end="")
+        write(snapshot, job, arguments)
+    for process in () if arguments.json else job.unnumbered:
+        why = clean(process.denied or "nothing in its environment says so", 600)
+        print(f"\nno stack from pid {process.pid}, a rank whose number is unknown: {why}")
     return 0
 
 
@@ -80,8 +85,67 @@ def named(job: Job, pids: Sequence[int]) -> Job:
     return replace(job, ranks=tuple(ranks))
 
 
-def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
-    """Take the stacks of every rank and its children now; returns when all have answered."""
+def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
+    """Say of which processes an older stack is shown, because no new one came, and why."""
+    for rank in job.ranks:
+        samples = {rank.process.pid: rank.sample, **rank.child_samples}
+        for pid, one in samples.items():
+            if one is not None and one.threads and (rank.node, pid) in failed:
+                why = failed[rank.node, pid]
+                age = duration(snapshot.at - one.at)
+                print(
+                    f"pid {pid} of rank {rank.rank} gave no new stack, what is shown is a "
+                    f"{one.mode} one of {age} ago: {clean(why)}",
+                    file=sys.stderr,
+                )
+
+
+def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
+    """The dump as text, in the form that was asked for."""
+    if arguments.json:
+        data = as_data(snapshot, job, all_threads=arguments.all_threads)
+        return to_json(data).decode() + "\n"
+    # Merged are only ranks: a worker that was named is shown below its own.
+    workers = {child.pid for rank in job.ranks for child in rank.children}
+    if arguments.each or arguments.locals or workers.intersection(arguments.pid):
+        return each_text(snapshot, job, children=True)
+    threads: Threads = "all" if arguments.all_threads else "main"
+    merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
+    to_screen = arguments.output is None
+    return merged_text(
+        merged,
+        width() if to_screen else WIDTH,
+        ascii_only=to_screen and not draws_unicode(),
+    )
+
+
+def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
+    """Write the dump to a file, or to one per node where its name holds `%N`.
+
+    Raises:
+        UsageError: when a file cannot be written.
+    """
+    parts = {arguments.output: job}
+    if "%N" in arguments.output:
+        parts = {
+            arguments.output.replace("%N", node.replace("/", "_")): replace(
+                job, ranks=tuple(rank for rank in job.ranks if rank.node == node), nodes=(node,)
+            )
+            for node in job.nodes
+        }
+    for path, part in parts.items():
+        try:
+            Path(path).write_text(render(snapshot, part, arguments), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--output {path}: {error.strerror}") from error
+        print(f"{path}: {plural(len(part.ranks), 'rank')}", file=sys.stderr)
+
+
+def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
+    """Take the stacks of every rank and its children now; returns when all have answered.
+
+    Returns why, for those that gave none, by node and pid.
+    """
     wanted = pids_by_node(job)
     count = sum(len(pids) for pids in wanted.values())
     mode: Any = "native" if arguments.native else "nonblocking"
@@ -91,11 +155,18 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> None:
             f"{plural(count, 'process', 'processes')}, {count * NATIVE_S:.0f} s",
             file=sys.stderr,
         )
+    if arguments.locals:
+        print("variables are shown as they are: they may hold secrets", file=sys.stderr)
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S
-    asked = time.time()
     future = session.sample(wanted, mode=mode, locals=arguments.locals, deadline=limit)
-    future.result(timeout=limit * max(count, 1) + 5.0)
-    session.wait(lambda update: update.snapshot.at >= asked, timeout=5.0)
+    answers = future.result(timeout=limit * max(count, 1) + 5.0)
+    answered = time.time()
+    session.wait(lambda update: update.snapshot.at >= answered, timeout=5.0)
+    return {
+        (one.node, one.pid): one.sample.failure.text
+        for one in answers
+        if one.sample.failure is not None
+    }
 
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
@@ -131,7 +202,13 @@ def as_data(snapshot: Snapshot, job: Job, *, all_threads: bool) -> dict[str, Any
             "world_size": job.world_size,
         },
         "ranks": ranks,
+        "unnumbered": [process_data(snapshot, one, None, False) for one in job.unnumbered],
     }
+
+
+def denial(process: Process) -> Failure | None:
+    """Why a process that was never sampled cannot be."""
+    return Failure("denied", process.denied) if process.denied else None
 
 
 def process_data(
@@ -146,7 +223,7 @@ def process_data(
         "state": process.state,
         "sampled_at": sample.at if sample is not None else None,
         "mode": sample.mode if sample is not None else None,
-        "failure": sample.failure if sample is not None else None,
+        "failure": sample.failure if sample is not None else denial(process),
         "threads": [
             {
                 "tid": thread.tid,

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Find the rank that hangs your distributed PyTorch job, and why.
 
-Without a command: the terminal app, on the training jobs of this machine."""
+Without a command: the terminal app, on the training jobs of this machine, or of other nodes
+with -w, which need nothing but python3."""
 
 EXAMPLES = """\
 examples:
@@ -29,6 +30,7 @@ examples:
   hangtop --all-users              those of everybody, as far as permissions allow
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
+  hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop demo                     try it on a small job that really hangs
 
 exit status of diagnose:

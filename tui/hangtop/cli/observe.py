@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 SETTLE_S = 3.0
 """Seconds to look for a job after the node has answered: one just starting shows up within."""
 CONNECT_S = 20.0
-"""Seconds to wait for the node's first answer."""
+"""Seconds to wait for the first answer of one node."""
+CONNECT_ALL_S = 300.0
+"""Of many, which log in by turns; each says by itself when it cannot be reached."""
 SETTLED = {"ready", "unreachable", "denied", "no-python", "incompatible"}
 
 
@@ -42,18 +44,69 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Upd
         NoJobError: when there is none.
     """
     with waiting("looking for training jobs ..."):
-        session.wait(lambda update: bool(update.snapshot.jobs) or _settled(update), CONNECT_S)
+        wait_for_nodes(session)
         update = session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
     update = update or session.latest
     if update is None:
-        raise NoJobError("this machine did not answer", "The probe could not be started.")
+        raise NoJobError("no node has answered", "No probe could be started.")
     if not has_job(update, key):
         raise no_job(update.snapshot, key, pids)
     return update
 
 
-def _settled(update: Update) -> bool:
-    return all(node.state in SETTLED for node in update.snapshot.nodes)
+def wait_for_nodes(session: Session) -> None:
+    """Wait until all nodes have answered or failed; Ctrl-C goes on with those that have."""
+    first = session.wait(lambda update: True, CONNECT_S)
+    if first is None:
+        return
+    count = len(first.snapshot.nodes)
+    shown = sys.stderr.isatty() and count > 1
+
+    def answered(update: Update) -> bool:
+        if shown:
+            seen = sum(node.last_seen is not None for node in update.snapshot.nodes)
+            print(f"{seen} of {count} nodes answered ...  ", end="\r", file=sys.stderr, flush=True)
+        return _answered(update)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        session.wait(answered, CONNECT_S if count == 1 else CONNECT_ALL_S)
+
+
+def tell_unseen(snapshot: Snapshot) -> None:
+    """Say on stderr which nodes were not observed, and why: nodes with one reason together."""
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for node in snapshot.nodes:
+        if node.state not in ("ready", "slow"):
+            reason = clean(node.reason or "no answer yet")
+            reasons.setdefault((node.state, reason, node.fix or ""), []).append(clean(node.name))
+    for (state, reason, fix), names in reasons.items():
+        print(f"hangtop: {fold_nodes(names)} {state}: {reason}", file=sys.stderr)
+        if fix:
+            print(f"    {clean(fix)}", file=sys.stderr)
+
+
+def fold_nodes(names: Sequence[str]) -> str:
+    """`gpu[01-16]` for the names of many nodes."""
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    try:
+        return str(NodeSet.fromlist(list(names)))
+    except NodeSetException:
+        return ",".join(names)
+
+
+def _answered(update: Update) -> bool:
+    """Whether every node has shown its processes, or said why it cannot.
+
+    One node with a job is enough where it is the only one; of several, each may have a part.
+    """
+    nodes = update.snapshot.nodes
+    if len(nodes) == 1 and update.snapshot.jobs:
+        return True
+    return all(
+        node.state in SETTLED and (node.state != "ready" or node.last_seen is not None)
+        for node in nodes
+    )
 
 
 def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
@@ -106,7 +159,7 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
     if len(jobs) > 1:
         others = ", ".join(f"{clean(job.key)} ({ranks_of(job)})" for job in jobs[1:])
         print(
-            f"{len(jobs)} jobs on this machine; this is {clean(jobs[0].key)}. "
+            f"{len(jobs)} jobs found; this is {clean(jobs[0].key)}. "
             f"Others, for --job-key: {others}",
             file=sys.stderr,
         )
@@ -132,6 +185,8 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
         name = clean(node.name)
         if node.state != "ready":
             lines.append(f"{name} is {node.state}: {clean(node.reason or 'no reason given')}")
+            if node.fix:
+                lines.append(f"    {clean(node.fix)}")
         if node.processes:
             lines.append(f"Looked at {plural(node.processes, 'process', 'processes')} on {name}.")
         lines += [

@@ -234,6 +234,7 @@ def clean_environment(directory: Path, token: str) -> dict[str, str]:
         {
             MARKER: token,
             "HANGTOP_DEMO_DIR": str(directory),
+            "TMPDIR": str(directory),  # killed processes leave their sockets there
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "GLOO_SOCKET_IFNAME": "lo",

@@ -124,7 +124,7 @@ class Demo:
 
     def pids(self) -> list[int]:
         """Every process of the demo that is alive, the keeper included."""
-        return marked(self.token)
+        return [process.pid for process in marked(self.token)]
 
 
 def missing(scenario: Scenario) -> str | None:
@@ -132,9 +132,9 @@ def missing(scenario: Scenario) -> str | None:
     if importlib.util.find_spec("torch") is None:
         return (
             "the demo trains a small model and needs torch, which this Python does not have.\n"
-            "Install it without GPU parts with:\n"
-            f"    {sys.executable} -m pip install torch numpy"
-            " --index-url https://download.pytorch.org/whl/cpu"
+            "Install it with:\n"
+            f"    {sys.executable} -m pip install torch numpy\n"
+            "A build for the CPU is enough."
         )
     for program in scenario.needs:
         if shutil.which(program) is None:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
-from pathlib import Path
+
+import psutil
 
 MARKER = "HANGTOP_DEMO"
 
 
-def marked(token: str) -> list[int]:
-    """Pids of all processes that carry `HANGTOP_DEMO=token`, except this one.
+def marked(token: str) -> list[psutil.Process]:
+    """All processes that carry `HANGTOP_DEMO=token`, except this one.
 
     A zombie has no environment any more and is not listed.
     """
-    wanted = f"{MARKER}={token}".encode()
-    pids = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    pids.append(int(entry.name))
-    return pids
+    return [
+        process
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get(MARKER) == token and process.pid != os.getpid()
+    ]
 
 
 def kill_marked(token: str, limit_s: float = 10.0) -> list[int]:
@@ -31,22 +28,24 @@ def kill_marked(token: str, limit_s: float = 10.0) -> list[int]:
 
     Returns the pids that are still there after `limit_s` seconds, normally none. SIGKILL also
     ends stopped and traced processes; a process in uninterruptible sleep goes when the child it
-    waits for has gone.
+    waits for has gone. psutil does not kill a process that got the pid of one it listed.
     """
     end = time.monotonic() + limit_s
-    while (left := marked(token)) and time.monotonic() < end:
-        for pid in left:
-            kill_if_marked(pid, token)
+    killed: set[psutil.Process] = set()
+    while True:
+        for process in marked(token):
+            killed.add(process)
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        # One that is going has no environment any more, but still holds its memory.
+        left = [process.pid for process in killed if _is_alive(process)]
+        if not left or time.monotonic() > end:
+            return left
         time.sleep(0.05)
-    return left
 
 
-def kill_if_marked(pid: int, token: str) -> None:
-    """Kill a process, unless its pid has come to belong to another one meanwhile."""
-    with contextlib.suppress(OSError):
-        handle = os.pidfd_open(pid)
-        try:
-            if f"{MARKER}={token}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

@@ -11,17 +11,8 @@ from hangtop_core.text import duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hangtop_core.model import (
-        Diagnosis,
-        Frame,
-        Job,
-        Node,
-        Rank,
-        Snapshot,
-        StackSample,
-        ThreadStack,
-        Verdict,
-    )
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, StackSample, ThreadStack
 
 STATE_ROLES = {
     "running": "good",

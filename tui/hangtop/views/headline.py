@@ -12,7 +12,8 @@ from hangtop_core.text import plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Diagnosis, Job, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Snapshot
 
 Piece = tuple[int, Line]
 """How soon a piece goes when there is no room (0 never), and the piece."""

@@ -17,7 +17,8 @@ from hangtop_core.text import duration, plural, size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Diagnosis, Job, Snapshot, Verdict
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.model import Job, Snapshot
 
 
 NEEDED = frozenset({"py-spy", "strace", "ptrace"})

@@ -21,7 +21,8 @@ from hangtop.views.common import (
 from hangtop.views.places import doing
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Rank, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

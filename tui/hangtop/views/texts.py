@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hangtop.situation import Situation
-    from hangtop_core.model import Diagnosis, Job, Rank, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Rank, Snapshot
 
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})

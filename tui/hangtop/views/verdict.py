@@ -12,7 +12,8 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Diagnosis, Job, Snapshot
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Snapshot
 
 PLACES = {"stacks": "stacks", "flight": "stacks"}
 """Screen that shows what a source said; the rank's own screen for all others."""

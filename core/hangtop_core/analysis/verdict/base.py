@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
-from hangtop_core.model import Culprit, Evidence, JobState, Rank
+from hangtop_core.diagnosis import Culprit, Evidence, JobState
+from hangtop_core.model import Rank
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case

@@ -6,15 +6,20 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import stacks
-from hangtop_core.model import BlindSpot, Job, Node, Snapshot
+from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.rankset import fold
+from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hangtop_core.model import Job, Node, Snapshot
+
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
+_NOT_ASKED = "its debug server has not been asked"
+_ASK_FIX = "observe for longer, and without --readonly"
 _NO_FIX = "none is known; the reason is all there is to go by"
 _RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
@@ -50,11 +55,12 @@ def _recorders(job: Job) -> Iterator[BlindSpot]:
         failure = rank.recorder.failure if rank.recorder is not None else None
         if rank.recorder is not None and failure is None:
             continue
-        reason = (
-            (failure.text, failure.fix or _RECORDER_FIX)
-            if failure is not None
-            else (_NO_RECORDER, _RECORDER_FIX)
-        )
+        if failure is not None:
+            reason = (failure.text, failure.fix or _RECORDER_FIX)
+        elif any(thread.name == WORKER_SERVER for thread in rank.process.threads):
+            reason = (_NOT_ASKED, _ASK_FIX)
+        else:
+            reason = (_NO_RECORDER, _RECORDER_FIX)
         groups[reason].append(rank.rank)
         nodes[reason].add(rank.node)
     for (why, fix), ranks in groups.items():
@@ -74,12 +80,13 @@ def _absent(job: Job) -> Iterator[BlindSpot]:
             missing[:8192],
             f"WORLD_SIZE is {job.world_size}; {plural(len(missing), 'rank')} ({fold(missing)}) "
             f"{'was' if len(missing) == 1 else 'were'} not found on the nodes observed",
-            "name all nodes of the job: hangtop -w NODES, or --job SLURM_JOBID",
+            "run hangtop on their node, too; on this one, see the launcher's log for why they left",
         )
 
 
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
     for process in job.unnumbered:
+        # The probe says the fix behind the reason.
         why, _, fix = (process.denied or "").partition("; ")
         yield _spot(
             "rank number",
@@ -92,12 +99,12 @@ def _unnumbered(job: Job) -> Iterator[BlindSpot]:
 
 
 def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
         if node.state in _DEAD:
-            groups[node.state, node.reason or node.state].append(node.name)
-    for (state, why), names in groups.items():
-        fix = "see whether the machine answers and has Python 3.8 or newer; Ctrl-r tries again"
+            fix = node.fix or "see whether the machine answers and has Python 3.8 or newer; Ctrl-r"
+            groups[node.state, node.reason or node.state, fix].append(node.name)
+    for (state, why, fix), names in groups.items():
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 
 

@@ -21,7 +21,7 @@ from hangtop_core.text import clean, duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hangtop_core.model import Frame, Job, Snapshot
+    from hangtop_core.model import Frame, Job, Snapshot, Thread
 
 
 class Case:
@@ -187,6 +187,11 @@ def kernel_text(subject: Subject) -> str:
     main = subject.activity.main or main_thread(subject.rank.process)
     if main is None:
         return f"state {subject.rank.process.state}"
+    return thread_text(main)
+
+
+def thread_text(main: Thread) -> str:
+    """The same of any thread."""
     parts = [f"state {main.state}"]
     if main.wchan:
         parts.append(f"wchan {main.wchan.partition('.')[0]}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.align import Pending
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Evidence, JobState
+    from hangtop_core.diagnosis import Evidence, JobState
 
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})

@@ -10,6 +10,7 @@ from hangtop_core.analysis.activity import Activity, main_thread
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.case import thread_text
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Evidence
+    from hangtop_core.diagnosis import Evidence
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
 _LOCKS = frozenset({"lock", "waiting", "gil"})
@@ -220,9 +221,9 @@ def _file_of(subject: Subject, worker: Worker) -> str:
 
 
 def _worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evidence]:
-    top, source = worker.activity.top, ""
-    if top is not None and top.source:
-        source = f": `{top.source.strip()}`"
+    site, source = worker.activity.site, ""
+    if site is not None and site.source:
+        source = f": `{site.source.strip()}`"
     since = case.ago(worker.standing.since)
     yield fact(
         "stacks",
@@ -234,7 +235,7 @@ def _worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evid
         yield fact(
             "process",
             subject.number,
-            f"{worker.name} state {main.state}, wchan {main.wchan}, syscall {main.syscall}",
+            f"{worker.name} {thread_text(main)}",
         )
     table = subject.rank.child_descriptors.get(worker.process.pid)
     if table is not None:

@@ -12,19 +12,13 @@ from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit
 from hangtop_core.analysis.verdict.rules import RULES
-from hangtop_core.model import (
-    Diagnosis,
-    Job,
-    JobState,
-    JobSummary,
-    Snapshot,
-    Verdict,
-)
+from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+    from hangtop_core.model import Job, Snapshot
 
 SCHEMA = "hangtop.diagnosis/1"
 UNDECIDED = 0.85
@@ -150,4 +144,5 @@ def _summary(job: Job) -> JobSummary:
         nodes=job.nodes,
         launcher=job.launcher,
         id=job.id,
+        unnumbered=len(job.unnumbered),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
-from hangtop_core.model import Culprit, Descriptor, Evidence, Process, Source
+from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.model import Descriptor, Process
 
 SHOWN = 4
 """Subjects of one verdict whose evidence is spelt out; the others are counted."""

@@ -17,7 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     waiting_facts,
     who,
 )
-from hangtop_core.model import Culprit, JobState
+from hangtop_core.diagnosis import Culprit, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

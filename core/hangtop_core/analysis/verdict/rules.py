@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Rule
 
 RULES: tuple[Rule, ...] = (
+    startup.UNREACHABLE,
     *process.RULES,
     startup.RENDEZVOUS,
     startup.NEVER_JOINED,

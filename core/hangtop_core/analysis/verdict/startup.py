@@ -16,7 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     waiting_facts,
     who,
 )
-from hangtop_core.model import Culprit, Evidence, JobState
+from hangtop_core.diagnosis import Culprit, Evidence, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Process
 
+_AWAY = ("lost", "unreachable")
+_TOGETHER_S = 20.0
+"""A node that is seen for longer after the job stopped did not stop it by going away."""
 _STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _NNODES = re.compile(r"^--?nnodes(?:=(.+))?$")
 _OPTIONS = ("--rdzv-endpoint", "--rdzv_endpoint", "--master-addr", "--master_addr")
@@ -147,6 +150,37 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks of nodes that went away no later than the job stopped, while others wait."""
+    nodes = {node.name: node for node in case.snapshot.nodes if node.state in _AWAY}
+    stopped = case.progress.since
+    for name in sorted({s.rank.node for s in case.subjects} & set(nodes)):
+        node = nodes[name]
+        seen = node.last_seen
+        group = tuple(s for s in case.subjects if s.rank.node == name)
+        waiting = [s for s in case.waiters if s.rank.node not in nodes]
+        if not waiting or seen is None or stopped is None or seen > stopped + _TOGETHER_S:
+            continue
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{name} with {name_ranks(group)} no longer answers: {node.reason or node.state}; "
+                f"last seen {case.ago(seen)[4:] or 'a moment'} ago",
+            ),
+            evidence=(
+                fact(
+                    "network", None, f"{name} is {node.state}: {node.reason or 'no reason given'}"
+                ),
+                *waiting_facts(case),
+            ),
+            steps=(
+                f"look at it: ping {name}; its console or BMC; `sinfo -n {name}` under Slurm",
+                f"if it is gone, start the job again without {name}",
+            ),
+        )
+
+
 RENDEZVOUS = Rule(
     cause="rendezvous-incomplete",
     title="torchrun waits for nodes that have not come",
@@ -168,6 +202,17 @@ NEVER_JOINED = Rule(
     next_steps=("Start the missing ranks", "Read why they ended"),
     find=_absent,
     states=_STARTING,
+)
+
+UNREACHABLE = Rule(
+    cause="node-unreachable",
+    title="A node with ranks has gone away",
+    seen="The connection to the node was lost about when the job stopped, and ranks elsewhere "
+    "wait.",
+    excluded="The node was seen for longer after the job had stopped.",
+    confidence=0.8,
+    next_steps=("Look whether the node is up", "Start the job again without it"),
+    find=_unreachable,
 )
 
 OUTSIDE_INIT = Rule(

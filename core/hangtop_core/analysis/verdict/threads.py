@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Evidence
+    from hangtop_core.diagnosis import Evidence
 
 
 class OneThread(Struct, frozen=True):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import BlindSpot, Fact, Failure, Node, Recorder, Snapshot
+from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
+from hangtop_core.report import diagnosis_text
 from support.build import FUTEX, NOW, World, c10d, recorder
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import BlindSpot
 
 
 def spots(snapshot: Snapshot) -> dict[str, BlindSpot]:
@@ -74,3 +81,16 @@ def test_without_a_job_it_says_what_was_looked_for_and_found() -> None:
     assert "212 processes" in spot.why
     assert "python3 server.py" in spot.why
     assert "--pid" in spot.fix
+
+
+def test_ranks_that_cannot_be_read_are_no_job_that_starts() -> None:
+    world = World()
+    denied = "it belongs to root and hangtop runs as me; run hangtop as root, with sudo"
+    process = world.process(500, None, user="root", denied=denied)
+    snapshot = world.snapshot(ranks=(), unnumbered=(process,), world_size=None)
+    found = diagnose(snapshot, snapshot.jobs[0])
+    assert (found.state, exit_status(found)) == ("unknown", 13)
+    assert "1 rank that cannot be read" in diagnosis_text(found)
+    one = spots(snapshot)["rank number"]
+    assert one.why.endswith("it belongs to root and hangtop runs as me")
+    assert one.fix == "run hangtop as root, with sudo"

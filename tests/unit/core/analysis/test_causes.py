@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import (
-    Descriptor,
-    DescriptorTable,
-    Diagnosis,
-    Failure,
-    Holder,
-    Socket,
-    Verdict,
-)
+from hangtop_core.model import Descriptor, DescriptorTable, Failure, Holder, Node, Socket
 from support import build
 from support.build import (
     CHILD,
@@ -54,6 +46,9 @@ from support.build import (
     user,
     worker_in,
 )
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis, Verdict
 
 
 def run(world: World, **job: Any) -> Diagnosis:
@@ -585,3 +580,30 @@ def test_foreign_text_cannot_reach_a_terminal() -> None:
     )
     world.give_children(rank, [(child, None)])
     assert "\x1b" not in text_of(first(world))
+
+
+def lost_node(seen: float) -> World:
+    """Ranks 2 and 3 were on a node that does not answer any more."""
+    world = World()
+    world.waiters(2)
+    world.waiters(2, node="n2")
+    world.nodes["n2"] = Node("n2", "lost", reason="no answer for 15 s", last_seen=seen)
+    return world
+
+
+def test_a_node_that_goes_away_takes_the_job_with_it() -> None:
+    verdict = first(lost_node(HUNG_SINCE + 3))
+    assert (verdict.cause, culprits(verdict)) == ("node-unreachable", [2, 3])
+    assert verdict.victims == (0, 1)
+    assert "n2 with ranks 2-3 no longer answers: no answer for 15 s" in verdict.summary
+
+
+def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:
+    found = run(lost_node(NOW - 60))
+    assert "node-unreachable" not in {one.cause for one in found.verdicts}
+
+
+def test_what_ran_on_a_node_that_is_lost_counts_as_still() -> None:
+    world = lost_node(HUNG_SINCE + 3)
+    world.add(user("step", 12), RUN, node="n2", moved_at=HUNG_SINCE)
+    assert run(world).state == "hung"

@@ -26,7 +26,7 @@ from support.build import (
 )
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Diagnosis
+    from hangtop_core.diagnosis import Diagnosis
 
 
 def run(world: World, hang_after: float = 30.0, **job: Any) -> Diagnosis:
@@ -272,10 +272,11 @@ def test_ranks_of_a_lost_node_do_not_hide_that_the_others_hang() -> None:
     assert run(world).state == "hung"
 
 
-def test_ranks_yet_to_be_sampled_are_not_presumed_to_wait() -> None:
+@pytest.mark.parametrize("moved_at", [NOW - 300.0, NOW - 2.0])
+def test_nothing_is_said_of_ranks_yet_to_be_sampled(moved_at: float) -> None:
     world = World()
     for _ in range(4):
-        world.add(None, FUTEX)
+        world.add(None, FUTEX, moved_at=moved_at)
     world.ranks = [msgspec.structs.replace(rank, sample=None) for rank in world.ranks]
     found = run(world)
     assert (found.state, causes(found)) == ("unknown", [])

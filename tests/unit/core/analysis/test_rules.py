@@ -11,6 +11,7 @@ from hangtop_core.analysis.verdict.rules import RULES
 ROOT = Path(__file__).parents[4]
 
 ORDER = [
+    "node-unreachable",
     "rank-exited",
     "rank-stopped",
     "rank-traced",

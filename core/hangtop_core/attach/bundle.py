@@ -1,0 +1,115 @@
+"""What a node needs and may not have: the probe's source and py-spy, from this installation.
+
+Nothing has to be installed on a node. The first thing sent over a new connection is the boot,
+`hangtop_probe.boot`; it answers what the node lacks, and only that is sent.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+import hangtop_probe
+from hangtop_core.attach.local import Ending
+from hangtop_core.model import Text
+from hangtop_core.text import clean
+from hangtop_probe import boot, node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PACKAGE = Path(hangtop_probe.__file__).parent
+
+
+class BootMessage(Struct, frozen=True):
+    """What the boot says; exactly one of `missing`, `done` and `error` is there."""
+
+    python: Text = ""
+    arch: Text = ""
+    missing: list[str] | None = None
+    """Pieces to send, in this order."""
+    done: dict[str, Text | None] | None = None
+    """Where each piece is used from: shared, cache or memory."""
+    error: Text | None = None
+    text: Text | None = None
+    path: Text | None = None
+    why: Text | None = None
+    """Why something could not be kept on disk."""
+
+
+@functools.cache
+def opening() -> bytes:
+    """Return the boot as a node's Python expects it: a length, then zlib."""
+    wanted: dict[str, object] = {
+        "probe": {"hash": boot.packed_hash(_source()), "path": str(PACKAGE.parent)}
+    }
+    py_spy = _py_spy()
+    if py_spy is not None:
+        wanted["py-spy"] = {
+            "hash": boot.file_hash(py_spy),
+            "path": py_spy,
+            "arch": platform.machine(),
+        }
+    code = (PACKAGE / "boot.py").read_text()
+    # JSON within a Python literal: data, whatever a path holds.
+    call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
+    return _block(f"{code}\n{call}".encode())
+
+
+def pieces(names: Sequence[str]) -> Iterator[bytes]:
+    """Yield those of the named pieces that exist; compressing py-spy takes about 0.3 s, once."""
+    for name in names[:2]:
+        if name == "probe":
+            yield _probe()
+        elif name == "py-spy" and _py_spy() is not None:
+            yield _packed_py_spy()
+
+
+def refusal(said: BootMessage) -> Ending:
+    """Say what it means that the boot gave up."""
+    if said.error == "old-python":
+        reason = f"{clean(said.path or 'its python3', 200)} is Python {clean(said.python, 20)}"
+        oldest = ".".join(map(str, boot.OLDEST))
+        return Ending(
+            "no-python",
+            f"{reason}; the probe needs {oldest} or newer",
+            retry=False,
+            fix="hangtop --python PATH, or --init 'COMMAND' that puts a newer python3 on PATH",
+        )
+    text = clean(said.text or said.error or "", 200)
+    return Ending("unreachable", f"the probe could not be sent: {text}", retry=True)
+
+
+@functools.cache
+def _probe() -> bytes:
+    return _block(boot.pack(_source()))
+
+
+@functools.cache
+def _packed_py_spy() -> bytes:
+    path = _py_spy()
+    return _block(Path(path).read_bytes(), level=3) if path is not None else b""
+
+
+def _block(data: bytes, level: int = 6) -> bytes:
+    packed = zlib.compress(data, level)
+    return b"%d\n" % len(packed) + packed
+
+
+@functools.cache
+def _source() -> dict[str, bytes]:
+    found: dict[str, bytes] = boot.read_tree(str(PACKAGE))
+    return found
+
+
+@functools.cache
+def _py_spy() -> str | None:
+    found = node.find_py_spy()
+    return os.path.realpath(found) if found is not None else None

@@ -1,0 +1,22 @@
+"""Who is told what becomes of a connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.attach.link import Link
+    from hangtop_core.attach.messages import Hello
+    from hangtop_core.attach.timing import Moment
+
+
+class Listener(Protocol):
+    """Who wants to know what becomes of a link."""
+
+    def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
+        """Fields of `model.Node` have changed."""
+
+    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
+        """A probe said hello: this is a new connection, nothing was asked of it yet."""

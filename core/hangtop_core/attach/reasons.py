@@ -1,0 +1,207 @@
+"""Why a login failed: from ssh's exit status and what it printed to a state, a reason and a fix.
+
+Texts are those of OpenSSH 9.2 (sshconnect.c, sshconnect2.c, ssh.c, packet.c, clientloop.c),
+sudo 1.9 and the shells bash, dash, zsh, tcsh and fish.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.attach.local import Ending
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from hangtop_core.model import NodeState
+
+NOISE = re.compile(
+    r"^(Warning: Permanently added|\*\* |debug\d:|Pseudo-terminal will not|X11 forwarding request"
+    r"|.*warning: setlocale|.*cannot change locale|Connection to \S+ closed\.$|@@@|\s*$)"
+)
+"""Lines of standard error that say nothing about why it ended."""
+
+
+class Context(NamedTuple):
+    """What fixes are written with."""
+
+    node: str
+    login: str
+    """The ssh command that logs in to the node as hangtop does, for a person to try."""
+    python: str
+    sudo: bool
+
+
+class Known(NamedTuple):
+    """One known ending. ``reason`` may use groups of ``pattern``; ``fix`` those of `Context`."""
+
+    pattern: re.Pattern[str]
+    state: NodeState
+    reason: str
+    fix: str | None = None
+    retry: bool = False
+
+
+def _known(
+    pattern: str, state: NodeState, reason: str, fix: str | None = None, retry: bool = False
+) -> Known:
+    return Known(re.compile(pattern, re.MULTILINE | re.IGNORECASE), state, reason, fix, retry)
+
+
+_PYTHON_FIX = "hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH"
+
+# Asked in this order: what OpenSSH prints last is often only a consequence.
+TABLE = (
+    _known(
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "denied",
+        "its host key has changed: it was installed anew, or somebody sits in between",
+        "ask whoever runs {node} for its new key; then: ssh-keygen -R {node} && {login} true",
+    ),
+    _known(
+        r"No (\S+) host key is known for",
+        "denied",
+        r"its \1 host key is not known here, and is never accepted silently",
+        "compare and accept it: {login} -o StrictHostKeyChecking=ask true",
+    ),
+    _known(
+        r"REVOKED HOST KEY",
+        "denied",
+        "its host key is marked as revoked here",
+        "ask whoever runs {node}",
+    ),
+    # What ssh says of an unknown key when it may not ask.
+    _known(
+        r"Host key verification failed",
+        "denied",
+        "its host key is not known here, and is never accepted silently",
+        "compare and accept it: {login} -o StrictHostKeyChecking=ask true",
+    ),
+    _known(
+        r"pam_slurm|no active jobs on this node",
+        "denied",
+        "Slurm lets only users log in who have a job running there",
+        "log in while the job runs",
+    ),
+    _known(
+        r"Permission denied \(([^)]*)\)",
+        "denied",
+        r"login refused (\1): no key or ticket of yours is accepted",
+        "make this work without a password: {login} true (ssh-add -l, klist, or -l USER)",
+    ),
+    _known(
+        r"Too many authentication failures",
+        "denied",
+        "login refused: too many keys were offered",
+        "name the key in ~/.ssh/config: IdentityFile and IdentitiesOnly yes",
+    ),
+    _known(
+        r"sudo: (a password is required|a terminal is required|no tty present)",
+        "denied",
+        "sudo asks for a password there, and hangtop gives none",
+        "allow it without one (NOPASSWD in sudoers), or leave out --sudo",
+    ),
+    _known(
+        r"(is not in the sudoers file|is not allowed to (?:execute|run))",
+        "denied",
+        r"sudo refuses: the user \1",
+        "leave out --sudo, or ask for the right",
+    ),
+    _known(
+        r"sudo: (?:command )?not found|sudo: Unknown command",
+        "denied",
+        "there is no sudo on it",
+        "leave out --sudo, or log in as root: -l root",
+    ),
+    _known(
+        r"account is currently not available|nologin",
+        "denied",
+        "this user has no shell there",
+        "log in as another user: -l USER",
+    ),
+    _known(
+        r"(Bad (?:owner or permissions on|configuration option:) .*|terminating, \d+ bad config.*)",
+        "denied",
+        r"ssh does not accept its configuration: \1",
+        "see {login} true",
+    ),
+    _known(
+        r"(Could not resolve hostname .*)",
+        "unreachable",
+        "its name cannot be resolved",
+        "check the name: getent hosts {node}",
+        retry=True,
+    ),
+    _known(
+        r"Connection refused",
+        "unreachable",
+        "nobody answers on its ssh port (connection refused)",
+        "check that sshd runs on {node}",
+        retry=True,
+    ),
+    _known(
+        r"timed out during banner exchange",
+        "unreachable",
+        "it takes connections but does not answer: overloaded, frozen or out of memory",
+        "look at its console; --connect-timeout waits longer",
+        retry=True,
+    ),
+    _known(
+        r"(No route to host|Network is unreachable|(?:Connection|Operation) timed out)",
+        "unreachable",
+        r"no connection: \1",
+        "check power, network and firewall: ping {node}",
+        retry=True,
+    ),
+    _known(
+        r"Timeout, server \S+ not responding",
+        "unreachable",
+        "it stopped answering in the middle of the connection",
+        None,
+        retry=True,
+    ),
+    _known(
+        r"Connection (?:closed by|reset by|to \S+ closed by) (UNKNOWN port 65535|\S+)",
+        "unreachable",
+        r"the connection was closed (by \1) before the login was done",
+        "too many logins at once, or a jump host that refuses: --fanout 4",
+        retry=True,
+    ),
+    _known(
+        r"(client_loop: send disconnect|Broken pipe|kex_exchange_identification)",
+        "unreachable",
+        "the connection broke",
+        None,
+        retry=True,
+    ),
+)
+
+
+def explain_login(code: int | None, stderr: str, was_ready: bool, context: Context) -> Ending:
+    """Say what the end of an ssh means. Once a probe was there, the node is `lost`."""
+    said = [line for line in stderr.splitlines() if not NOISE.match(line)]
+    text = "\n".join(line for line in said)
+    known = None if code == 0 else next((one for one in TABLE if one.pattern.search(stderr)), None)
+    if known is not None and not (was_ready and code != 255):
+        return _ending(known, stderr, was_ready, context)
+    last = clean(said[-1], 200) if said else ""
+    if not was_ready and code in (126, 127):
+        missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
+        what = "there is no {0} on it" if missing or not last else "{0} does not start: " + last
+        return Ending("no-python", what.format(context.python), False, _PYTHON_FIX)
+    if not was_ready and re.search(r"unknown option -I|invalid literal for int", text, re.I):
+        return Ending(
+            "no-python", f"{context.python} is no usable Python: {last}", False, _PYTHON_FIX
+        )
+    how = "did not end" if code is None else f"ended with status {code}"
+    reason = f"the connection {how}" + (f": {last}" if last else "")
+    fix = None if was_ready else f"see what happens: {context.login} {context.python} -V"
+    return Ending("lost" if was_ready else "unreachable", reason, True, fix)
+
+
+def _ending(known: Known, stderr: str, was_ready: bool, context: Context) -> Ending:
+    found = known.pattern.search(stderr)
+    reason = clean(found.expand(known.reason), 300) if found else known.reason
+    fix = known.fix.format(**context._asdict()) if known.fix is not None else None
+    state = "lost" if was_ready and known.retry else known.state
+    return Ending(state, reason, known.retry, fix)

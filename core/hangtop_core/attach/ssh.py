@@ -1,0 +1,156 @@
+"""Starting the probe on a node by the system's ssh, with the user's own configuration.
+
+Their config, agent, jump hosts, masters and Kerberos tickets are ssh's business. What is fixed
+here keeps a screen from hanging on a prompt, and a node from reaching back: no prompts, no agent
+or X11 forwarding, no port forwards, and dead connections end. Host keys are checked as the user's
+configuration says; nothing here ever accepts one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.attach import bundle
+from hangtop_core.attach.local import Wave
+from hangtop_core.attach.reasons import Context, explain_login
+from hangtop_core.errors import UsageError
+from hangtop_core.text import clean
+from hangtop_probe.boot import BOOT
+
+if TYPE_CHECKING:
+    from hangtop_core.attach.local import Ending
+
+AT_ONCE = 32
+AT_ONCE_BEHIND_A_JUMP = 8
+"""sshd refuses logins at random beyond ten at a time (MaxStartups 10:30:100)."""
+HOLD_S = 3.0
+"""A login that takes longer does not keep others waiting; behind a jump host it does."""
+
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
+_PYTHON = re.compile(r"(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_./+@:,=-]*")
+
+
+class Login(Struct, frozen=True):
+    """How to log in and start Python; the same for all nodes."""
+
+    user: str | None = None
+    python: str = "python3"
+    init: str | None = None
+    """A command of the user's for the node's shell; it must succeed."""
+    sudo: bool = False
+    connect_timeout: float = 10.0
+    """Seconds."""
+    fanout: int = AT_ONCE
+    """Logins at the same time, at most."""
+
+    def check(self) -> Login:
+        """Return this login once its texts are what they should be.
+
+        Raises:
+            UsageError: when one is not.
+        """
+        if self.user is not None and not _USER.fullmatch(self.user):
+            raise UsageError(f"--user: {clean(self.user, 80)!r} is no user name")
+        if not _PYTHON.fullmatch(self.python):
+            raise UsageError(
+                f"--python: {clean(self.python, 80)!r} is no path of a program",
+                "Give a path or a name without blanks or quotes: --python /opt/conda/bin/python3",
+            )
+        return self
+
+
+class Jumps:
+    """Which nodes are behind a jump host, as the user's ssh configuration says.
+
+    ssh is asked once for names that differ in digits only: a thousand nodes are not a thousand
+    questions.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, str | None] = {}
+
+    def of(self, node: str) -> str | None:
+        """Return the jump host or proxy command of a node, or None."""
+        kind = re.sub(r"\d+", "0", node)
+        if kind not in self._known:
+            self._known[kind] = _jump(node)
+        return self._known[kind]
+
+
+def _jump(node: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["ssh", "-G", "--", node],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        if key in ("proxyjump", "proxycommand") and value not in ("", "none"):
+            return value
+    return None
+
+
+class SshLauncher:
+    """The probe at the other end of an ssh."""
+
+    def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
+        self._node = node
+        self._login = login
+        self._jump = jump
+
+    @property
+    def node(self) -> str:
+        """The name it is reached by."""
+        return self._node
+
+    @property
+    def wave(self) -> Wave:
+        """Few at once behind a jump host; its sshd counts them all as its own."""
+        if self._jump is not None:
+            at_once = min(self._login.fanout, AT_ONCE_BEHIND_A_JUMP)
+            return Wave(f"jump {self._jump}", at_once, self._login.connect_timeout + 5)
+        return Wave("ssh", self._login.fanout, HOLD_S)
+
+    def argv(self) -> list[str]:
+        """Return the ssh command; see ssh_config(5) for its options."""
+        options = {
+            "BatchMode": "yes",
+            "ConnectTimeout": f"{max(1, round(self._login.connect_timeout))}",
+            "ServerAliveInterval": "15",
+            "ServerAliveCountMax": "2",
+            "ClearAllForwardings": "yes",
+            "PermitLocalCommand": "no",
+            "RemoteCommand": "none",
+        }
+        argv = ["ssh", "-T", "-a", "-x"]
+        argv += [f"-o{name}={value}" for name, value in options.items()]
+        if self._login.user is not None:
+            argv += ["-l", self._login.user]
+        return [*argv, "--", self._node, self.command()]
+
+    def command(self) -> str:
+        """Return what the node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
+        sudo = "sudo -n " if self._login.sudo else ""
+        boot = f'exec {sudo}{self._login.python} -I -S -u -c "{BOOT}"'
+        return f"{self._login.init} && {boot}" if self._login.init else boot
+
+    def opening(self) -> bytes:
+        """Return the boot."""
+        return bundle.opening()
+
+    def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
+        """Say why ssh ended."""
+        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
+        context = Context(self._node, shlex.join(login), self._login.python, self._login.sudo)
+        return explain_login(code, stderr, was_ready, context)

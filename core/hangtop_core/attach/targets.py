@@ -1,0 +1,126 @@
+"""Which nodes: folded node sets and groups, exclusions and host files.
+
+Node sets and groups are ClusterShell's (``gpu[001-128]``, ``@group``, ``a-z!b``), so a site's
+groups.conf works here too. A group that nobody has defined is an empty set to ClusterShell; here
+it is an error, because an empty answer would read as "nothing runs there".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeUtils import GroupResolverError, GroupSourceError
+
+from hangtop_core.errors import UsageError
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+MAX_NODES = 16_384
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
+"""A host name, an alias of the user's ssh config, or an address. Never an option: `-oX` is none."""
+_GROUP = re.compile(r"@[^\s,!&^]+")
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_SLOTS = re.compile(r"^([^:\s]+):\d+$")
+
+
+def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
+    """Return the nodes of a node set expression, in its order.
+
+    Raises:
+        UsageError: when it cannot be read, names an unknown group, or holds something that is
+            no node name.
+    """
+    spans = [int(last) - int(first) for first, last in _RANGE.findall(expression)]
+    if any(span > MAX_NODES for span in spans):
+        raise UsageError(f"{what}: more than {MAX_NODES} nodes in {clean(expression, 80)!r}")
+    try:
+        for group in _GROUP.findall(expression):
+            if not NodeSet(group):
+                raise _unknown_group(what, group)
+        names = tuple(str(name) for name in NodeSet(expression))
+    except (NodeSetException, GroupResolverError, GroupSourceError) as error:
+        raise UsageError(f"{what}: {clean(str(error), 200)}") from error
+    if len(names) > MAX_NODES:
+        raise UsageError(f"{what}: {len(names)} nodes, {MAX_NODES} at most")
+    for name in names:
+        check_name(name, what)
+    return names
+
+
+def _unknown_group(what: str, group: str) -> UsageError:
+    return UsageError(
+        f"{what}: group {clean(group, 80)!r} is not defined, or is empty",
+        "Groups come from ClusterShell: /etc/clustershell/groups.conf and "
+        "~/.config/clustershell/groups.conf\n`nodeset -l` lists them, `cluset -l` does too.",
+    )
+
+
+def check_name(name: str, what: str) -> str:
+    """Return ``name`` when it can be a node's.
+
+    Raises:
+        UsageError: when it cannot.
+    """
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{what}: {clean(name, 80)!r} is no node name",
+            "A node name is letters, digits, dots, dashes and underscores, and starts with a\n"
+            "letter or a digit. Users are given with -l USER, ports in ~/.ssh/config.",
+        )
+    return name
+
+
+def read_hostfile(path: Path) -> tuple[str, ...]:
+    """Return the nodes of a host file, each once, in its order.
+
+    Reads one host a line, as ``host``, ``host:slots`` (MPICH, Hydra), ``host slots=N`` (Open MPI,
+    DeepSpeed) or ``host cpus`` (PBS and others repeat hosts instead); a host may be a folded set;
+    ``#`` begins a comment.
+
+    Raises:
+        UsageError: when it cannot be read or a line names no host.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise UsageError(f"--hostfile {path}: {error.strerror}") from error
+    found: dict[str, None] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        slots = _SLOTS.match(words[0])
+        name = slots[1] if slots else words[0]
+        found.update(dict.fromkeys(expand(name, f"{path}:{number}")))
+    if not found:
+        raise UsageError(f"--hostfile {path}: no host in it")
+    return tuple(found)
+
+
+def select(
+    nodes: Sequence[str], exclude: Sequence[str], hostfiles: Iterable[Path]
+) -> tuple[str, ...]:
+    """Return the nodes that the target options name, each once, in their order.
+
+    Raises:
+        UsageError: when an option cannot be read, or nothing is left.
+    """
+    found: dict[str, None] = {}
+    for path in hostfiles:
+        found.update(dict.fromkeys(read_hostfile(path)))
+    for expression in nodes:
+        found.update(dict.fromkeys(expand(expression)))
+    asked = len(found)
+    for expression in exclude:
+        for name in expand(expression, "--exclude"):
+            found.pop(name, None)
+    if not found:
+        why = "all of them are excluded" if asked else "the expression is empty"
+        raise UsageError(f"no node is left: {why}")
+    return tuple(found)

@@ -1,0 +1,40 @@
+"""The clocks and the waits of a connection."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from msgspec import Struct
+
+
+class Timing(Struct, frozen=True):
+    """All waits of a link, in seconds."""
+
+    hello: float = 20.0
+    """From starting the command to the probe's first message."""
+    ship: float = 90.0
+    """More than that, once a node has said that it needs to be sent something."""
+    ping: float = 5.0
+    slow: float = 3.0
+    """Without a pong for this long a node is slow."""
+    lost: float = 15.0
+    """Without any answer for this long it is lost, and connected to again."""
+    kill: float = 2.0
+    """From ending a probe's input to killing it."""
+    retry_first: float = 0.5
+    retry_last: float = 60.0
+    healthy: float = 30.0
+    """Ready for this long, the waits between retries start from the first again."""
+
+    def backoff(self, failures: int) -> float:
+        """Return how long to wait after so many failures: random, up to a doubling bound."""
+        bound = min(self.retry_last, self.retry_first * 2.0**failures)
+        return bound * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, hides nothing
+
+
+class Moment(NamedTuple):
+    """The time, on both clocks: `epoch` for people, `mono` for waits."""
+
+    epoch: float
+    mono: float

@@ -1,0 +1,104 @@
+"""What hangtop concludes: verdicts with their evidence, as `hangtop diagnose --json` prints them.
+
+The JSON schema is `hangtop.diagnosis/1`; changes to it only ever add.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
+
+Source = Literal["stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment"]
+
+
+class Culprit(Struct, frozen=True, gc=False):
+    """A rank the verdict blames."""
+
+    rank: int | None
+    node: str
+    pid: int | None
+    local_rank: int | None = None
+    gpu: int | None = None
+
+
+class Evidence(Struct, frozen=True, gc=False):
+    """One observed fact with its source."""
+
+    source: Source
+    rank: int | None
+    text: str
+
+
+class Verdict(Struct, frozen=True):
+    """Cause, culprits, evidence and next step."""
+
+    cause: str
+    confidence: float
+    culprits: tuple[Culprit, ...]
+    victims: tuple[int, ...]
+    summary: str
+    evidence: tuple[Evidence, ...]
+    next_steps: tuple[str, ...]
+
+
+class BlindSpot(Struct, frozen=True):
+    """Something that could not be observed, with why and how to fix it."""
+
+    what: str
+    nodes: tuple[str, ...]
+    ranks: tuple[int, ...]
+    why: str
+    fix: str
+
+
+class JobSummary(Struct, frozen=True):
+    """The `job` of a diagnosis."""
+
+    world_size: int | None
+    ranks_seen: tuple[int, ...]
+    nodes: tuple[str, ...]
+    launcher: str | None
+    id: str | None
+    unnumbered: int = 0
+    """Ranks whose number could not be read."""
+
+
+class Diagnosis(Struct, frozen=True):
+    """What `hangtop diagnose` prints; as JSON the schema `hangtop.diagnosis/1`."""
+
+    schema: str
+    hangtop: str
+    observed_at: str
+    observed_for_s: float
+    state: JobState
+    hung_for_s: float | None
+    watchdog_in_s: float | None
+    job: JobSummary | None
+    verdicts: tuple[Verdict, ...] = ()
+    blind_spots: tuple[BlindSpot, ...] = ()
+    stalled_for_s: float | None = None
+    """How long nothing that means progress has moved, also when that is not yet called hung."""
+
+
+def to_json(value: Any) -> bytes:
+    """Encode any struct of this module as JSON, two spaces of indentation.
+
+    What a terminal might obey, or show in another order, is written as an escape sequence of
+    JSON: the data are the same, and looking at them is safe.
+    """
+    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2)
+    return _UNPRINTABLE.sub(_escaped, text).encode()
+
+
+_UNPRINTABLE = re.compile(r"[^ -~\n]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    return char if char.isprintable() else json.dumps(char)[1:-1]

@@ -1,0 +1,155 @@
+"""The headless commands on a job that really hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop.demo.gallery import BY_NAME
+from hangtop.demo.runner import Demo, missing
+from support.jobs import run_hangtop
+from support.processes import environment, is_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.real
+NOBODY = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]
+COMMAND = [sys.executable, "-m", "hangtop"]
+
+
+@pytest.fixture(scope="module")
+def job() -> Iterator[Demo]:
+    if reason := missing(BY_NAME["dataloader-worker"]):
+        pytest.skip(reason)
+    with Demo(BY_NAME["dataloader-worker"]) as demo:
+        demo.wait_until_hung()
+        yield demo
+
+
+def pids(job: Demo) -> tuple[str, ...]:
+    return ("--pid", *map(str, job.members))
+
+
+def test_merged_dump_puts_the_odd_rank_first(job: Demo) -> None:
+    done = run_hangtop("dump", *pids(job))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 ranks of 4 gave a stack, 2 classes")
+    odd, common = done.stdout.index("[1]"), done.stdout.index("[0,2-3]")
+    assert odd < common
+    assert "load_batch" in done.stdout
+    assert "selectors.py" not in done.stdout  # library frames are folded
+    assert "selectors.py" in run_hangtop("dump", "--library", *pids(job)).stdout
+
+
+def test_each_rank_and_its_workers_with_locals(job: Demo) -> None:
+    done = run_hangtop("dump", "--each", "--locals", *pids(job))
+    assert [int(n) for n in re.findall(r"^Rank (\d)", done.stdout, re.M)] == [0, 1, 2, 3]
+    assert len(re.findall(r"^  DataLoader worker \d of rank", done.stdout, re.M)) == 8
+    stuck = done.stdout[done.stdout.index("read_shard") :]
+    assert "index: 40" in stuck[: stuck.index("fetch")]
+
+
+def test_json_dump_holds_every_rank_and_thread(job: Demo) -> None:
+    found = json.loads(run_hangtop("dump", "--json", "--all-threads", *pids(job)).stdout)
+    assert found["schema"] == "hangtop.dump/1"
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    for rank in found["ranks"]:
+        assert rank["failure"] is None
+        assert len(rank["threads"]) == 3  # main and one feeder for each of two workers
+        assert rank["threads"][0]["frames"][-1]["name"] == "_run_module_as_main"
+        workers = [child for child in rank["children"] if child["role"] == "dataloader-worker"]
+        assert len(workers) == 2
+        assert all(worker["threads"] for worker in workers)
+
+
+def test_native_dump_says_what_it_costs_and_leaves_all_running(job: Demo) -> None:
+    done = run_hangtop("dump", "--native", "--json", *pids(job))
+    assert "stop each process" in done.stderr
+    found = json.loads(done.stdout)
+    frames = [frame for rank in found["ranks"] for frame in rank["threads"][0]["frames"]]
+    assert any("libtorch" in frame["file"] for frame in frames)
+    states = {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][1] for pid in job.pids()}
+    assert states <= {"S", "R"}
+
+
+def test_readonly_refuses_native(job: Demo) -> None:
+    done = run_hangtop("dump", "--native", "--readonly", *pids(job))
+    assert done.returncode == 2
+    assert "read-only" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_gives_what_has_arrived(job: Demo) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "diagnose", "--json", "--observe", "60", *pids(job)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        time.sleep(6.0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert "Traceback" not in err
+    found = json.loads(out)
+    assert found["job"]["ranks_seen"] == [0, 1, 2, 3]
+    assert found["observed_for_s"] < 15
+
+
+def test_a_reader_that_leaves_is_no_error(job: Demo) -> None:
+    line = " ".join([*COMMAND, "dump", "--each", "--library", *pids(job)])
+    done = subprocess.run(
+        ["sh", "-c", f"{line} | head -n 1"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.startswith("Rank 0")
+    assert done.stderr == ""
+
+
+def test_one_of_several_jobs_is_chosen_by_run_id(job: Demo) -> None:
+    run_id = f"demo-{job.token}"
+    found = json.loads(run_hangtop("dump", "--json", "--job-key", run_id).stdout)
+    assert found["job"]["id"] == run_id
+    assert {rank["pid"] for rank in found["ranks"]} == {
+        pid for pid in job.pids() if "RANK" in environment(pid) and is_rank(pid)
+    }
+
+
+def is_rank(pid: int) -> bool:
+    return is_alive(pid) and Path(f"/proc/{pid}/comm").read_text().strip() != "pt_data_worker"
+
+
+def test_no_such_job_is_status_12() -> None:
+    done = run_hangtop("diagnose", "--job-key", "no-such-job")
+    assert done.returncode == 12
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv"
+)
+def test_without_a_job_it_says_what_it_looked_for_and_found(job: Demo) -> None:
+    with tempfile.TemporaryDirectory(prefix="hangtop-test-") as home:
+        os.chmod(home, 0o777)
+        done = subprocess.run(
+            [*NOBODY, *COMMAND, "diagnose", "--json"],
+            capture_output=True, text=True, timeout=60, check=False,
+            env={**os.environ, "HOME": home, "XDG_CACHE_HOME": home},
+        )  # fmt: skip
+    assert done.returncode == 12, done.stderr
+    assert "RANK" in done.stderr
+    assert "--all-users" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["job"] is None
+    assert found["verdicts"] == []

@@ -1,0 +1,459 @@
+"""Nodes over real sshds: with nothing installed on them, and with all that goes wrong there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.link import Timing
+from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
+from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.session import Options, Session, Update
+from hangtop_probe import node as probe_node
+from support.cluster import Cluster, run, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.model import Job, Node, Snapshot
+    from support.cluster import Node as TestNode
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"
+PYENV = Path.home() / ".pyenv" / "versions"
+QUICK = Login(connect_timeout=2)
+FAILED = ("unreachable", "denied", "no-python", "incompatible")
+
+
+def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Four nodes that have neither hangtop nor py-spy; `ssh` on PATH reaches them."""
+    py_spy = probe_node.find_py_spy()
+    assert py_spy is not None
+    hidden = (str(ROOT / "core"), os.path.realpath(py_spy))
+    with (
+        Cluster(tmp_path_factory.mktemp("cluster") / "c", 4, hidden) as cluster,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        yield cluster
+
+
+def attach(*names: str, login: Login = QUICK, within: float = 20.0) -> tuple[Node, ...]:
+    """Log in to nodes and return them once each is ready and known, or has failed."""
+    with Session(Options(), judge, launchers(names, login)) as session:
+        update = session.wait(settled, within)
+        assert update is not None, session.latest and session.latest.snapshot.nodes
+        return update.snapshot.nodes
+
+
+def launchers(names: Sequence[str], login: Login = QUICK) -> list[SshLauncher]:
+    jumps = Jumps()
+    return [SshLauncher(name, login, jumps.of(name)) for name in names]
+
+
+def settled(update: Update) -> bool:
+    return all(
+        node.state in FAILED or (node.state == "ready" and node.last_seen)
+        for node in update.snapshot.nodes
+    )
+
+
+def states(update: Update) -> dict[str, str]:
+    return {node.name: node.state for node in update.snapshot.nodes}
+
+
+def cached(node: TestNode, home: str = "/run/home/root") -> list[str]:
+    """What hangtop has left on a node, but for what Python compiled."""
+    found = node.sh(f"cd {home}/.cache/hangtop 2>/dev/null && find . -type f -printf '%p %m\\n'")
+    return [line for line in found.splitlines() if "__pycache__" not in line]
+
+
+def py_spy_path(node: Node) -> str:
+    fact = node.capabilities["py-spy"]
+    assert fact.ok, fact
+    return fact.path or ""
+
+
+def test_nothing_is_installed_and_everything_arrives_once(cluster: Cluster) -> None:
+    names = [node.name for node in cluster.nodes]
+    cold = attach(*names)
+    assert [node.state for node in cold] == ["ready"] * 4
+    assert [node.hostname for node in cold] == names
+    assert all(".cache/hangtop/" in py_spy_path(node) for node in cold)
+    node = cluster.node(1)
+    first = node.sh("find /run/home/root/.cache/hangtop -type f -printf '%p %C@\\n' | sort")
+    assert {line.rpartition(" ")[2] for line in cached(node)} == {"600", "700"}
+    assert node.sh("stat -c %a /run/home/root/.cache/hangtop").strip() == "700"
+    warm = attach(*names)
+    assert [node.state for node in warm] == ["ready"] * 4
+    again = node.sh("find /run/home/root/.cache/hangtop -type f -printf '%p %C@\\n' | sort")
+    kept = [line for line in again.splitlines() if "__pycache__" not in line]
+    assert kept == [line for line in first.splitlines() if "__pycache__" not in line]
+    assert not node.sh("find /run/home/root/.cache/hangtop -name '.new-*' -o -name '.old-*'")
+
+
+def test_a_changed_cache_is_not_trusted(cluster: Cluster) -> None:
+    node = cluster.node(1)
+    attach(node.name)
+    node.sh("cd /run/home/root/.cache/hangtop; echo '#' >> */hangtop_probe/probe.py")
+    node.sh("cd /run/home/root/.cache/hangtop; echo x >> */py-spy")
+    (seen,) = attach(node.name)
+    assert seen.state == "ready"
+    assert seen.capabilities["py-spy"].version
+    assert node.sh("tail -c 2 /run/home/root/.cache/hangtop/*/hangtop_probe/probe.py") != "#\n"
+
+
+CACHE = "/run/home/root/.cache"
+SPOILT = {
+    "full": f"mount -t tmpfs -o size=8k,mode=700 none {CACHE}",
+    "noexec": f"mount -t tmpfs -o noexec,mode=700 none {CACHE}",
+    "read-only": f"mount -t tmpfs -o ro,mode=700 none {CACHE}",
+    "foreign": f"mount -t tmpfs -o mode=700 none {CACHE}; install -d -o 20001 {CACHE}/hangtop",
+    "link": f"mount -t tmpfs -o mode=700 none {CACHE}; ln -s /tmp {CACHE}/hangtop",
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_without_a_usable_cache_it_runs_from_memory(cluster: Cluster, how: str) -> None:
+    node = cluster.node(2)
+    node.sh(f"mkdir -p {CACHE}; {SPOILT[how]}")
+    try:
+        (seen,) = attach(node.name)
+        assert seen.state == "ready", seen
+        assert py_spy_path(seen).startswith("/proc/")
+        assert not node.sh("find /tmp -name 'hangtop*' -o -name py-spy")
+    finally:
+        node.sh(f"umount {CACHE}")
+
+
+def test_a_python_too_old_says_so_and_an_old_one_serves(cluster: Cluster) -> None:
+    for version, state in (("3.6.15", "no-python"), ("3.8.18", "ready")):
+        python = PYENV / version / "bin" / "python3"
+        if not python.exists():
+            pytest.skip(f"no Python {version} on this machine")
+        (seen,) = attach("node-1", login=Login(python=str(python)))
+        assert seen.state == state, seen
+        if state == "ready":
+            assert seen.python == version
+        else:
+            assert seen.reason == f"{python} is Python {version}; the probe needs 3.8 or newer"
+            assert "--python" in (seen.fix or "")
+
+
+LOGINS = {
+    "no-such-python": ("node-1", Login(python="python3.99"), "no-python", "there is no python3.99"),
+    "unknown-key": ("stranger", QUICK, "denied", "host key is not known here"),
+    "changed-key": ("changed", QUICK, "denied", "its host key has changed"),
+    "wrong-user": ("node-1", Login(user="bob"), "denied", "login refused (publickey)"),
+    "no-such-host": ("nowhere.invalid", QUICK, "unreachable", "cannot be resolved"),
+    "failing-init": ("node-1", Login(init="false"), "unreachable", "ended with status 1"),
+}
+
+
+@pytest.mark.parametrize("what", LOGINS)
+def test_a_login_that_fails_says_why(cluster: Cluster, what: str) -> None:
+    name, login, state, reason = LOGINS[what]
+    seen, other = attach(name, "node-2", login=login)
+    assert (seen.state, other.name) == (state, "node-2")
+    assert reason in (seen.reason or "")
+    assert seen.fix
+    retried = "connecting again" in (seen.reason or "")
+    assert retried == (state == "unreachable")
+    if what == "unknown-key":
+        assert "ssh stranger -o StrictHostKeyChecking=ask true" in seen.fix
+        assert other.state == "ready"
+
+
+def test_sudo_that_wants_a_password_says_so(cluster: Cluster) -> None:
+    if not Path("/usr/bin/sudo").exists():
+        pytest.skip("no sudo on this machine")
+    (seen,) = attach("node-1", login=Login(user="alice", sudo=True))
+    assert seen.state == "denied"
+    assert "sudo asks for a password" in (seen.reason or "")
+
+
+def test_another_user_has_a_cache_of_their_own(cluster: Cluster) -> None:
+    (seen,) = attach("node-1", login=Login(user="alice"))
+    assert (seen.state, seen.user, seen.uid) == ("ready", "alice", 20001)
+    assert py_spy_path(seen).startswith("/run/home/alice/.cache/hangtop/")
+
+
+def test_noise_around_the_login_is_kept_and_skipped(cluster: Cluster) -> None:
+    node = cluster.node(3)
+    rc = "/run/home/root/.bashrc"
+    node.sh(f"echo \"printf 'Welcome\\\\e[31m!\\\\n'; echo warn >&2; cd /nowhere\" > {rc}")
+    try:
+        (seen,) = attach(node.name)
+        assert seen.state == "ready"
+        assert "Welcome!" in seen.noise
+    finally:
+        node.sh(f"rm {rc}")
+
+
+@pytest.mark.parametrize("shell", ["dash", "zsh", "tcsh", "fish"])
+def test_any_login_shell_will_do(cluster: Cluster, shell: str) -> None:
+    path = Path("/usr/bin") / shell
+    if not path.exists():
+        pytest.skip(f"no {shell} on this machine")
+    node = cluster.node(3)
+    passwd = "/run/node/passwd"
+    node.sh(f"cp {passwd} /run/was; sed 's|/root:/bin/bash|/root:{path}|' /run/was > {passwd}")
+    try:
+        (seen,) = attach(node.name, login=Login(init="cd /tmp"))
+        assert seen.state == "ready", seen
+    finally:
+        node.sh(f"cat /run/was > {passwd}")
+
+
+def test_a_refusing_and_a_frozen_node_do_not_hold_up_the_others(cluster: Cluster) -> None:
+    refusing, frozen = cluster.node(3), cluster.node(4)
+    refusing.stop_sshd()
+    frozen.freeze()
+    with contextlib.ExitStack() as undo:
+        undo.callback(frozen.thaw)
+        undo.callback(refusing.start_sshd)
+        names = [node.name for node in cluster.nodes]
+        with Session(Options(), judge, launchers(names)) as session:
+            began = time.monotonic()
+            up = session.wait(lambda u: list(states(u).values()).count("ready") == 2, 10)
+            took = time.monotonic() - began
+            assert up is not None
+            assert took < 5, took
+            down = session.wait(settled, 15)
+            assert down is not None
+            reasons = {node.name: node.reason or "" for node in down.snapshot.nodes}
+            assert "connection refused" in reasons["node-3"]
+            assert "does not answer" in reasons["node-4"]
+            undo.close()
+            session.retry("node-3")
+            session.retry("node-4")
+            back = session.wait(lambda u: set(states(u).values()) == {"ready"}, 15)
+            assert back is not None, session.latest
+
+
+def test_a_probe_that_is_lost_comes_back(cluster: Cluster) -> None:
+    node = cluster.node(4)
+    with Session(Options(), judge, launchers([node.name])) as session:
+        assert session.wait(settled, 15)
+        node.sh("pkill -KILL -f '[I] -S -u'; true")
+        lost = session.wait(lambda u: states(u)[node.name] == "lost", 10)
+        assert lost is not None
+        assert lost.snapshot.nodes[0].last_seen
+        back = session.wait(lambda u: states(u)[node.name] == "ready", 15)
+        assert back is not None
+        assert back.snapshot.nodes[0].generation == 1
+
+
+def test_behind_a_jump_host(cluster: Cluster) -> None:
+    assert Jumps().of("behind") == "node-1"
+    (launcher,) = launchers(["behind"])
+    assert launcher.wave.at_once == 8
+    (seen,) = attach("behind")
+    assert (seen.state, seen.hostname) == ("ready", "node-2")
+
+
+def test_no_probe_outlives_its_session(cluster: Cluster) -> None:
+    attach(*(node.name for node in cluster.nodes))
+    for node in cluster.nodes:
+        left = node.sh("sleep 0.5; pgrep -f '[I] -S -u' || true")
+        assert not left.strip(), left
+
+
+# A job over two nodes
+
+
+@pytest.fixture(scope="module")
+def job(cluster: Cluster) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two nodes with two ranks each: 0, 1 and 3 wait in all_reduce, 2 on node-2 sleeps."""
+    with launched(cluster, (1, 2), "collective") as processes:
+        yield processes
+
+
+@contextlib.contextmanager
+def launched(
+    cluster: Cluster, numbers: Sequence[int], what: str
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start torchrun on nodes, two ranks on each, and end it afterwards."""
+    processes = []
+    for index, number in enumerate(numbers):
+        node = cluster.node(number)
+        argv = node.argv(
+            "env",
+            "OMP_NUM_THREADS=1",
+            "GLOO_SOCKET_IFNAME=eth0",
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={len(numbers)}",
+            f"--node-rank={index}",
+            "--nproc-per-node=2",
+            f"--master-addr={cluster.node(numbers[0]).address}",
+            "--master-port=29500",
+            str(SUPPORT / "gloo_job.py"),
+            what,
+        )
+        null = subprocess.DEVNULL
+        processes.append(subprocess.Popen(argv, stdin=null, stdout=null, stderr=null))
+    yield processes
+    for number in numbers:
+        cluster.node(number).sh("pkill -KILL -f '[t]orch.distributed.run|[g]loo_job' || true")
+    for process in processes:
+        process.kill()
+        process.wait(10)
+
+
+def hangtop(*arguments: str) -> tuple[int, Any, str]:
+    argv = [sys.executable, "-m", "hangtop", *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+@pytest.fixture(scope="module")
+def hung(cluster: Cluster, job: list[subprocess.Popen[bytes]]) -> None:
+    with Session(Options(), judge, launchers(["node-1", "node-2"])) as session:
+        found = session.wait(
+            lambda u: any(
+                len(j.ranks) == 4
+                and all(r.moved_at and time.time() - r.moved_at > 3 for r in j.ranks)
+                for j in u.snapshot.jobs
+            ),
+            60,
+        )
+        assert found is not None, session.latest and session.latest.snapshot.jobs
+
+
+def test_the_hung_rank_is_named_with_its_node(hung: None) -> None:
+    options = ("--hang-after", "6", "--observe", "2")
+    code, said, err = hangtop("diagnose", "-w", "node-[1-2]", "--json", *options)
+    assert code == 10, (said, err)
+    assert said["job"]["ranks_seen"] == [0, 1, 2, 3]
+    assert said["job"]["nodes"] == ["node-1", "node-2"]
+    first = said["verdicts"][0]
+    assert [(c["rank"], c["node"]) for c in first["culprits"]] == [(2, "node-2")]
+    assert first["victims"] == [0, 1, 3]
+    assert "time.sleep" in first["summary"] or "hang_in_collective" in first["summary"], first
+
+
+def test_ranks_on_a_node_that_was_not_named_are_missed(hung: None) -> None:
+    code, said, err = hangtop(
+        "diagnose",
+        "-w",
+        "node-[1-2]",
+        "-x",
+        "node-2",
+        "--json",
+        "--hang-after",
+        "6",
+        "--observe",
+        "2",
+    )
+    assert code in (10, 11), err
+    spots = [spot for spot in said["blind_spots"] if spot["what"] == "ranks"]
+    assert [spot["ranks"] for spot in spots] == [[2, 3]]
+
+
+def test_stacks_of_all_nodes_in_one_dump(hung: None) -> None:
+    code, said, err = hangtop("dump", "-w", "node-[1-2]", "--json")
+    assert code == 0, err
+    assert [(r["rank"], r["node"]) for r in said["ranks"]] == [
+        (0, "node-1"),
+        (1, "node-1"),
+        (2, "node-2"),
+        (3, "node-2"),
+    ]
+    for rank in said["ranks"]:
+        names = [frame["name"] for frame in rank["threads"][0]["frames"]]
+        assert "hang_in_collective" in names
+
+
+def test_a_dump_can_be_a_file_per_node(hung: None, tmp_path: Path) -> None:
+    argv = ("dump", "-w", "node-[1-2],nowhere.invalid", "-o", str(tmp_path / "trace-%N.out"))
+    code, _, err = hangtop(*argv)
+    assert code == 0, err
+    assert "nowhere.invalid unreachable: its name cannot be resolved" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "trace-node-1.out",
+        "trace-node-2.out",
+    ]
+    assert "[2]" in (tmp_path / "trace-node-2.out").read_text()
+    assert "[2]" not in (tmp_path / "trace-node-1.out").read_text()
+
+
+def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: Cluster) -> None:
+    cluster.node(2).stop_sshd()
+    try:
+        options = ("--hang-after", "6", "--observe", "2")
+        code, said, err = hangtop("diagnose", "-w", "node-[1-2]", "--json", *options)
+    finally:
+        cluster.node(2).start_sshd()
+    assert code in (10, 11), err
+    spots = {spot["what"]: spot for spot in said["blind_spots"]}
+    assert spots["node"]["nodes"] == ["node-2"]
+    assert "connection refused" in spots["node"]["why"]
+    assert spots["ranks"]["ranks"] == [2, 3]
+
+
+def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
+    timing = Timing(ping=0.5, slow=0.5, lost=2.0)
+    options = Options(hang_after=4.0)
+    node = cluster.node(4)
+    names = ["node-3", "node-4"]
+    with (
+        launched(cluster, (3, 4), "steps"),
+        Session(options, diagnose, launchers(names), timing) as session,
+    ):
+        running = session.wait(
+            lambda u: any(
+                len(job.ranks) == 4 and u.diagnoses[job.key].state == "progressing"
+                for job in u.snapshot.jobs
+            ),
+            60,
+        )
+        assert running is not None, session.latest
+        node.freeze()
+        try:
+            hung = session.wait(lambda u: any(d.verdicts for d in u.diagnoses.values()), 30)
+        finally:
+            node.thaw()
+        assert hung is not None, session.latest
+        (found,) = hung.diagnoses.values()
+        assert found.verdicts[0].cause == "node-unreachable", found.verdicts
+        assert [c.rank for c in found.verdicts[0].culprits] == [2, 3]
+        assert found.verdicts[0].victims == (0, 1)
+
+
+def test_a_shared_file_system_needs_nothing_sent(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "c", 1) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        (seen,) = attach("node-1")
+        assert seen.state == "ready"
+        assert py_spy_path(seen) == os.path.realpath(probe_node.find_py_spy() or "")
+        assert cached(cluster.node(1)) == []
+
+
+def test_sixteen_nodes_at_once(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "c", 16) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        assert run(str(cluster.bin / "ssh"), "node-16", "hostname").stdout == "node-16\n"
+        seen = attach(*(node.name for node in cluster.nodes), login=Login(), within=30)
+        assert [node.state for node in seen] == ["ready"] * 16
+        assert [node.hostname for node in seen] == [node.name for node in cluster.nodes]

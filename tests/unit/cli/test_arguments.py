@@ -1,0 +1,112 @@
+"""The command line: what is understood, what is refused, and with which exit status."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.main import build_parser, main
+
+
+def options_of(*words: str):  # type: ignore[no-untyped-def]
+    return complete(build_parser().parse_args(words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--all-users", "dump"), ("dump", "--all-users")],
+    ids=["before", "after"],
+)
+def test_an_option_counts_before_and_after_the_command(words: tuple[str, ...]) -> None:
+    assert options_of(*words).all_users is True
+    assert options_of("dump").all_users is False
+
+
+def test_options_reach_the_session() -> None:
+    found = session_options(
+        options_of(
+            "diagnose", "--pid", "7", "8", "--pid", "9", "--hang-after", "12.5", "--readonly"
+        )
+    )
+    assert found.pids == (7, 8, 9)
+    assert found.hang_after == 12.5
+    assert found.readonly
+    assert not found.all_users
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--hang-after", "0"),
+        ("--interval", "-1"),
+        ("--interval", "nan"),
+        ("dump", "--pid", "0"),
+        ("dump", "--pid", "abc"),
+        ("dump", "--each", "--json"),
+        ("demo", "--list", "--diagnose"),
+        ("nonsense",),
+        ("--fanout", "0"),
+        ("--via", "rsh"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_status_2(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-w", "gpu[1-"), "--nodes"),
+        (("-w", "n1;reboot"), "is no node name"),
+        (("-w", "n1", "-x", "n1"), "all of them are excluded"),
+        (("-w", "n1", "--python", "a b"), "is no path of a program"),
+        (("-w", "n1", "-l", "a;b"), "is no user name"),
+        (("-w", "n1", "--via", "local"), "n1 is another machine"),
+        (("--sudo",), "--sudo needs nodes"),
+        (("--hostfile", "/no/such/file"), "No such file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+@pytest.mark.parametrize("command", [(), ("dump",), ("diagnose",)], ids=" ".join)
+def test_targets_that_cannot_be_used_are_wrong_usage(
+    command: tuple[str, ...], words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_scenario_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "nonsense"]) == 2
+    assert "no scenario 'nonsense'" in capsys.readouterr().err
+
+
+def test_the_app_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "hangtop diagnose" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [(), ("dump",), ("diagnose",), ("demo",)], ids=" ".join)
+def test_help_has_examples(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_demo_list_begins_with_the_promised_four(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--list"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert names[:4] == ["skip", "dataloader-worker", "stopped", "lock"]
+
+
+def test_demo_without_torch_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hangtop.demo.runner.importlib.util.find_spec", lambda _: None)
+    assert main(["demo", "--diagnose"]) == 1
+    told = capsys.readouterr().err
+    assert "pip install torch numpy" in told
+    assert "Traceback" not in told

@@ -1,0 +1,122 @@
+"""What is run for a node, and what is made of the ways it ends."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from hangtop_core.attach.reasons import TABLE, Context, explain_login
+from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, SshLauncher
+from hangtop_core.errors import UsageError
+
+CONTEXT = Context("n1", "ssh n1", "python3", sudo=False)
+
+ENDINGS = [
+    (255, "No ED25519 host key is known for n1 and you have requested strict checking.\n"
+     "Host key verification failed.", "denied", False),
+    (255, "Host key verification failed.", "denied", False),
+    (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+     "denied", False),
+    (255, "me@n1: Permission denied (publickey,password).", "denied", False),
+    (255, "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures",
+     "denied", False),
+    (255, "ssh: connect to host n1 port 22: Connection refused", "unreachable", True),
+    (255, "ssh: connect to host n1 port 22: Connection timed out", "unreachable", True),
+    (255, "ssh: connect to host n1 port 22: No route to host", "unreachable", True),
+    (255, "Connection timed out during banner exchange", "unreachable", True),
+    (255, "ssh: Could not resolve hostname n1: Name or service not known", "unreachable", True),
+    (255, "kex_exchange_identification: Connection closed by remote host\n"
+     "Connection closed by UNKNOWN port 65535", "unreachable", True),
+    (255, "Access denied by pam_slurm_adopt: you have no active jobs on this node",
+     "denied", False),
+    (255, "Bad owner or permissions on /home/me/.ssh/config", "denied", False),
+    (1, "sudo: a password is required", "denied", False),
+    (1, "me is not in the sudoers file.", "denied", False),
+    (127, "bash: line 1: exec: python3: not found", "no-python", False),
+    (127, "fish: Unknown command: python3", "no-python", False),
+    (126, "zsh:1: permission denied: python3", "no-python", False),
+    (1, "Unknown option -I\nusage: python", "no-python", False),
+    (3, "something else", "unreachable", True),
+    (None, "", "unreachable", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "stderr", "state", "retry"), ENDINGS)
+def test_endings(code: int | None, stderr: str, state: str, retry: bool) -> None:
+    noisy = f"Warning: Permanently added 'n1' (ED25519) to the list of known hosts.\n{stderr}\n"
+    ending = explain_login(code, noisy, False, CONTEXT)
+    assert (ending.state, ending.retry) == (state, retry), ending
+    assert "Permanently" not in ending.reason
+    assert ending.fix
+
+
+def test_every_line_of_the_table_is_of_use() -> None:
+    first = [
+        next((known for known in TABLE if known.pattern.search(stderr)), None)
+        for _, stderr, _, _ in ENDINGS
+    ]
+    never = [known.pattern.pattern for known in TABLE if known not in first]
+    # Those are said by sshd or a shell in the middle of something else.
+    assert len(never) <= 6, never
+
+
+def test_a_node_that_was_there_is_lost_and_connected_to_again() -> None:
+    for code, text in [
+        (255, "Timeout, server n1 not responding."),
+        (255, "client_loop: send disconnect: Broken pipe"),
+        (255, "Connection to n1 closed by remote host."),
+        (137, ""),
+    ]:
+        ending = explain_login(code, text, True, CONTEXT)
+        assert (ending.state, ending.retry) == ("lost", True)
+
+
+def test_nothing_a_node_prints_gets_through_uncleaned() -> None:
+    ending = explain_login(9, "\x1b]0;title\x07\x1b[31mred\x1b[0m\n", False, CONTEXT)
+    assert ending.reason.endswith("red")
+    assert not re.search(r"[\x00-\x1f]", ending.reason)
+
+
+def test_the_command_never_asks_and_never_accepts() -> None:
+    launcher = SshLauncher("n1", Login(user="me", connect_timeout=3))
+    argv = launcher.argv()
+    assert argv[0] == "ssh"
+    assert {"-T", "-a", "-x", "-oBatchMode=yes", "-oConnectTimeout=3"} <= set(argv)
+    assert not [word for word in argv if "StrictHostKeyChecking" in word]
+    assert argv[argv.index("-l") + 1] == "me"
+    assert argv[-3:-1] == ["--", "n1"]
+
+
+def test_the_remote_command_holds_nothing_a_shell_would_read() -> None:
+    command = SshLauncher("n1", Login(python="/opt/py/bin/python3")).command()
+    words = shlex.split(command)
+    assert words[:6] == ["exec", "/opt/py/bin/python3", "-I", "-S", "-u", "-c"]
+    assert len(words) == 7
+    assert not set(command) & set("$!`\\*?{}<>|&\n")
+
+
+def test_init_and_sudo_come_before_it() -> None:
+    launcher = SshLauncher("n1", Login(init="module load python", sudo=True))
+    assert launcher.command().startswith("module load python && exec sudo -n python3 -I")
+
+
+@pytest.mark.parametrize("python", ["a b", "x;y", "$(id)", "-V", "py'", "", "`id`", "a\nb"])
+def test_a_python_that_is_no_path_is_refused(python: str) -> None:
+    with pytest.raises(UsageError):
+        Login(python=python).check()
+
+
+@pytest.mark.parametrize("user", ["-oX=1", "a b", "", "a;b", "$(id)"])
+def test_a_user_that_is_none_is_refused(user: str) -> None:
+    with pytest.raises(UsageError):
+        Login(user=user).check()
+
+
+def test_few_at_once_behind_a_jump_host() -> None:
+    assert SshLauncher("n1", Login()).wave.at_once == 32
+    behind = SshLauncher("n1", Login(), "gate").wave
+    assert behind.at_once == AT_ONCE_BEHIND_A_JUMP
+    assert behind.hold_s >= 10
+    assert SshLauncher("n1", Login(fanout=2), "gate").wave.at_once == 2

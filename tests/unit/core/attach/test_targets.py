@@ -1,0 +1,109 @@
+"""Node set expressions, host files, and texts that are neither."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ClusterShell import NodeSet
+from ClusterShell.NodeUtils import GroupResolver, UpcallGroupSource
+
+from hangtop_core.attach.targets import expand, read_hostfile, select
+from hangtop_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def groups() -> Iterator[None]:
+    """A group source that knows `@gpu` only, as a site's groups.conf would."""
+    upcall = 'test "$GROUP" = gpu && echo gpu[1-3] || true'
+    NodeSet.set_std_group_resolver(GroupResolver(UpcallGroupSource("t", upcall)))
+    yield
+    NodeSet.set_std_group_resolver(None)
+
+
+@pytest.mark.parametrize(
+    ("expression", "nodes"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("gpu[008-011]", ["gpu008", "gpu009", "gpu010", "gpu011"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("n[1-4]!n[2-3]", ["n1", "n4"]),
+        ("10.0.0.1,n1.site.org", ["10.0.0.1", "n1.site.org"]),
+    ],
+)
+def test_node_sets(expression: str, nodes: list[str]) -> None:
+    assert sorted(expand(expression)) == sorted(nodes)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "-oProxyCommand=touch /tmp/x",
+        "a;reboot",
+        "$(reboot)",
+        "`id`",
+        "a b|c",
+        "n[1-",
+        "alice@n1",
+        "a\nb;c",
+        "n\x1b[31m",
+        "n[1-100000000]",
+        "--",
+    ],
+)
+def test_what_is_no_node_name_is_a_usage_error(expression: str) -> None:
+    with pytest.raises(UsageError):
+        expand(expression)
+
+
+@pytest.mark.usefixtures("groups")
+def test_groups_are_those_of_the_site_and_an_unknown_one_is_said() -> None:
+    assert expand("@gpu") == ("gpu1", "gpu2", "gpu3")
+    assert expand("login,@gpu!gpu2") == ("gpu1", "gpu3", "login")
+    for expression in ("@cpu", "gpu1,@cpu", "@gpu!@cpu"):
+        with pytest.raises(UsageError, match="'@cpu' is not defined") as caught:
+            expand(expression)
+        assert "nodeset -l" in caught.value.help
+
+
+HOSTFILES = {
+    "plain": ("n1\nn2\n", ("n1", "n2")),
+    "hydra": ("n1:4\nn2:8\n", ("n1", "n2")),
+    "open-mpi": ("n1 slots=8 max-slots=8\nn2 slots=8 # spare\n", ("n1", "n2")),
+    "deepspeed": ("# workers\nworker-1 slots=4\n\nworker-2 slots=4\n", ("worker-1", "worker-2")),
+    "repeated": ("n2\nn2\nn1\nn2\n", ("n2", "n1")),
+    "folded": ("gpu[01-03]\r\nlogin\r\n", ("gpu01", "gpu02", "gpu03", "login")),
+}
+
+
+@pytest.mark.parametrize("form", HOSTFILES)
+def test_host_files(form: str, tmp_path: Path) -> None:
+    text, nodes = HOSTFILES[form]
+    path = tmp_path / "hosts"
+    path.write_text(text)
+    assert read_hostfile(path) == nodes
+
+
+def test_a_bad_host_file_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("n1\n-oProxyCommand=x\n")
+    with pytest.raises(UsageError, match=r"hosts:2: '-oProxyCommand=x' is no node name"):
+        read_hostfile(path)
+    path.write_text("# nothing\n")
+    with pytest.raises(UsageError, match="no host in it"):
+        read_hostfile(path)
+    with pytest.raises(UsageError, match="No such file"):
+        read_hostfile(tmp_path / "other")
+
+
+def test_selecting_puts_it_together(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("n3\nn1\n")
+    assert select(["n[1-2]", "n5"], ["n2,n5"], [path]) == ("n3", "n1")
+    with pytest.raises(UsageError, match="all of them are excluded"):
+        select(["n1"], ["n[1-9]"], [])

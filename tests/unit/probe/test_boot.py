@@ -1,0 +1,158 @@
+"""The boot by itself: what it accepts, where it keeps it, and what it refuses."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangtop_core.attach import bundle
+from hangtop_probe import boot, wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def test_it_frames_as_the_wire_does() -> None:
+    assert boot.MAGIC == wire.MAGIC
+
+
+def test_a_python_too_old_for_the_probe_can_still_read_it() -> None:
+    source = Path(boot.__file__).read_text()
+    ast.parse(source, feature_version=(3, 6))
+    assert "from __future__ import annotations" not in source
+
+
+def test_it_imports_nothing_of_ours_before_it_is_done() -> None:
+    tree = ast.parse(Path(boot.__file__).read_text())
+    names = [
+        alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names
+    ]
+    names += [node.module or "." for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+NAMES = st.text("abc_.", min_size=1, max_size=8).filter(lambda name: name not in (".", ".."))
+
+
+@given(st.dictionaries(NAMES, st.binary(max_size=50), max_size=6))
+def test_what_is_packed_is_unpacked(files: dict[str, bytes]) -> None:
+    assert boot.unpack(boot.pack(files)) == files
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "..", "."])
+def test_no_file_leaves_its_directory(name: str) -> None:
+    with pytest.raises(ValueError, match="bad file name"):
+        boot.unpack(boot.pack({name: b""}))
+
+
+@given(st.dictionaries(NAMES, st.binary(max_size=9), min_size=1, max_size=4), st.data())
+def test_the_hash_covers_names_and_contents(files: dict[str, bytes], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(files)))
+    changed = {**files, name: files[name] + b"x"}
+    renamed = {("z" + key if key == name else key): value for key, value in files.items()}
+    assert len({boot.packed_hash(one) for one in (files, changed, renamed)}) == 3
+
+
+class Booted:
+    """A boot started by hand, as ssh would, with a cache directory of its own."""
+
+    def __init__(self, cache: Path, first: bytes | None = None, python: str = sys.executable):
+        self.process = subprocess.Popen(
+            [python, "-I", "-S", "-u", "-c", boot.BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        )
+        self.reader = wire.Reader()
+        self.send(first if first is not None else bundle.opening())
+
+    def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def message(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        while True:
+            message = self.reader.feed(self.process.stdout.readline().rstrip(b"\n"))
+            if message is not None:
+                return message
+
+    def supply(self, missing: Sequence[str]) -> None:
+        for piece in bundle.pieces(missing):
+            self.send(piece)
+
+    def end(self) -> int:
+        self.process.communicate(timeout=10)
+        return self.process.returncode
+
+
+def hide_the_shared_paths(opening: bytes) -> bytes:
+    """Return the opening for a node on which the head's paths do not exist."""
+    source = zlib.decompress(opening.partition(b"\n")[2]).decode()
+    paths = {str(bundle.PACKAGE.parent), str(bundle._py_spy())}
+    for path in paths:
+        source = source.replace(path, "/nowhere")
+    packed = zlib.compress(source.encode())
+    return b"%d\n" % len(packed) + packed
+
+
+def test_it_receives_what_is_missing_and_becomes_the_probe(tmp_path: Path) -> None:
+    first = hide_the_shared_paths(bundle.opening())
+    tmp_path.chmod(0o700)
+    cold = Booted(tmp_path, first)
+    said = cold.message()["boot"]
+    assert said["missing"] == ["probe", "py-spy"]
+    cold.supply(said["missing"])
+    assert cold.message()["boot"]["done"] == {"probe": "cache", "py-spy": "cache"}
+    hello = cold.message()["hello"]
+    assert hello["bundle"]
+    assert hello["capabilities"]["py-spy"]["path"].startswith(str(tmp_path))
+    assert cold.end() == 0
+    warm = Booted(tmp_path, first)
+    assert warm.message()["boot"]["missing"] == []
+    assert warm.end() == 0
+
+
+def test_damage_on_the_way_is_noticed_and_nothing_is_kept(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    booted = Booted(tmp_path, hide_the_shared_paths(bundle.opening()))
+    booted.message()
+    wrong = zlib.compress(boot.pack({"__init__.py": b"", "__main__.py": b"print('mine')"}))
+    booted.send(b"%d\n" % len(wrong) + wrong)
+    said = booted.message()["boot"]
+    assert (said["error"], said["text"]) == ("damaged", "the probe's source arrived damaged")
+    assert booted.end() == 4
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_it_ends_with_the_head(tmp_path: Path) -> None:
+    booted = Booted(tmp_path, hide_the_shared_paths(bundle.opening()))
+    booted.message()
+    assert booted.end() == 4
+
+
+def test_a_directory_that_others_can_write_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tmp_path.chmod(0o777)
+    with pytest.raises(boot.Unusable, match="can be written by others"):
+        boot.cache_base()
+    tmp_path.chmod(0o700)
+    base = Path(boot.cache_base())
+    assert base.stat().st_mode & 0o777 == 0o700
+    base.rmdir()
+    base.symlink_to("/tmp")
+    with pytest.raises(boot.Unusable, match="no directory"):
+        boot.cache_base()
