@@ -286,7 +286,7 @@ def test_an_unprivileged_probe_says_why_it_sees_nothing(workers: Started) -> Non
         assert "sudo hangtop" in rank["denied"]
         [piece] = client.pieces(op="stacks", pids=[rank["pid"]])
         assert piece["failure"]["kind"] == "denied"
-        assert "with sudo" in piece["failure"]["fix"]
+        assert "sudo" in piece["failure"]["fix"]
         [piece] = client.pieces(op="descriptors", pids=[rank["pid"]])
         assert piece["failure"]["kind"] == "denied"
 

@@ -147,6 +147,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         lambda row: line((row.rank.state, STATE_ROLES[row.rank.state])),
         lambda row: row.rank.state,
         minimum=8,
+        drop=2,
     ),
     Column(
         "cpu", "CPU", _cpu, lambda row: row.rank.cpu_share or 0.0, align="right", minimum=4, drop=6
@@ -158,7 +159,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         lambda row: -1.0 if row.idle is None else row.idle,
         align="right",
         minimum=5,
-        drop=2,
+        drop=3,
     ),
     Column(
         "kids",
@@ -197,5 +198,6 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
         minimum=21,
         maximum=44,
         flex=True,
+        drop=1,
     ),
 )

@@ -169,7 +169,7 @@ TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
     ),
     Column("age", "SAME", lambda row: line(_age(row)), align="right", minimum=5, drop=3),
     Column("name", "FRAME", lambda row: row.name, minimum=20, maximum=64, flex=True),
-    Column("place", "AT", lambda row: row.place, minimum=14, maximum=56, flex=True, keep_end=True),
+    Column("place", "AT", lambda row: row.place, minimum=26, maximum=56, flex=True, keep_end=True),
     Column(
         "who",
         "WHO",

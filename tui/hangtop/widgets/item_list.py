@@ -53,7 +53,8 @@ class ItemList(LinePane):
             self._laid += [("", part) for part in wrap(text, width)]
         for item in self.items:
             for text in item.lines:
-                parts = wrap(text, width - 2, item.indent)
+                # On a narrow screen the text matters more than where it begins.
+                parts = wrap(text, width - 2, min(item.indent, width // 3))
                 self._laid += [(item.key, part) for part in parts]
         return len(self._laid)
 

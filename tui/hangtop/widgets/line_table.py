@@ -69,6 +69,8 @@ class LineTable(LinePane, Generic[T]):
         self._items: list[T] = []
         self._places: dict[str, int] = {}
         self._widths: dict[str, int] = {}
+        self._whole: dict[str, int] = {}
+        """What columns would need to cut nothing at all."""
         self._filled: set[str] = set()
         """Columns in which anything has ever stood."""
         self._layout: list[tuple[Column[T], int]] = []
@@ -214,6 +216,7 @@ class LineTable(LinePane, Generic[T]):
             size = max(cells(column.cell(item)) for item in (*first, *seen))
             if size:
                 self._filled.add(column.key)
+            self._whole[column.key] = size
             title = len(column.title) + (column.key == self.order.column)
             least = max(title, 0 if column.flex else column.minimum)
             widths[column.key] = min(max(size, least), max(column.maximum, title))
@@ -240,12 +243,13 @@ class LineTable(LinePane, Generic[T]):
             kept.remove(going)
         widths = {c.key: need(c) for c in kept}
         spare = width - sum(widths.values()) - len(kept) + 1
-        for count, column in enumerate(flexible := [c for c in kept if c.flex]):
-            last = count == len(flexible) - 1
-            wish = self._widths[column.key] - widths[column.key]
-            share = spare if last else min(wish, spare)
-            widths[column.key] += max(share, 0)
-            spare -= max(share, 0)
+        flexible = [c.key for c in kept if c.flex]
+        # Beyond their usual maximum only when all have that; what is left then stays at the end.
+        for wishes in (self._widths, self._whole):
+            for key in flexible:
+                share = max(min(wishes[key] - widths[key], spare), 0)
+                widths[key] += share
+                spare -= share
         return [(column, widths[column.key]) for column in kept]
 
     def header_line(self, width: int) -> Line | None:
