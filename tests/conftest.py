@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ RUN = secrets.token_hex(6)
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_outlives_the_tests() -> Iterator[None]:
     os.environ[RUN_VARIABLE] = RUN
+    # Whoever runs the tests in the background may ignore these, and what we start would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     packages = [str(ROOT / "core"), str(ROOT / "tui"), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, packages))
     yield

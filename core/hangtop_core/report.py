@@ -34,7 +34,7 @@ def headline(diagnosis: Diagnosis) -> str:
     if diagnosis.state == "hung" and diagnosis.hung_for_s is not None:
         return f"HUNG for {duration(diagnosis.hung_for_s)}"
     if diagnosis.state == "unknown" and diagnosis.stalled_for_s is not None:
-        return f"STALLED for {duration(diagnosis.stalled_for_s)} (not yet called a hang)"
+        return f"STALLED for {duration(diagnosis.stalled_for_s)} (not called a hang)"
     if diagnosis.job is None:
         return "NO TRAINING JOB FOUND"
     return diagnosis.state.upper()

@@ -18,7 +18,7 @@ _CONTAINER_FIX = (
     "start the container with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add:"
     ' ["SYS_PTRACE"])'
 )
-_SUDO_FIX = "run hangtop as root, with sudo"
+_SUDO_FIX = "sudo hangtop"
 _YAMA_FIX = "sudo sysctl -w kernel.yama.ptrace_scope=0"
 
 
@@ -57,7 +57,7 @@ def ptrace_fact(mine: Rights) -> Dict[str, object]:
     if mine.yama in (1, 2):
         why = "kernel.yama.ptrace_scope is %d and this is %s without CAP_SYS_PTRACE"
         who = "root" if mine.uid == 0 else user_name(mine.uid)
-        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or run hangtop with sudo" % _YAMA_FIX
+        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or: sudo hangtop" % _YAMA_FIX
         return {"ok": False, "why": why % (mine.yama, who), "fix": fix}
     if mine.uid == 0:
         why = "root without CAP_SYS_PTRACE: only processes with no more capabilities can be read"
@@ -107,7 +107,7 @@ def _as_user(owner: int) -> str:
     """Return how to see what belongs to another user."""
     if owner == 0:
         return _SUDO_FIX
-    return "run hangtop as %s, or as root, with sudo" % user_name(owner)
+    return "run hangtop as %s, or: sudo hangtop" % user_name(owner)
 
 
 def _not_dumpable(pid: int, owner: Optional[int]) -> bool:

@@ -15,10 +15,10 @@ from . import node, procfs, secrets
 MAX_FILE = 2 << 20
 MAX_LINE = 200
 _MAX_READ = 2000
-"""Characters of a line that are looked at for secrets, before it is cut."""
-_CACHED_FILES = 64
+"""Bytes of a line that are looked at for secrets, before it is cut."""
+_CACHED_LINES = 2000
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
-_cache: Dict[Tuple[str, int, int], List[str]] = {}
+_cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
 
 
 def shorten(path: str) -> str:
@@ -57,10 +57,7 @@ def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Op
     if not _plain(path, mounts):
         return None
     base = "" if _same_mounts(pid) else "/proc/%d/root" % pid
-    lines = _lines(base + path)
-    if lines is None or number > len(lines):
-        return None
-    return secrets.mask_text(lines[number - 1].strip()[:_MAX_READ])[:MAX_LINE] or None
+    return _line(base + path, number)
 
 
 def mount_of(path: str, mounts: Sequence[procfs.Mount]) -> Optional[procfs.Mount]:
@@ -100,7 +97,7 @@ def _same_mounts(pid: int) -> bool:
     return procfs.link("/proc/%d/ns/mnt" % pid) == procfs.link("/proc/self/ns/mnt")
 
 
-def _lines(path: str) -> Optional[List[str]]:
+def _line(path: str, number: int) -> Optional[str]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -109,12 +106,14 @@ def _lines(path: str) -> Optional[List[str]]:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE:
             return None
-        key = (path, info.st_mtime_ns, info.st_size)
+        key = (path, info.st_mtime_ns, info.st_size, number)
         if key not in _cache:
-            while len(_cache) >= _CACHED_FILES:
+            while len(_cache) >= _CACHED_LINES:
                 del _cache[next(iter(_cache))]
             with os.fdopen(os.dup(fd), "rb") as file:
-                _cache[key] = procfs.text(file.read(MAX_FILE)).split("\n")
+                lines = file.read(MAX_FILE).split(b"\n", number)
+            line = procfs.text(lines[number - 1][:_MAX_READ]) if number <= len(lines) else ""
+            _cache[key] = secrets.mask_text(line.strip())[:MAX_LINE] or None
         return _cache[key]
     except OSError:
         return None

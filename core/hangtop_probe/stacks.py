@@ -24,6 +24,8 @@ from .tools import MAX_OUTPUT, Done, Tools, halted
 MODES = ("nonblocking", "blocking", "native")
 MAX_LOCAL = 200
 MAX_NAME = 2000
+_MAX_TOLD = 20000
+"""Stacks a probe remembers to have told; then it begins to tell them again."""
 _WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
@@ -203,6 +205,8 @@ class Sampler:
         piece, result = self.take(pid, mode, wants, seconds, request.cancelled)
 
         def make() -> Message:
+            if len(self._told) > _MAX_TOLD:
+                self._told.clear()
             new = {k: rows for k, rows in result.stacks.items() if k not in self._told}
             self._told.update(new)
             piece["stacks"] = new

@@ -87,7 +87,7 @@ def test_native_dump_says_what_it_costs_and_leaves_all_running(job: Demo) -> Non
 def test_readonly_refuses_native(job: Demo) -> None:
     done = run_hangtop("dump", "--native", "--readonly", *pids(job))
     assert done.returncode == 2
-    assert "read-only" in done.stderr
+    assert "--readonly forbids" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -274,19 +274,19 @@ def test_an_unprivileged_probe_says_why_it_sees_nothing(workers: Started) -> Non
         assert table.processes == {}
         assert table.node["other_users"][pwd.getpwuid(0).pw_name] >= 4
         table = Table(client, all_users=True)
-        pids = set(workers.pids())
 
-        def seen(t: Table) -> bool:
-            return len([p for p in t.role("rank") if p["pid"] in pids]) == 4
+        def ours(t: Table) -> list[dict[str, Any]]:
+            pids = set(workers.pids())
+            return [p for p in t.role("rank") if p["pid"] in pids]
 
-        table.until(seen, WAIT)
-        rank = next(p for p in table.role("rank") if p["pid"] in pids)
+        table.until(lambda t: len(ours(t)) == 4, WAIT)
+        rank = ours(table)[0]
         assert rank["rank"] is None
         assert "belongs to root and hangtop runs as uid 1234" in rank["denied"]
-        assert "run hangtop as root" in rank["denied"]
+        assert "sudo hangtop" in rank["denied"]
         [piece] = client.pieces(op="stacks", pids=[rank["pid"]])
         assert piece["failure"]["kind"] == "denied"
-        assert "sudo hangtop" in piece["failure"]["fix"]
+        assert "sudo" in piece["failure"]["fix"]
         [piece] = client.pieces(op="descriptors", pids=[rank["pid"]])
         assert piece["failure"]["kind"] == "denied"
 

@@ -153,3 +153,17 @@ def test_only_the_innermost_and_the_innermost_own_frame_get_a_line(tmp_path: Pat
     ]
     sources.add(os.getpid(), rows)
     assert [row[5] for row in rows] == [None, "d", "b", None]
+
+
+def test_lines_of_code_are_kept_one_by_one_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_CACHED_LINES", 10)
+    monkeypatch.setattr(sources, "_cache", {})
+    file = tmp_path / "long.py"
+    file.write_text("".join(f"line {n} {'x' * 1000}\n" for n in range(1, 101)))
+    shown = [sources._line(str(file), number) for number in range(1, 103)]
+    assert [str(text)[:9].split()[1] for text in shown[:100]] == [str(n) for n in range(1, 101)]
+    assert shown[100:] == [None, None]
+    assert len(sources._cache) == 10
+    assert all(len(text or "") <= sources.MAX_LINE for text in sources._cache.values())

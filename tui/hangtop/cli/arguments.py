@@ -180,9 +180,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         help="C frames, too: stops each process for about half a second, one after the other",
     )
     parser.add_argument(
-        "--locals",
-        action="store_true",
-        help="variables of each frame, secrets included",
+        "--locals", action="store_true", help="variables, secrets included; not merged"
     )
     parser.add_argument(
         "--all-threads",

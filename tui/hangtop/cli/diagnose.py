@@ -117,10 +117,10 @@ class ProgressLine:
         still = "it is not clear yet whether anything moves"
         if stalled_for_s is not None:
             still = f"nothing has moved for {int(stalled_for_s)} s"
-        text = (
-            f"{still}; a hang is {self.hang_after:.0f} s of that (--hang-after); "
-            "still observing ..."
-        )
+        text = f"{still}; a hang is {self.hang_after:.0f} s of that (--hang-after); "
+        if (stalled_for_s or 0.0) >= self.hang_after:
+            text = f"{still}, but no rank is known to wait for another; "
+        text += "still observing ..."
         self.width = max(self.width, len(text))
         end = "\r" if sys.stderr.isatty() else "\n"
         print(text.ljust(self.width), end=end, file=sys.stderr, flush=True)

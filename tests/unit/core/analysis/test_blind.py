@@ -85,7 +85,7 @@ def test_without_a_job_it_says_what_was_looked_for_and_found() -> None:
 
 def test_ranks_that_cannot_be_read_are_no_job_that_starts() -> None:
     world = World()
-    denied = "it belongs to root and hangtop runs as me; run hangtop as root, with sudo"
+    denied = "it belongs to root and hangtop runs as me; sudo hangtop"
     process = world.process(500, None, user="root", denied=denied)
     snapshot = world.snapshot(ranks=(), unnumbered=(process,), world_size=None)
     found = diagnose(snapshot, snapshot.jobs[0])
@@ -93,4 +93,4 @@ def test_ranks_that_cannot_be_read_are_no_job_that_starts() -> None:
     assert "1 rank that cannot be read" in diagnosis_text(found)
     one = spots(snapshot)["rank number"]
     assert one.why.endswith("it belongs to root and hangtop runs as me")
-    assert one.fix == "run hangtop as root, with sudo"
+    assert one.fix == "sudo hangtop"

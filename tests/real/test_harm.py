@@ -1,0 +1,98 @@
+"""Whoever is killed, and when: no target stays stopped or traced, no tool and no probe is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.processes import environment, is_alive, wait_until, with_variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.real
+
+TARGET = """
+import threading, time
+def turn():
+    while True: time.sleep(0.005)
+for _ in range(4): threading.Thread(target=turn, daemon=True).start()
+print(flush=True); turn()
+"""
+HEAD = """
+import sys
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.session import Options, Session
+pid = int(sys.argv[1])
+with Session(Options(pids=(pid,)), diagnose) as session:
+    update = session.wait(lambda update: bool(update.snapshot.jobs), 20)
+    node = update.snapshot.nodes[0].name
+    if sys.argv[2] == "strace":
+        asked = [session.strace(node, pid, 30, lambda lines: print("traced", flush=True))]
+    else:
+        print("asked", flush=True)
+        asked = [session.sample({node: [pid]}, mode=sys.argv[2]) for _ in range(30)]
+    for future in asked: future.result(60)
+"""
+OWN = "HANGTOP_TEST_HARM"
+
+
+@pytest.fixture
+def target() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", TARGET], stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        yield child.pid
+        child.kill()
+
+
+def held(pid: int) -> list[str]:
+    """Threads that are stopped or traced."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        lines = (task / "status").read_text().splitlines()
+        fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        if fields["State"][0] in "Tt" or fields["TracerPid"] != "0":
+            found.append(f"{task.name} {fields['State']} traced by {fields['TracerPid']}")
+    return found
+
+
+def probe_of(head: int) -> int:
+    children = Path(f"/proc/{head}/task").glob("*/children")
+    found = [int(word) for path in children for word in path.read_text().split()]
+    return next(pid for pid in found if OWN in environment(pid))
+
+
+@pytest.mark.parametrize("after", [0.0, 0.12, 0.3])
+@pytest.mark.parametrize("what", ["strace", "blocking", "native"])
+@pytest.mark.parametrize("victim", ["head", "probe and head"])
+def test_a_kill_at_any_moment_leaves_the_target_free(
+    target: int, victim: str, what: str, after: float
+) -> None:
+    if what == "strace" and not any(Path(p, "strace").exists() for p in os.get_exec_path()):
+        pytest.skip("strace is not installed")
+    mark = str(time.monotonic_ns())
+    head = subprocess.Popen(
+        [sys.executable, "-c", HEAD, str(target), what],
+        stdout=subprocess.PIPE,
+        env={**os.environ, OWN: mark},
+    )
+    assert head.stdout
+    assert head.stdout.readline()
+    time.sleep(after)
+    if victim == "probe and head":
+        os.kill(probe_of(head.pid), signal.SIGKILL)
+    head.kill()
+    head.wait()
+    head.stdout.close()
+    gone = wait_until(lambda: not with_variable(OWN, mark), 5.0)
+    assert gone, with_variable(OWN, mark)
+    assert wait_until(lambda: not held(target), 1.0), held(target)
+    assert is_alive(target)
