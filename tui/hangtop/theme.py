@@ -32,7 +32,7 @@ ROLES: dict[str, Style] = {
     "victim": Style(dim=True),
     "code": Style(color="cyan"),
     "link": Style(color="cyan", underline=True),
-    "cursor": Style(reverse=True),
+    "cursor": Style(reverse=True, dim=False),  # dim on a bright ground cannot be read
     "resting": Style(bold=True),
     "tab": Style(bold=True, reverse=True),
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from hangtop import palette
 from hangtop.situation import Situation
 from hangtop.spans import plain
 from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.verdict import command_in, evidence_items
+from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose
 from support.build import NOW, POLL, SLEEP, World, c10d, user
 from support.record import load
@@ -68,6 +70,13 @@ def test_a_number_in_the_palette_is_a_rank_and_nothing_else() -> None:
     now = Situation("overview", job=job)
     assert [item.key for item in palette.suggest("1", job, now)] == ["rank 1", "node n1"]
     assert palette.suggest("7", job, now) == []
+
+
+@pytest.mark.parametrize("role", ["dim", "label", "victim", "head", "off", ""])
+def test_nothing_is_dim_under_the_cursor(role: str) -> None:
+    style = style_of(f"{role}+cursor")
+    assert style.reverse
+    assert not style.dim
 
 
 def test_commands_of_next_steps_are_found() -> None:

@@ -173,7 +173,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
     Column(
         "where",
         "WHERE",
-        lambda row: line((row.place, "" if row.call else "dim")),
+        lambda row: line((row.place, "" if row.rank.sample and row.rank.sample.threads else "dim")),
         lambda row: row.place,
         minimum=23,
         maximum=60,
