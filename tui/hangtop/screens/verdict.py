@@ -51,7 +51,7 @@ class VerdictPage(Page):
         pane = self.query_one("#steps", ItemList)
         pane.retitle(line(("WHAT TO DO", "title")), line(("hangtop runs none of this", "dim")))
         steps = views.step_items(diagnosis)
-        pane.set_items(steps, [line(("Nothing to do is known.", "dim"))])
+        pane.set_items(steps, [line(("There is no verdict, so no next step.", "dim"))])
         self.query_one("#others", TextPane).set_lines(views.other_lines(diagnosis))
         blind = views.blind_items(diagnosis)
         pane = self.query_one("#blind", ItemList)

@@ -52,7 +52,9 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _exit_steps(rank: Rank) -> tuple[str, ...]:
-    outputs = [path for path in rank.process.outputs if path.startswith("/") and "log" in path]
+    # stderr first: that is where a traceback is.
+    told = reversed(rank.process.outputs)
+    outputs = [path for path in told if path.startswith("/") and "log" in path]
     steps = [f"tail -n 50 {path}" for path in dict.fromkeys(outputs)]
     return (*steps, "journalctl -k --since -1h | grep -i -e oom -e killed -e segfault")
 

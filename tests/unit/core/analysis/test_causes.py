@@ -423,11 +423,13 @@ def test_a_rank_that_left_while_others_wait_in_the_store() -> None:
     world = World()
     line = user("collect_results", 48, "store.wait(keys)")
     world.waiters(2, line, RECVFROM)
-    world.add(None, None, state="exited", process={"gone_at": NOW - 60, "exit_code": 0})
+    ended = {"gone_at": NOW - 60, "exit_code": 0, "outputs": ("/logs/2/out.log", "/logs/2/err.log")}
+    world.add(None, None, state="exited", process=ended)
     world.waiters(1, line, RECVFROM)
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("rank-exited", [2])
     assert "status 0" in verdict.summary
+    assert verdict.next_steps[0] == "tail -n 50 /logs/2/err.log"
 
 
 def test_a_rank_that_left_before_we_came() -> None:
