@@ -38,6 +38,8 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # A copy: exec reads the C array otherwise, which another thread may be growing.
+            env=dict(os.environ),
         )
         self.pid = self._process.pid
         self.stdin, self.stdout, self.stderr = (

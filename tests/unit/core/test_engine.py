@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach.child import wait_gone
+from hangtop_core.attach.child import Child, wait_gone
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, ClusterShellEngine, Event, Lines
 
 if TYPE_CHECKING:
@@ -163,3 +163,15 @@ def test_the_terminal_s_interrupt_does_not_reach_a_child(bench: Bench) -> None:
         bench.take()
     pid = int(bench.lines[conn][0])
     assert os.getsid(pid) == pid != os.getsid(0)
+
+
+def test_a_child_gets_a_copy_of_the_environment() -> None:
+    """Exec must not read the C array, which another thread may be moving (EFAULT)."""
+    os.putenv("HANGTOP_TEST_C_ONLY", "set")
+    try:
+        child = Child(["sh", "-c", 'test -z "$HANGTOP_TEST_C_ONLY"'])
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            os.close(pipe)
+        assert child.end() == 0
+    finally:
+        os.unsetenv("HANGTOP_TEST_C_ONLY")
