@@ -38,7 +38,9 @@ with Session(Options(pids=(pid,)), diagnose) as session:
         asked = [session.strace(node, pid, 30, lambda lines: print("traced", flush=True))]
     else:
         print("asked", flush=True)
-        asked = [session.sample({node: [pid]}, mode=sys.argv[2]) for _ in range(30)]
+        while True:  # until it is killed, however fast this machine is
+            asked = [session.sample({node: [pid]}, mode=sys.argv[2]) for _ in range(10)]
+            for future in asked: future.result(60)
     for future in asked: future.result(60)
 """
 OWN = "HANGTOP_TEST_HARM"
