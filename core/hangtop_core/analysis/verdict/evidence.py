@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Descriptor, Process
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Process
 
 SHOWN = 4
 """Subjects of one verdict whose evidence is spelt out; the others are counted."""

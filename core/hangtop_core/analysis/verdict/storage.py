@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Descriptor
+    from hangtop_core.descriptors import Descriptor
 
 
 def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

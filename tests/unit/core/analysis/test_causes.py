@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Descriptor, DescriptorTable, Failure, Holder, Node, Socket
+from hangtop_core.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model import DescriptorTable, Failure, Node
 from support import build
 from support.build import (
     CHILD,
