@@ -9,9 +9,11 @@ address is spelt does not matter, as long as it is known which node it means.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec import Struct
 
 from hangtop_core import launchline
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Group", "Member", "group", "job_key"]
 
+MAX_HOSTS = 16_384
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
+_HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
 
@@ -42,6 +48,14 @@ class Group(Struct, frozen=True):
     """Ascending by rank, then node and pid."""
     launchers: tuple[Member, ...] = ()
     unnumbered: tuple[Member, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """Its nodes by node rank, as the environment of a Slurm step names them."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes its processes are on."""
+        members = (*self.ranks, *self.launchers, *self.unnumbered)
+        return tuple(dict.fromkeys(member.node for member in members))
 
 
 def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, ...]:
@@ -203,7 +217,22 @@ def _group(key: str, parts: Parts) -> Group:
         ranks=tuple(sorted(ranks, key=lambda m: (m.process.rank or 0, m.node, m.process.pid))),
         launchers=tuple(sorted(launchers, key=lambda m: (m.node, m.process.pid))),
         unnumbered=tuple(sorted(unnumbered, key=lambda m: (m.node, m.process.pid))),
+        hosts=_hosts(some),
     )
+
+
+def _hosts(some: Sequence[Process]) -> tuple[str, ...]:
+    """Expand Slurm's list of nodes, whose order is that of SLURM_NODEID (srun(1))."""
+    told = (p.env.get("SLURM_STEP_NODELIST") or p.env.get("SLURM_JOB_NODELIST") for p in some)
+    text = next((one for one in told if one), "")
+    # It is the node's word: no groups, which may run commands, and nothing that fills the memory.
+    spans = [int(last) - int(first) for first, last in _RANGE.findall(text)]
+    if not _HOST_LIST.fullmatch(text) or sum(spans) > MAX_HOSTS:
+        return ()
+    try:
+        return tuple(map(str, NodeSet(text, resolver=RESOLVER_NOGROUP)))
+    except NodeSetException:
+        return ()
 
 
 def _master_text(process: Process) -> str | None:

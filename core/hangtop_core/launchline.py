@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 _LAUNCHER_SCRIPTS = frozenset({"launch.py", "run.py", "torchrun", "accelerate", "deepspeed"})
 _LAUNCHER_MODULES = ("torch.distributed.", "accelerate.", "deepspeed.")
 _OWN_RANK = re.compile(r"--?local[-_]rank(?:=.*)?")
-DEFAULT_PORT = "29500"
-"""torchrun's `--master-port`, torch 2.13 torch/distributed/run.py."""
+MASTER_PORT, RENDEZVOUS_PORT = "29500", "29400"
+"""What torchrun takes for `--master-port` and in `--rdzv-endpoint` where none is given: torch 2.13,
+torch/distributed/run.py and elastic/rendezvous/c10d_rendezvous_backend.py."""
 
 
 def launch_options(cmdline: Sequence[str]) -> dict[str, str]:
@@ -43,10 +44,10 @@ def endpoint(cmdline: Sequence[str]) -> tuple[str, str] | None:
     options = launch_options(cmdline)
     told = options.get("rdzv_endpoint", "")
     if not told and "master_addr" in options:
-        told = f"{options['master_addr']}:{options.get('master_port', DEFAULT_PORT)}"
+        told = f"{options['master_addr']}:{options.get('master_port', MASTER_PORT)}"
     host, colon, port = told.rpartition(":")
     if not colon:
-        host, port = told, DEFAULT_PORT
+        host, port = told, RENDEZVOUS_PORT
     host = host.strip("[]")
     return (host, port) if host and port.isdecimal() and port != "0" else None
 

@@ -197,6 +197,8 @@ class Process(Struct, frozen=True):
     exit_code: int | None = None
     """Exit status of a zombie or of a process we saw leave, negative for a signal."""
     gone_at: float | None = None
+    node: Text = ""
+    """Name of the node it is on; not the node's own word."""
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -345,10 +347,17 @@ class Job(Struct, frozen=True):
     ranks: tuple[Rank, ...] = ()
     """Ascending by rank; a rank seen twice stands twice."""
     launchers: tuple[Process, ...] = ()
-    launcher_samples: Mapping[int, StackSample] = field(default_factory=dict)
+    launcher_samples: Mapping[str, StackSample] = field(default_factory=dict)
+    """By `NODE:PID`; see `launcher_sample`."""
     unnumbered: tuple[Process, ...] = ()
     """Processes that are ranks but whose number could not be read, with `denied`."""
     nodes: tuple[Text, ...] = ()
+    hosts: tuple[Text, ...] = ()
+    """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
+
+    def launcher_sample(self, launcher: Process) -> StackSample | None:
+        """What was sampled of one of its launchers."""
+        return self.launcher_samples.get(f"{launcher.node}:{launcher.pid}")
 
 
 class Snapshot(Struct, frozen=True):

@@ -21,6 +21,11 @@ def is_loopback(host: str) -> bool:
     return _LOOPBACK.fullmatch(host) is not None
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is given as an IP address."""
+    return _ADDRESS.fullmatch(host) is not None
+
+
 class Places:
     """The names and addresses of the nodes that are observed."""
 
@@ -35,7 +40,7 @@ class Places:
             for name in dict.fromkeys((*names, *node.addresses)):
                 _claim(self._nodes, name, node.name)
             for name in dict.fromkeys(names):
-                if not _ADDRESS.fullmatch(name):
+                if not is_address(name):
                     _claim(short, name.partition(".")[0], node.name)
         for name, owner in short.items():
             self._nodes.setdefault(name, owner)
@@ -50,7 +55,7 @@ class Places:
         host = host.strip("[]").lower()
         if host in self._nodes:
             return self._nodes[host]
-        return None if _ADDRESS.fullmatch(host) else self._nodes.get(host.partition(".")[0])
+        return None if is_address(host) else self._nodes.get(host.partition(".")[0])
 
     def machine(self, node: str) -> str:
         """Return what is equal for two names of one machine: its boot, else its name."""

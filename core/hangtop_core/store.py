@@ -154,7 +154,7 @@ class Store:
         self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
     ) -> None:
         try:
-            process = Process(**changes)
+            process = Process(node=view.node.name, **changes)
         except TypeError:
             if pid not in view.left_out:
                 view.left_out.add(pid)
@@ -355,10 +355,13 @@ class Store:
             ranks=ranks,
             launchers=tuple(known.process for known in launchers),
             launcher_samples={
-                known.process.pid: known.sample for known in launchers if known.sample is not None
+                f"{one.node}:{one.process.pid}": one.sample
+                for one in launchers
+                if one.sample is not None
             },
             unnumbered=tuple(find[_of(member)].process for member in group.unnumbered),
-            nodes=_nodes(group),
+            nodes=group.nodes,
+            hosts=group.hosts,
         )
 
     def _prune(self, now: float) -> None:
@@ -393,8 +396,3 @@ def _identity(known: Tracked) -> tuple[str, int, int]:
 
 def _of(member: jobs.Member) -> tuple[str, int, int]:
     return member.node, member.process.pid, member.process.start
-
-
-def _nodes(group: jobs.Group) -> tuple[str, ...]:
-    members = (*group.ranks, *group.launchers, *group.unnumbered)
-    return tuple(dict.fromkeys(member.node for member in members))

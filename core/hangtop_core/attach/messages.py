@@ -182,7 +182,9 @@ class Problem(Struct, frozen=True):
 
 
 _DELTA_TYPES: dict[str, Any] = {
-    item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "threads"
+    item.name: item.type
+    for item in msgspec.structs.fields(Process)
+    if item.name not in ("threads", "node")
 }
 _NODE_TYPES: dict[str, Any] = {
     item.name: item.type

@@ -193,11 +193,9 @@ def test_an_address_that_two_nodes_have_means_neither() -> None:
 
 
 def test_two_jobs_on_the_same_nodes_are_told_apart_by_their_ports() -> None:
-    jobs = group(
-        [*half("n1", 0, "n1"), *half("n2", 2, "n1")]
-        + [*half("n1", 0, "n1", 29501, pid=200), *half("n2", 2, "10.0.0.1", 29501, pid=200)],
-        NODES,
-    )
+    one = [*half("n1", 0, "n1"), *half("n2", 2, "n1")]
+    other = [*half("n1", 0, "n1", 29501, pid=200), *half("n2", 2, "10.0.0.1", 29501, pid=200)]
+    jobs = group([*one, *other], NODES)
     assert sorted(job.key for job in jobs) == ["n1:29500", "n1:29501"]
     assert [numbers(job) for job in jobs] == [[0, 1, 2, 3]] * 2
 
