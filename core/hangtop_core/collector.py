@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from hangtop_core import sampling
+from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link, Moment, Timing
@@ -24,7 +25,7 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.model import StackSample
+    from hangtop_core.model import Snapshot, StackSample
     from hangtop_core.tracked import Tracked
     from hangtop_core.updates import Options
 
@@ -169,8 +170,15 @@ class Collector:
                 if link.can_ask and not self._busy[link.name]:
                     self._round(link)
 
-    def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
-        """Say, by node, which ranks have a stack few others share."""
+    def look_closer(self, snapshot: Snapshot) -> None:
+        """Work out which ranks' descriptors tell most.
+
+        Those with a stack few others share, and those that may be who a rank of another node
+        waits for.
+        """
+        odd = self.store.odd_ranks()
+        for node, pids in sought(snapshot).items():
+            odd[node] = odd.get(node, frozenset()) | pids
         self._odd = odd
 
     # What links report

@@ -343,7 +343,7 @@ class Session:
     def _publish(self, now: Moment) -> None:
         began = time.perf_counter()
         snapshot = self._collector.store.publish(now.epoch)
-        self._collector.set_odd(self._collector.store.odd_ranks())
+        self._collector.look_closer(snapshot)
         diagnoses = self._judge(snapshot)
         self._cost = time.perf_counter() - began
         self._published = now.mono
