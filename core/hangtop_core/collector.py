@@ -49,6 +49,8 @@ class Watching(Struct, frozen=True):
     readonly: bool = False
     """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
     it is a thread of the rank that does."""
+    slurm_jobs: tuple[str, ...] = ()
+    slurm_step: str | None = None
 
 
 def watching(options: Options) -> Watching:
@@ -59,6 +61,8 @@ def watching(options: Options) -> Watching:
         options.all_users,
         options.pids,
         options.readonly,
+        options.slurm_jobs,
+        options.slurm_step,
     )
 
 
@@ -117,10 +121,15 @@ class Collector:
         """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
         if self._wave_at != self._now:
             self._wave_at = self._now
-            some = (other.wave.name for other in self.links.values() if other.on_its_way(self._now))
+            some = (
+                other.launcher.wave.name
+                for other in self.links.values()
+                if other.on_its_way(self._now)
+            )
             self._wave = Counter(some)
-        free = self._wave[link.wave.name] < link.wave.at_once
-        self._wave[link.wave.name] += free
+        wave = link.launcher.wave
+        free = self._wave[wave.name] < wave.at_once
+        self._wave[wave.name] += free
         return free
 
     def _index(self, link: Link) -> None:
@@ -193,11 +202,13 @@ class Collector:
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
         watching = self._watching
-        params = {
+        params: dict[str, Any] = {
             "interval": watching.interval,
             "all_users": watching.all_users,
             "pids": list(watching.pids) or None,
         }
+        if watching.slurm_jobs:
+            params |= {"slurm_jobs": watching.slurm_jobs, "slurm_step": watching.slurm_step}
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)

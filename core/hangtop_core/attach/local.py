@@ -63,6 +63,14 @@ class Launcher(Protocol):
     def wave(self) -> Wave:
         """With which others it shares a limit of connections that may be opened at once."""
 
+    @property
+    def via(self) -> str:
+        """What the node is reached by at present, in a word or two."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds that its command may take to fail, where that is longer than usual."""
+
     def opening(self) -> bytes:
         """Return what is written to the command first, before the probe can say anything."""
 
@@ -74,6 +82,8 @@ class LocalLauncher:
     """The probe as a child of this process, under the same Python."""
 
     channel = None
+    via = "this machine"
+    patience = 0.0
 
     def __init__(self, node: str | None = None, python: str | None = None) -> None:
         self._node = node or socket.gethostname() or "localhost"
@@ -121,6 +131,12 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def is_here(name: str) -> bool:
+    """Whether a node is this machine, going by its name."""
+    own = socket.gethostname()
+    return name in ("localhost", own, own.partition(".")[0])
 
 
 def boot_id() -> str | None:

@@ -50,6 +50,10 @@ class Shared(Protocol):
     def argv(self) -> list[str]:
         """The command."""
 
+    @property
+    def opening(self) -> bytes:
+        """What is written to the command before anything else, as it is."""
+
     def said(self, line: bytes) -> Part | None:
         """Say whose a line of standard output is; None for nobody's."""
 
@@ -224,6 +228,8 @@ class Router:
             f"{nodes[0]} and {len(nodes) - 1} more", run.shared.argv, errors=True
         )
         self._running[run.conn] = run
+        if run.shared.opening:
+            self._engine.write(run.conn, run.shared.opening)
 
     def _flush(self, run: _Run) -> None:
         """Write what is queued: in order for each node, and once what several nodes get."""

@@ -64,6 +64,13 @@ class Login(Struct, frozen=True):
         return self
 
 
+def boot_command(login: Login) -> str:
+    """Return what a node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
+    sudo = "sudo -n " if login.sudo else ""
+    boot = f'exec {sudo}{login.python} -I -S -u -c "{BOOT}"'
+    return f"{login.init} && {boot}" if login.init else boot
+
+
 class Jumps:
     """Which nodes are behind a jump host, as the user's ssh configuration says.
 
@@ -105,6 +112,8 @@ class SshLauncher:
     """The probe at the other end of an ssh."""
 
     channel = None
+    via = "ssh"
+    patience = 0.0
 
     def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
         self._node = node
@@ -139,13 +148,7 @@ class SshLauncher:
         argv += [f"-o{name}={value}" for name, value in options.items()]
         if self._login.user is not None:
             argv += ["-l", self._login.user]
-        return [*argv, "--", self._node, self.command()]
-
-    def command(self) -> str:
-        """Return what the node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
-        sudo = "sudo -n " if self._login.sudo else ""
-        boot = f'exec {sudo}{self._login.python} -I -S -u -c "{BOOT}"'
-        return f"{self._login.init} && {boot}" if self._login.init else boot
+        return [*argv, "--", self._node, boot_command(self._login)]
 
     def opening(self) -> bytes:
         """Return the boot."""

@@ -31,6 +31,7 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
+  hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop demo                     try it on a small job that really hangs
 
 exit status of diagnose:
