@@ -114,6 +114,7 @@ class Collector:
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
+        self.store.change_node(link.name, launcher.by_hand._asdict())
         link.start_in_turn(now)
         self._index(link)
 

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 import hangtop_probe
 from hangtop_core.attach.local import Ending
-from hangtop_core.model import Text
-from hangtop_core.text import clean
+from hangtop_core.text import Text, clean
 from hangtop_probe import boot, node
 
 if TYPE_CHECKING:

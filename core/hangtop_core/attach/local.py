@@ -42,12 +42,25 @@ class Wave(NamedTuple):
 LOCAL = Wave("this machine", 64, 5.0)
 
 
+class ByHand(NamedTuple):
+    """How a person gets to a node from here, for the commands that a verdict proposes."""
+
+    shell: str | None = None
+    """Runs a command there that is given as one quoted word; None: it is this machine."""
+    options: str = ""
+    """Options with which hangtop reaches that node alone."""
+
+
 class Launcher(Protocol):
     """Knows how to start the probe on one node, and how to read why that failed."""
 
     @property
     def node(self) -> str:
         """Name of the node, as people know it."""
+
+    @property
+    def by_hand(self) -> ByHand:
+        """How a person gets there."""
 
     def argv(self) -> list[str]:
         """Return the command that runs the probe on its own standard input and output."""
@@ -93,6 +106,11 @@ class LocalLauncher:
     def node(self) -> str:
         """This machine's host name."""
         return self._node
+
+    @property
+    def by_hand(self) -> ByHand:
+        """Nothing is needed."""
+        return ByHand()
 
     def argv(self) -> list[str]:
         """Return the command; -I keeps the user's PYTHON* settings and folder out of it."""

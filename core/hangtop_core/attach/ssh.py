@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -126,6 +126,24 @@ class SshLauncher:
         return self._node
 
     @property
+    def by_hand(self) -> ByHand:
+        """By the same ssh; the options are those that differ from what hangtop does by itself."""
+        login = self._login
+        words = ["-w", self._node]
+        for option, value, usual in (
+            ("-l", login.user, None),
+            ("--python", login.python, Login().python),
+            ("--init", login.init, None),
+        ):
+            words += [option, value] if value is not None and value != usual else []
+        words += ["--sudo"] if login.sudo else []
+        return ByHand(self._by_ssh(), shlex.join(words))
+
+    def _by_ssh(self) -> str:
+        user = ["-l", self._login.user] if self._login.user else []
+        return shlex.join(["ssh", *user, self._node])
+
+    @property
     def wave(self) -> Wave:
         """Few at once behind a jump host; its sshd counts them all as its own."""
         if self._jump is not None:
@@ -156,6 +174,5 @@ class SshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
-        context = Context(self._node, shlex.join(login), self._login.python, self._login.sudo)
+        context = Context(self._node, self._by_ssh(), self._login.python, self._login.sudo)
         return explain_login(code, stderr, was_ready, context)
