@@ -150,7 +150,7 @@ class Collector:
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
             if link is not None:
-                link.on_closed(event.conn, event.code, event.stderr, now)
+                link.on_closed(event, now)
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
+from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.timing import Moment, Timing
@@ -21,7 +22,7 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hangtop_core.attach.engine import Engine
+    from hangtop_core.attach.engine import Closed, Engine
     from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.local import Launcher
     from hangtop_core.model import NodeState
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Link", "Moment", "Timing"]
 
 log = logging.getLogger(__name__)
-
-
 KEPT_NOISE = 8
 
 
@@ -186,14 +185,14 @@ class Link:
                 self._message(message, now)
         self._take_noise()
 
-    def on_closed(self, conn: int, code: int | None, stderr: bytes, now: Moment) -> None:
+    def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
-        self._dying.pop(conn, None)
-        if conn != self.conn:
+        self._dying.pop(closed.conn, None)
+        if closed.conn != self.conn:
             return
         self.conn = None
-        text = stderr.decode("utf-8", "replace")
-        ending = self._launcher.explain(code, text, self._was_ready)
+        text = closed.stderr.decode("utf-8", "replace")
+        ending = ending_of(closed, self._launcher, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
         self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)
