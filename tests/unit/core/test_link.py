@@ -10,8 +10,9 @@ import pytest
 
 from hangtop_core.attach.engine import Closed
 from hangtop_core.attach.link import Link, Moment, Timing
-from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.local import LocalLauncher, ending_of
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.errors import HangtopError, NodeNotReadyError, RefusedError, RequestTimeoutError
 from hangtop_probe import wire
 
@@ -222,8 +223,10 @@ def test_a_command_that_could_not_be_started_is_tried_again(bench: Bench, number
 
 def test_a_program_that_is_not_here_is_not_tried_again(bench: Bench) -> None:
     bench.link.on_closed(Closed(1, None, b"ssh: No such file", errno.ENOENT), bench.now)
-    assert bench.node["state"] == "unreachable"
-    assert bench.node["fix"]
+    assert bench.node["state"] == "no-python"  # on this machine, the program is Python
+    ssh = ending_of(Closed(1, None, b"", errno.ENOENT), SshLauncher("n1", Login()), "ssh: x", False)
+    assert (ssh.state, ssh.retry) == ("unreachable", False)
+    assert ssh.fix
     bench.wait(10)
     assert len(bench.engine.opened) == 1
 
