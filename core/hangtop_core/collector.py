@@ -48,6 +48,7 @@ class Watching(Struct, frozen=True):
     readonly: bool = False
     """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
     it is a thread of the rank that does."""
+    enabled: bool = True
 
 
 def watching(options: Options) -> Watching:
@@ -58,6 +59,7 @@ def watching(options: Options) -> Watching:
         options.all_users,
         options.pids,
         options.readonly,
+        options.watch,
     )
 
 
@@ -185,6 +187,8 @@ class Collector:
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
         watching = self._watching
+        if not watching.enabled:
+            return
         params = {
             "interval": watching.interval,
             "all_users": watching.all_users,

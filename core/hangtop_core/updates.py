@@ -21,6 +21,8 @@ class Options(Struct, frozen=True):
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False
+    watch: bool = True
+    """Without it nodes are only connected to, and nothing is asked of them by itself."""
 
 
 class Update(Struct, frozen=True):

@@ -29,6 +29,7 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
         sudo=arguments.sudo,
         connect_timeout=arguments.connect_timeout,
         fanout=arguments.fanout,
+        keep=not getattr(arguments, "clean", False),
     ).check()
     if not arguments.nodes and not arguments.hostfile:
         _refuse_what_has_no_effect(arguments)
