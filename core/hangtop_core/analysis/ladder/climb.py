@@ -12,14 +12,14 @@ from hangtop_core.analysis.ladder.rung import Ladder, Rung, missing, ok, skipped
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from hangtop_core.check import Examined, Source, Way
+    from hangtop_core.check import Examined, Way
 
 TO_THE_PROBE = ("resolve", "reach", "login", "python", "probe")
 _SOURCES = {
-    "installed": "hangtop is installed there",
-    "shared": "from a shared file system, nothing was sent",
-    "cache": "from its cache",
-    "memory": "in memory, sent at every connection",
+    "installed": "runs from where hangtop is installed",
+    "shared": "runs from a shared file system, nothing is sent",
+    "cache": "runs from its cache",
+    "memory": "runs from memory, sent at every connection",
 }
 
 
@@ -100,7 +100,7 @@ def _login(seen: Examined) -> Rung:
         if seen.here:
             return skipped("login", "this machine")
         user = seen.node.user
-        return ok("login", f"as {clean(user, 60)}" if user else "accepted")
+        return ok("login", "accepted", f"as {clean(user, 60)}" if user else None)
     if seen.here:
         return skipped("login", "this machine")
     return _failed("login", seen)
@@ -118,17 +118,13 @@ def _python(seen: Examined) -> Rung:
 
 def _probe(seen: Examined) -> Rung:
     if seen.check is not None:
-        return ok("probe", source_text(seen.check.source))
+        source = seen.check.source
+        was = "sent just now" if "probe" in source.sent else "was there"
+        text = _SOURCES.get(source.probe or "", "it runs")
+        return ok("probe", text, was if source.probe == "cache" else None)
     if seen.failed is not None:
         return missing("probe", clean(seen.failed), "try again: hangtop doctor")
     return _failed("probe", seen)
-
-
-def source_text(source: Source) -> str:
-    """Where the probe is used from, in words."""
-    if source.probe == "cache" and "probe" in source.sent:
-        return "sent, and kept in its cache"
-    return _SOURCES.get(source.probe or "", "started")
 
 
 _RUNGS = {

@@ -108,18 +108,24 @@ def _ptrace(check: Check, fact: Fact | None) -> Rung:
     if trial.ptrace is None:
         return warning("ptrace", "could not be tried (no ctypes in this Python?)", None, found)
     if fact is not None and fact.why:
-        return warning("ptrace", clean(fact.why), clean(fact.fix) if fact.fix else None, found)
+        return warning("ptrace", clean(fact.why), _fix(fact), found)
     whose = "every process" if rights.capable else f"the processes of {_user(check)}"
     return ok("ptrace", f"may look into {whose}", found)
 
 
 def _ptrace_refused(check: Check, fact: Fact | None, number: int) -> Rung:
-    if fact is not None and not fact.ok:
-        return missing("ptrace", clean(fact.why or ""), clean(fact.fix) if fact.fix else None)
-    if check.rights.seccomp == 2 and number in (errno.EPERM, errno.ENOSYS, errno.EACCES):
-        return missing("ptrace", "a seccomp filter refuses it (a container?)", _SECCOMP_FIX)
+    """Without ptrace(2) py-spy may still read memory: a filter of system calls lets it."""
     text = f"the kernel refuses it: {os.strerror(number)}"
-    return missing("ptrace", text, "hangtop --sudo, or run it outside of the container")
+    fix: str | None = "hangtop --sudo, or run it outside of the container"
+    if fact is not None and not fact.ok:
+        text, fix = clean(fact.why or text), _fix(fact)
+    elif check.rights.seccomp == 2 and number in (errno.EPERM, errno.ENOSYS, errno.EACCES):
+        text, fix = "a seccomp filter refuses it (a container?)", _SECCOMP_FIX
+    tried = check.trial.py_spy
+    if tried is not None and tried.failure is None:
+        text += "; stacks of Python can be read, native ones and system calls cannot"
+        return warning("ptrace", text, fix)
+    return missing("ptrace", text, fix)
 
 
 def _others(closed: Sequence[RankCheck]) -> str:
@@ -132,11 +138,9 @@ def _user(check: Check) -> str:
     return clean(check.rights.user, 60)
 
 
-def _fix(rank: RankCheck) -> str | None:
+def _fix(what: RankCheck | Fact) -> str | None:
     """The probe's words for a user on that node, with the option that does it from here."""
-    if rank.fix is None:
-        return None
-    return clean(rank.fix).replace("sudo hangtop", "hangtop --sudo")
+    return clean(what.fix).replace("sudo hangtop", "hangtop --sudo") if what.fix else None
 
 
 def _py_spy(check: Check, fact: Fact | None, ptrace: Rung) -> Rung:
@@ -152,12 +156,14 @@ def _py_spy(check: Check, fact: Fact | None, ptrace: Rung) -> Rung:
         fix = clean(tried.failure.fix) if tried.failure.fix else None
         return missing("py-spy", f"{version}{clean(tried.failure.text)}", fix)
     took = f", a stack in {tried.took * 1000:.0f} ms" if tried.took is not None else ""
-    return ok("py-spy", f"{version}takes stacks", f"{clean(_path(fact), 200)}{took}")
+    return ok("py-spy", f"{version}takes stacks", f"{_place(check, fact)}{took}")
 
 
-def _path(fact: Fact | None) -> str:
-    path = (fact.path if fact is not None else None) or ""
-    return "sent, in memory" if path.startswith("/proc/") else path
+def _place(check: Check, fact: Fact | None) -> str:
+    """Where py-spy is; the paths of caches say nothing to people."""
+    where = {"cache": "in its cache", "memory": "sent, in memory"}
+    path = fact.path if fact is not None else None
+    return where.get(check.source.py_spy or "") or clean(path or "there", 200)
 
 
 def _tool(name: str, tool: Tool, fact: Fact | None, use: str) -> Rung:
