@@ -14,10 +14,11 @@ from msgspec import Struct
 from hangtop_core import sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
-from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -51,6 +52,7 @@ class Watching(Struct, frozen=True):
     it is a thread of the rank that does."""
     slurm_jobs: tuple[str, ...] = ()
     slurm_step: str | None = None
+    enabled: bool = True
 
 
 def watching(options: Options) -> Watching:
@@ -63,6 +65,7 @@ def watching(options: Options) -> Watching:
         options.readonly,
         options.slurm_jobs,
         options.slurm_step,
+        options.watch,
     )
 
 
@@ -114,7 +117,6 @@ class Collector:
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
-        self.store.change_node(link.name, launcher.by_hand._asdict())
         link.start_in_turn(now)
         self._index(link)
 
@@ -165,7 +167,7 @@ class Collector:
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
             if link is not None:
-                link.on_closed(event.conn, event.code, event.stderr, now)
+                link.on_closed(event, now)
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)
@@ -203,6 +205,8 @@ class Collector:
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
         watching = self._watching
+        if not watching.enabled:
+            return
         params: dict[str, Any] = {
             "interval": watching.interval,
             "all_users": watching.all_users,

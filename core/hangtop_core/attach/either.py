@@ -13,7 +13,7 @@ from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from hangtop_core.attach.local import Launcher, Wave
+    from hangtop_core.attach.local import ByHand, Launcher, Wave
     from hangtop_core.attach.router import Channel
 
 ENOUGH = 3
@@ -53,6 +53,11 @@ class EitherLauncher:
     def via(self) -> str:
         """What it is reached by, and why not by the first."""
         return self._now.via if self._closed is None else f"{self._now.via} ({self._closed})"
+
+    @property
+    def by_hand(self) -> ByHand:
+        """The present launcher's."""
+        return self._now.by_hand
 
     @property
     def channel(self) -> Channel | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 import sys
@@ -12,6 +13,7 @@ import hangtop_probe
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.attach.engine import Closed
     from hangtop_core.attach.router import Channel
     from hangtop_core.model import NodeState
 
@@ -128,11 +130,38 @@ class LocalLauncher:
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Read an exit status of the local probe."""
         last = clean(stderr.strip().rpartition("\n")[2], 300)
-        if code == 127 and not was_ready:
-            return Ending("no-python", f"cannot start {self._python}: {last}", retry=False)
         how = _ended(code)
         reason = f"the probe {how}" + (f": {last}" if last else "")
         return Ending("lost" if was_ready else "unreachable", reason, retry=True)
+
+
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
+_EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+def ending_of(closed: Closed, launcher: Launcher, stderr: str, was_ready: bool) -> Ending:
+    """Say what it means that a connection is over, or never began."""
+    if closed.unstarted in _NOT_THERE and isinstance(launcher, LocalLauncher):
+        return Ending("no-python", f"cannot start {clean(stderr, 200)}", retry=False)
+    if closed.unstarted is not None:
+        return _not_started(closed.unstarted, stderr, was_ready)
+    return launcher.explain(closed.code, stderr, was_ready)
+
+
+def _not_started(number: int, said: str, was_ready: bool) -> Ending:
+    """Say what it means that the command of a connection could not be started on this machine.
+
+    A program that is not there will not be in a moment; too many processes, too little memory or
+    whatever else the kernel refuses may well pass. ``number`` is an errno, ``said`` names the
+    program and the error.
+    """
+    reason = f"this machine cannot start {clean(said, 200)}"
+    if number in _NOT_THERE:
+        return Ending("unreachable", reason, False, "install it here, or put it on PATH")
+    fix = None
+    if number in _EXHAUSTED:
+        fix = "give this shell more here: ulimit -u (processes), -n (open files), -v (memory)"
+    return Ending("lost" if was_ready else "unreachable", reason, True, fix)
 
 
 def _ended(code: int | None) -> str:

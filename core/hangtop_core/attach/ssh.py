@@ -47,6 +47,8 @@ class Login(Struct, frozen=True):
     """Seconds."""
     fanout: int = AT_ONCE
     """Logins at the same time, at most."""
+    keep: bool = True
+    """Without it nothing is left on the nodes, and py-spy is not sent."""
 
     def check(self) -> Login:
         """Return this login once its texts are what they should be.
@@ -170,7 +172,7 @@ class SshLauncher:
 
     def opening(self) -> bytes:
         """Return the boot."""
-        return bundle.opening()
+        return bundle.opening(self._login.keep)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
