@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -61,6 +62,9 @@ class Launcher(Protocol):
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say what it means that the command ended with ``code`` and ``stderr``."""
 
+    def shell(self) -> list[str] | None:
+        """Return the command that gives a person a shell on the node; None if none is known."""
+
 
 class LocalLauncher:
     """The probe as a child of this process, under the same Python."""
@@ -95,6 +99,10 @@ class LocalLauncher:
         how = _ended(code)
         reason = f"the probe {how}" + (f": {last}" if last else "")
         return Ending("lost" if was_ready else "unreachable", reason, retry=True)
+
+    def shell(self) -> list[str]:
+        """Return the user's own shell."""
+        return [os.environ.get("SHELL") or "/bin/sh"]
 
 
 def _ended(code: int | None) -> str:

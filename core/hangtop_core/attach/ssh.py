@@ -151,6 +151,10 @@ class SshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
-        context = Context(self._node, shlex.join(login), self._login.python, self._login.sudo)
+        login = shlex.join(self.shell())
+        context = Context(self._node, login, self._login.python, self._login.sudo)
         return explain_login(code, stderr, was_ready, context)
+
+    def shell(self) -> list[str]:
+        """Return a plain login as the same user: a person may be asked for a password or a yes."""
+        return ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]

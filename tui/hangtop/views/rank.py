@@ -12,11 +12,14 @@ from hangtop.views.common import (
     STATE_ROLES,
     ago,
     idle_seconds,
+    last_ran,
     main_frames,
+    node_of,
+    silence,
     span,
 )
 from hangtop.views.places import doing
-from hangtop.views.stacks import frame_lines
+from hangtop.views.stacks import frame_lines, last_seen
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
@@ -90,9 +93,10 @@ def _locals(thread: ThreadStack) -> list[Line]:
     ]
 
 
-def process_lines(rank: Rank, now: float) -> list[Line]:
-    """What /proc says of the rank's process."""
+def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
+    """What /proc says of the rank's process; of a silent node's, what it said last."""
     process = rank.process
+    quiet = silence(node_of(snapshot, rank.node), now) or 0.0
     counts = line(
         size(process.meters.rss),
         ("  threads ", "label"),
@@ -102,7 +106,8 @@ def process_lines(rank: Rank, now: float) -> list[Line]:
     )
     shares = line(_share(rank.cpu_share), ("  main thread ", "label"), _share(rank.main_cpu_share))
     return [
-        *_condition(rank, now),
+        *last_seen(snapshot, rank, now),
+        *_condition(rank, now, quiet),
         *_waits(process),
         labelled("cpu", shares),
         labelled("memory", counts),
@@ -110,14 +115,14 @@ def process_lines(rank: Rank, now: float) -> list[Line]:
     ]
 
 
-def _condition(rank: Rank, now: float) -> list[Line]:
+def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
     """Its state, and what stands in its way or in ours."""
     process = rank.process
     gone = rank.state in ("exited", "zombie")
-    idle = idle_seconds(rank, now)
+    idle = idle_seconds(rank, now - quiet)
     state = line((rank.state, STATE_ROLES[rank.state] or "bold"))
     if idle is not None and not gone:
-        told = f"{span(idle)} ago" if idle >= 1 else "now"
+        told = last_ran(idle, then=bool(quiet))
         state = line(state, ("  main thread last ran ", "label"), told)
     lines = [labelled("state", state)]
     if gone and process.exit_code is not None:
