@@ -48,7 +48,18 @@ ON_RANK = {"sort_next": ("tab", "tab"), "sort_previous": ("tab", "tab"), "invert
            "filter": ("tab", "tab"), "home": ("tab", "tab", "end"), "up": ("tab", "tab", "down"),
            "down": ("tab", "tab"), "end": ("tab", "tab"), "page_down": ("tab", "tab"),
            "page_up": ("tab", "tab", "end")}  # fmt: skip
-IMPOSSIBLE = {"jobs": "there is only one job", "stop": "no trace is running"}
+ON_OVERVIEW = {
+    "unfold": ("t", "home", "minus"),
+    "unfold_all": ("t", "home", "minus"),
+    "fold": ("t",),
+}
+IMPOSSIBLE = {
+    "jobs": "there is only one job",
+    "stop": "no trace is running",
+    "follow": "there is no trace; s starts one",
+    "step_back": "no earlier picture is kept",
+    "step_forward": "this is live: [ goes back",
+}
 
 
 def state_of(app: HangtopApp) -> tuple[object, ...]:
@@ -87,13 +98,14 @@ async def test_every_action_shows_or_says(
     name: str, screen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     action = BY_ID[name]
-    app = app_for(load("dataloader-worker"))
+    app = app_for(load("cluster" if screen == "nodes" else "dataloader-worker"))
     redrawn: list[str] = []
     monkeypatch.setattr(app, "action_suspend_process", lambda: redrawn.append("suspended"))
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press(PAGE_KEYS[screen])
         await pilot.pause()
-        setup = ON_RANK.get(name) if screen == "rank" else None
+        special = {"rank": ON_RANK, "overview": ON_OVERVIEW}.get(screen, {})
+        setup = special.get(name)
         await pilot.press(*(setup or BEFORE.get(name, ())))
         await pilot.pause()
         before = state_of(app)

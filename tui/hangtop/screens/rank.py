@@ -99,7 +99,7 @@ class RankPage(Page):
         state.rank_key = rank_key(rank)
         if self.pane("children").display != self._room_for("children"):
             self.lay_out()
-        self.text("stack").retitle(*views.stack_title(rank, now))
+        self.text("stack").retitle(*views.stack_title(snapshot, rank, now))
         self.text("stack").set_lines(
             views.stack_lines(snapshot, rank.sample, all_threads=state.all_threads, cut=state.cut)
         )

@@ -15,6 +15,7 @@ from hangtop.views.common import (
     last_ran,
     main_frames,
     node_of,
+    seen,
     silence,
     span,
 )
@@ -26,14 +27,18 @@ if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, Snapshot, StackSample, Thread, ThreadStack
 
 
-def stack_title(rank: Rank, now: float) -> tuple[Line, Line]:
+def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]:
     """Title and note of the stack pane."""
+    node = node_of(snapshot, rank.node)
+    quiet = silence(node, now)
     sample = rank.sample
     title = line(("STACK  ", "title"), f"rank {rank.rank}")
     if sample is None:
         return title, line(("not sampled", "warn"))
     how = "" if sample.mode == "nonblocking" else f", {sample.mode}"
     note = line(("sampled ", "label"), f"{ago(sample.at, now)}{how}")
+    if node is not None and quiet is not None:
+        return title, line((f"{node.name} {seen(node.state, quiet)}  ", "bad"), note)
     if sample.same_since is not None and sample.count > 1:
         note = line(note, ("  same for ", "label"), span(sample.at - sample.same_since))
     return title, note

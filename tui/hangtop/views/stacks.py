@@ -213,8 +213,9 @@ def stacks_title(
     quiet = unheard(snapshot.nodes, now)
     old = {rank.rank: quiet[rank.node][1] for rank in job.ranks if rank.node in quiet}
     if old:
-        who = f"{'rank' if len(old) == 1 else 'ranks'} {shorten(fold(old), 12)}"
-        note = line(note, (f"  {who} seen {span(max(old.values()))} ago", "bad"))
+        # First, since on a narrow screen the rest is cut.
+        who = shorten(fold(old), 12)
+        note = line((f"{who} seen {span(max(old.values()))} ago  ", "bad"), note)
     return title, note, hint
 
 
