@@ -321,6 +321,18 @@ class Collector:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
 
+    def all_ranks(self) -> dict[str, list[int]]:
+        """Return by node the pids of all ranks that can be sampled."""
+        return {
+            name: [
+                known.process.pid
+                for known in view.live.values()
+                if known.process.role == "rank" and sampling.can_sample(known)
+            ]
+            for name, view in self.store.nodes.items()
+            if view.live
+        }
+
     def stacks(
         self,
         pids: Sequence[int],

@@ -83,6 +83,10 @@ class EitherLauncher:
         """Return what is written first; the boot is the same for both."""
         return self._now.opening()
 
+    def shell(self) -> list[str] | None:
+        """Return the present launcher's."""
+        return self._now.shell()
+
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the command ended; a first one that never got in was the last of its kind."""
         now = self._now

@@ -240,6 +240,10 @@ class SrunLauncher:
         """Return the boot."""
         return bundle.opening()
 
+    def shell(self) -> list[str]:
+        """Return a step with a terminal."""
+        return [*self._step(), "--pty", "/bin/sh", "-c", "exec ${SHELL:-/bin/sh}"]
+
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why srun ended; a node that ended it for all goes by itself from now on."""
         if self._channel is not None and self._node in launch_failures(stderr):
