@@ -51,6 +51,7 @@ class Node(Struct, frozen=True):
 
     name: Text
     state: NodeState = "connecting"
+    via: Text | None = None  # ssh, srun, this machine
     reason: Text | None = None
     fix: Text | None = None
     """The command or option that would change the state, where one is known."""
@@ -64,9 +65,8 @@ class Node(Struct, frozen=True):
     options: Text = ""
     """Options with which hangtop reaches it; none for this machine."""
     noise_lines: int = 0
-    """Lines that were not ours: banners, rc-file output, garbage."""
+    """Lines that were not ours (banners, rc-file output); `noise` has the last, cleaned."""
     noise: tuple[Text, ...] = ()
-    """The last few of them, cleaned."""
     hostname: Text | None = None
     system: Text | None = None
     arch: Text | None = None

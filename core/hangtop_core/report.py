@@ -10,9 +10,9 @@ import textwrap
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.nodenames import fold_names
 from hangtop_core.rankset import fold, parse
 from hangtop_core.text import clean, duration, plural, shorten
 
@@ -64,7 +64,7 @@ def _job_text(job: JobSummary | None) -> str:
         return ""
     size = f" of {job.world_size}" if job.world_size is not None else ""
     by = f", started by {clean(job.launcher)}" if job.launcher else ""
-    where = f" on {shorten(fold_names(job.nodes), 60)}" if job.nodes else ""
+    where = f" on {shorten(nodesets.fold(job.nodes), 60)}" if job.nodes else ""
     unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
     return f": {len(job.ranks_seen)}{size} ranks seen{unread}{where}{by}"
 
@@ -98,7 +98,7 @@ def _verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Ite
 
 def _blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
     ranks = f", ranks {fold(spot.ranks)}" if spot.ranks else ""
-    nodes = f" ({shorten(fold_names(spot.nodes), 60)})" if spot.nodes else ""
+    nodes = f" ({shorten(nodesets.fold(spot.nodes), 60)})" if spot.nodes else ""
     yield from _wrap(f"{spot.what}{ranks}{nodes}: {spot.why}", width, "  ", "    ")
     if spot.fix:
         yield from _wrap(f"fix: {spot.fix}", width, "    ", "      ")
@@ -154,7 +154,7 @@ def merged_text(
                 )
     for one in merged.missing:
         fix = f" (fix: {one.fix})" if one.fix else ""
-        on = shorten(fold_names(one.nodes), 60)
+        on = shorten(nodesets.fold(one.nodes), 60)
         text = f"no stack from {fold(one.ranks)} ({on}): {one.why}{fix}"
         lines += ["", *_wrap(clean(text, 600), width)]
     return "\n".join(lines) + "\n"
@@ -183,7 +183,7 @@ def _row_line(
     mark = ("  <fewest" if ascii_only else "  ◀ fewest") if row.fewest else ""
     who = f"  [{shorten(row.ranks, 40)}]"
     if nodes:
-        on = fold_names({name for rank in parse(row.ranks) for name in nodes.get(rank, ())})
+        on = nodesets.fold({name for rank in parse(row.ranks) for name in nodes.get(rank, ())})
         who += f" {shorten(on, 40)}"
     # Who is there is what a row is for: a long frame gives way to it.
     room = max(width - len(who) - len(mark), _MIN_WIDTH)

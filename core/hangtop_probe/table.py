@@ -78,6 +78,8 @@ class Table:
         self.all_users = rights.uid == 0
         self.only: Optional[FrozenSet[int]] = None
         """Pids the user named: nothing but these and what belongs to them is reported."""
+        self.slurm: Optional[Tuple[FrozenSet[str], Optional[str]]] = None
+        """The Slurm job the user named, as the ids it has, and the step of it."""
         self.entries: Dict[int, Entry] = {}
         self.roles: Dict[int, discovery.Attribution] = {}
         self.total = 0
@@ -189,6 +191,8 @@ class Table:
         self.roles = discovery.attribute(table, own_processes(self.entries))
         if self.only is not None:
             self.roles = discovery.restrict(self.roles, table, self.only)
+        if self.slurm is not None:
+            self.roles = discovery.of_slurm(self.roles, table, *self.slurm)
 
     def _candidate(self, entry: Entry) -> discovery.Candidate:
         known = self._learned.get(entry.identity, Learned())
@@ -208,11 +212,17 @@ class Table:
             uid=entry.facts.uid,
         )
 
-    def scope(self, all_users: bool, only: Optional[FrozenSet[int]]) -> None:
+    def scope(
+        self,
+        all_users: bool,
+        only: Optional[FrozenSet[int]],
+        slurm: Optional[Tuple[FrozenSet[str], Optional[str]]] = None,
+    ) -> None:
         """Choose whose processes are reported; root sees everybody's."""
         with self._lock:
             self.all_users = all_users or self.rights.uid == 0
             self.only = only
+            self.slurm = slurm
             for entry in self.entries.values():
                 entry.mine = self.all_users or entry.facts.uid == self.rights.uid
             self._dirty = True

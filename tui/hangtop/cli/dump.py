@@ -14,12 +14,12 @@ from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow, tell_unseen
 from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop.cli.targets import launchers
+from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.model import Failure
-from hangtop_core.nodenames import fold_names
 from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration, plural
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     tell_unseen(snapshot)
     say_stale(snapshot, job, answers.failed)
     if answers.missing:
-        names = fold_names(answers.missing)
+        names = nodesets.fold(answers.missing)
         print(f"interrupted: {names} had not answered; their stacks may lack", file=sys.stderr)
     if arguments.output is None:
         print(render(snapshot, job, arguments), end="")

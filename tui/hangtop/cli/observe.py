@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.cli.output import StatusLine
+from hangtop_core import nodesets
 from hangtop_core.errors import NoJobError, UsageError
-from hangtop_core.nodenames import fold_names
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def tell_unseen(snapshot: Snapshot) -> None:
             reason = clean(node.reason or "no answer yet")
             reasons.setdefault((node.state, reason, node.fix or ""), []).append(node.name)
     for (state, reason, fix), names in reasons.items():
-        print(f"hangtop: {fold_names(names)} {state}: {reason}", file=sys.stderr)
+        print(f"hangtop: {nodesets.fold(names)} {state}: {reason}", file=sys.stderr)
         if fix:
             print(f"    {clean(fix)}", file=sys.stderr)
 
