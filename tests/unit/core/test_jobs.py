@@ -271,6 +271,12 @@ def test_launchers_count_attempts_each_for_itself() -> None:
     assert numbers(job) == [0, 1, 2, 3]
 
 
+def test_containers_of_one_machine_are_not_one_node() -> None:
+    pods = [Node(name, "ready", hostname=name, boot_id="a") for name in ("p1", "p2")]
+    (job,) = group([*half("p1", 0, "p1"), *half("p2", 2, "p1")], Places(pods))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
 def test_a_machine_with_two_names_is_seen_once() -> None:
     again = Node("10.0.0.1", "ready", hostname="n1.cluster", boot_id="a")
     seen = [*half("n1", 0, "n1"), *half("10.0.0.1", 0, "n1"), *half("n2", 2, "n1")]

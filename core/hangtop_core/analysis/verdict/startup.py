@@ -120,7 +120,7 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         numbers = name_ranks(seat.rank for seat in some)
         told = f"{place_text(some)} never joined" if node else f"{numbers} never joined"
         if node:
-            told += f": no such process on {node}"
+            told += f", and no such process is on {node}"
         yield Hit(
             subjects=(),
             absent=absent(some),

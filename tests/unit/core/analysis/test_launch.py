@@ -91,7 +91,7 @@ def test_the_only_node_without_ranks_is_where_they_should_be() -> None:
     halves(made, "n1", "n3", size=6)
     verdict = first(made, world_size=6)
     assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [(2, "n2"), (3, "n2")])
-    assert "ranks 2-3 (n2) never joined: no such process on n2" in verdict.summary
+    assert "ranks 2-3 (n2) never joined, and no such process is on n2" in verdict.summary
     assert any("node rank 1 is n2" in one.text for one in verdict.evidence)
 
 
