@@ -179,8 +179,9 @@ class SlurmCluster(Cluster):
         return self.run("sbatch", *wrapped).partition(";")[0]
 
     def wait_state(self, job: str, *states: str, timeout: float = 30.0) -> None:
-        """Wait until a job is in one of these states."""
+        """Wait until a job, with all its components, is in one of these states."""
+        ask = ("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
         deadline = time.monotonic() + timeout
-        while (seen := self.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")) not in states:
+        while not (seen := set(self.run(*ask).split())) or not seen <= set(states):
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)
