@@ -64,9 +64,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 @pytest.fixture(scope="module")
 def hung(slurm: SlurmCluster) -> str:
-    """A job on nodes 1 to 3 in which rank 2 sleeps while the others all_reduce."""
+    """A job on nodes 1 to 3 in which rank 2 sleeps while the others all_reduce.
+
+    It holds all GPUs there, so a step beside it must not ask for any.
+    """
     script = f"{STORE}; srun sh -c '{RANK} exec {GLOO_JOB}'"
-    job = slurm.submit("-w", "node-[1-3]", "-N3", "--ntasks-per-node=1", script=script)
+    job = slurm.submit(
+        "-w", "node-[1-3]", "-N3", "--gres=gpu:2", "--ntasks-per-node=1", script=script
+    )
     slurm.wait_state(job, "RUNNING")
     return job
 
