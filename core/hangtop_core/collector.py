@@ -14,10 +14,11 @@ from msgspec import Struct
 from hangtop_core import sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
-from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -51,6 +52,7 @@ class Watching(Struct, frozen=True):
     it is a thread of the rank that does."""
     slurm_jobs: tuple[str, ...] = ()
     slurm_step: str | None = None
+    enabled: bool = True
 
 
 def watching(options: Options) -> Watching:
@@ -63,6 +65,7 @@ def watching(options: Options) -> Watching:
         options.readonly,
         options.slurm_jobs,
         options.slurm_step,
+        options.watch,
     )
 
 
@@ -164,7 +167,7 @@ class Collector:
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
             if link is not None:
-                link.on_closed(event.conn, event.code, event.stderr, now)
+                link.on_closed(event, now)
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)
@@ -202,6 +205,8 @@ class Collector:
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
         watching = self._watching
+        if not watching.enabled:
+            return
         params: dict[str, Any] = {
             "interval": watching.interval,
             "all_users": watching.all_users,
@@ -315,6 +320,18 @@ class Collector:
         if name not in self.links:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
+
+    def all_ranks(self) -> dict[str, list[int]]:
+        """Return by node the pids of all ranks that can be sampled."""
+        return {
+            name: [
+                known.process.pid
+                for known in view.live.values()
+                if known.process.role == "rank" and sampling.can_sample(known)
+            ]
+            for name, view in self.store.nodes.items()
+            if view.live
+        }
 
     def stacks(
         self,

@@ -31,6 +31,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     server.end_on_signals(connection.stop)
     try:
         connection.writer.send(probe.hello(), True)
+        probe.keeper.start()
         connection.run()
     except Exception as error:  # told as a message: there is nobody who reads a traceback
         connection.writer.send(internal_error(error), True)

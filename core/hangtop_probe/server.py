@@ -145,7 +145,7 @@ class Server:
         if not isinstance(ident, int) or isinstance(ident, bool) or not isinstance(op, str):
             raise Refused("error", "a request needs a number `id` and a text `op`")
         if op == "ping":
-            self.writer.send({"id": ident, "end": {}}, True)
+            self.writer.send({"id": ident, "end": {"clock": time.time()}}, True)
         elif op in ("credit", "cancel"):
             self._control(ident, op, message)
         elif op not in self._handlers:

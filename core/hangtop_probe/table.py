@@ -7,12 +7,23 @@ others by fork and exec, which keeps pid and start time), and then now and again
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
-from . import activity, commands, discovery, facts, node, permission, procfs, runclock
+from . import (
+    activity,
+    commands,
+    discovery,
+    facts,
+    node,
+    permission,
+    procfs,
+    runclock,
+    versions,
+)
 from .guard import Guard, Hanging
 
 Identity = Tuple[int, int]
@@ -46,6 +57,7 @@ class Entry:
         self.threads: FrozenSet[str] = frozenset()
         self.activity = activity.Activity(stat.pid)
         self.slow: Dict[str, Any] = {}
+        self.versions: Dict[str, str] = {}
         self.described = -1
         self.tracer: Tuple[int, Optional[str]] = (0, None)
         self.by_us = False
@@ -76,6 +88,8 @@ class Table:
         self._kernel: Dict[int, int] = {}
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
+        self._file_guard = Guard(limit=1)
+        """For files of the job: those of a server that is gone must not use up the other one."""
         self._clock = runclock.RunClock()
         self._boot = node.boot_time()
         self._pass = 0
@@ -271,10 +285,14 @@ class Table:
             entry.slow = self._guard.call(lambda: facts.describe(pid, known))
         except Hanging:
             entry.slow = entry.slow or {"denied": known.denied}
+        if self.roles[pid].role == "rank" and not entry.versions:
+            with contextlib.suppress(Hanging):
+                entry.versions = self._file_guard.call(lambda: versions.read(pid))
+        entry.slow["versions"] = entry.versions
 
     def guarded_cpu(self) -> float:
         """Return the CPU seconds that reading through the guard has cost so far."""
-        return self._guard.cpu_s
+        return self._guard.cpu_s + self._file_guard.cpu_s
 
     def python_processes(self) -> List[Tuple[str, ...]]:
         """Return the command lines of Python processes in scope that are not reported."""

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
+from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.timing import Moment, Timing
@@ -21,16 +22,13 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hangtop_core.attach.engine import Closed
     from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.local import Launcher
     from hangtop_core.attach.router import Connections
     from hangtop_core.model import NodeState
 
-__all__ = ["Link", "Moment", "Timing"]
-
 log = logging.getLogger(__name__)
-
-
 KEPT_NOISE = 8
 
 
@@ -104,7 +102,8 @@ class Link:
         self._started = now.mono
         self._patience = max(self._timing.hello, self.launcher.patience)
         self._pinged = None
-        self._listener.link_changed(self, {"via": self.launcher.via})
+        way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
+        self._listener.link_changed(self, way)
         self.conn = self._engine.connect(self.launcher)
         if first := self.launcher.opening():
             self._engine.write(self.conn, first)
@@ -186,14 +185,14 @@ class Link:
                 self._message(message, now)
         self._take_noise()
 
-    def on_closed(self, conn: int, code: int | None, stderr: bytes, now: Moment) -> None:
+    def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
-        self._dying.pop(conn, None)
-        if conn != self.conn:
+        self._dying.pop(closed.conn, None)
+        if closed.conn != self.conn:
             return
         self.conn = None
-        text = stderr.decode("utf-8", "replace")
-        ending = self.launcher.explain(code, text, self._was_ready)
+        text = closed.stderr.decode("utf-8", "replace")
+        ending = ending_of(closed, self.launcher, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
         self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)

@@ -273,13 +273,13 @@ class Router:
         if not run.complaints and event.stderr:
             run.complain(None, event.stderr.rstrip(b"\n"))
         for conn in list(run.members.values()):
-            self._leave(conn, event.code)
+            self._leave(conn, event.code, event.unstarted)
 
-    def _leave(self, conn: int, code: int | None) -> None:
+    def _leave(self, conn: int, code: int | None, unstarted: int | None = None) -> None:
         """Take a node out of its run, and let its link know."""
         run, node = self._places.pop(conn)
         del run.members[node]
-        self._pending.append(Closed(conn, code, run.reasons(node)))
+        self._pending.append(Closed(conn, code, run.reasons(node), unstarted))
 
     def _close_when_unused(self, run: _Run) -> None:
         if run.conn and run.ended >= run.members.keys() and run.conn in self._running:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -47,6 +47,8 @@ class Login(Struct, frozen=True):
     """Seconds."""
     fanout: int = AT_ONCE
     """Logins at the same time, at most."""
+    keep: bool = True
+    """Without it nothing is left on the nodes, and py-spy is not sent."""
 
     def check(self) -> Login:
         """Return this login once its texts are what they should be.
@@ -126,6 +128,20 @@ class SshLauncher:
         return self._node
 
     @property
+    def by_hand(self) -> ByHand:
+        """By the same ssh; the options are those that differ from what hangtop does by itself."""
+        login = self._login
+        words = ["-w", self._node]
+        for option, value, usual in (
+            ("-l", login.user, None),
+            ("--python", login.python, Login().python),
+            ("--init", login.init, None),
+        ):
+            words += [option, value] if value is not None and value != usual else []
+        words += ["--sudo"] if login.sudo else []
+        return ByHand(shlex.join(self.shell()), shlex.join(words))
+
+    @property
     def wave(self) -> Wave:
         """Few at once behind a jump host; its sshd counts them all as its own."""
         if self._jump is not None:
@@ -152,10 +168,14 @@ class SshLauncher:
 
     def opening(self) -> bytes:
         """Return the boot."""
-        return bundle.opening()
+        return bundle.opening(self._login.keep)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
-        context = Context(self._node, shlex.join(login), self._login.python, self._login.sudo)
+        login = shlex.join(self.shell())
+        context = Context(self._node, login, self._login.python, self._login.sudo)
         return explain_login(code, stderr, was_ready, context)
+
+    def shell(self) -> list[str]:
+        """Return a plain login as the same user: a person may be asked for a password or a yes."""
+        return ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]

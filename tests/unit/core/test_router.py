@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import signal
@@ -245,7 +246,7 @@ def test_a_child_that_cannot_be_started_is_told_to_every_node(
     )
     conns = bench.open(channel, "a", "b")
     bench.until_closed(*conns)
-    assert all(bench.closed[conn].code == 127 for conn in conns)
+    assert all(bench.closed[conn].unstarted == errno.ENOENT for conn in conns)
     assert all(b"No such file" in bench.closed[conn].stderr for conn in conns)
 
 

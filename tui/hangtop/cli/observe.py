@@ -6,6 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.text import clean, plural
 
@@ -80,19 +81,9 @@ def tell_unseen(snapshot: Snapshot) -> None:
             reason = clean(node.reason or "no answer yet")
             reasons.setdefault((node.state, reason, node.fix or ""), []).append(clean(node.name))
     for (state, reason, fix), names in reasons.items():
-        print(f"hangtop: {fold_nodes(names)} {state}: {reason}", file=sys.stderr)
+        print(f"hangtop: {nodesets.fold(names)} {state}: {reason}", file=sys.stderr)
         if fix:
             print(f"    {clean(fix)}", file=sys.stderr)
-
-
-def fold_nodes(names: Sequence[str]) -> str:
-    """`gpu[01-16]` for the names of many nodes."""
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
-
-    try:
-        return str(NodeSet.fromlist(list(names)))
-    except NodeSetException:
-        return ",".join(names)
 
 
 def _answered(update: Update) -> bool:
@@ -132,10 +123,10 @@ def follow(job: Job, snapshot: Snapshot) -> Job | None:
     return next((other for other in snapshot.jobs if pids & pids_of(other)), None)
 
 
-def pids_of(job: Job) -> set[tuple[int, int]]:
-    """Identities of all processes of a job: pid and start time."""
+def pids_of(job: Job) -> set[tuple[str, int, int]]:
+    """Identities of all processes of a job: node, pid and start time."""
     ranks = [rank.process for rank in job.ranks]
-    return {(one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
+    return {(one.node, one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
 
 
 def answers_to(job: Job, key: str) -> bool:

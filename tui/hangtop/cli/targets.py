@@ -29,6 +29,7 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
         sudo=arguments.sudo,
         connect_timeout=arguments.connect_timeout,
         fanout=arguments.fanout,
+        keep=not getattr(arguments, "clean", False),
     ).check()
     if (job := slurm_job(arguments)) is not None:
         return job_launchers(arguments, login, job)
