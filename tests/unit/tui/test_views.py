@@ -94,6 +94,7 @@ def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:
     snapshot = Snapshot(
         at=NOW,
         observed_since=NOW,
+        tick=1,
         nodes=tuple(Node(name, "ready", via=how, python="3.11.7") for name, how in via.items()),
     )
     rows = node_rows(snapshot, None, None, NOW, folded=False)
