@@ -68,7 +68,7 @@ def grouped(
         is_open = whole or starts_open != (key in toggled)
         told = _node(known.get(name), name, some, now) if by == "node" else _class(some)
         sign = "  " if not some else "▾ " if is_open else "▸ "
-        heading = line(sign, told, _said(some))
+        heading = line(sign, told)
         group = Group(key, name if by == "node" else None, tuple(some), is_open, heading)
         entries.append(group)
         if is_open:
@@ -79,7 +79,7 @@ def grouped(
 def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> Line:
     ranks = fold(row.rank.rank for row in rows)
     count = f"  {plural(len(rows), 'rank')} {ranks}" if rows else "  no rank seen"
-    head = line((name, "bold"), (count, "" if rows else "dim"))
+    head = line((name, "bold"), (count, "" if rows else "dim"), _said(rows))
     if node is None or node.state == "ready":
         return head
     old = unheard([node], now).get(name)
@@ -91,7 +91,12 @@ def _class(rows: Sequence[RankRow]) -> Line:
     first = rows[0]
     ranks = fold(row.rank.rank for row in rows)
     where = first.place if first.rank.sample and first.rank.sample.threads else "no stack"
-    return line((plural(len(rows), "rank"), "bold"), f" {ranks}  {where} ", (first.call, "code"))
+    return line(
+        (plural(len(rows), "rank"), "bold"),
+        f" {ranks}  {where} ",
+        (first.call, "code"),
+        _said(rows),
+    )
 
 
 def _said(rows: Sequence[RankRow]) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Node, Rank, Snapshot
 
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 NODE_ROLES = {"ready": "good", "connecting": "info", "slow": "warn"}
 """All other states are bad."""
 ANSWERING = frozenset({"ready", "slow"})
@@ -81,11 +83,16 @@ def cause(node: Node) -> str:
     return (node.reason or "").partition("; connecting again")[0]
 
 
+def _kind(reason: str) -> str:
+    """A reason without its numbers: those are of one node, and of this second."""
+    return _NUMBER.sub("#", reason)
+
+
 def alike(nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
     """Nodes that are in the same state for the same reason, together."""
     groups: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
-        groups.setdefault((node.state, cause(node)), []).append(node)
+        groups.setdefault((node.state, _kind(cause(node))), []).append(node)
     return [tuple(group) for group in groups.values()]
 
 
@@ -184,7 +191,13 @@ def _folded(rows: Sequence[NodeRow]) -> list[NodeRow]:
     groups: dict[tuple[object, ...], list[NodeRow]] = {}
     for row in rows:
         node = row.node
-        same = (row.state, cause(node) or row.reason, row.trouble, row.level, bool(row.ranks))
+        same = (
+            row.state,
+            _kind(cause(node) or row.reason),
+            row.trouble,
+            row.level,
+            bool(row.ranks),
+        )
         groups.setdefault((*same, node.python, node.arch, node.user, node.cpus), []).append(row)
     return [_joined(group) for group in groups.values()]
 
