@@ -51,13 +51,13 @@ def large() -> Update:
     ("page", "told"),
     [
         ("1", f"0-{CULPRIT - 1}"),
-        ("1t", "node0512"),
+        ("1t", "node0007  8 ranks 56-63  lost"),
         ("1tt", "by class"),
         ("2", "8192 of 8192 ranks"),
         ("3", "RANK"),
         ("5", ""),
         ("9", "767 ready  257 lost"),
-        ("9t", "node[0000-0006,"),
+        ("9t", "node[0000-0006,0008-051"),
     ],
 )
 async def test_a_large_job_is_drawn_and_answers(page: str, told: str) -> None:

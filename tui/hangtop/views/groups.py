@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hangtop.spans import Line, line
 from hangtop.views.common import seen, span, unheard
-from hangtop.views.nodes import node_role
+from hangtop.views.nodes import ANSWERING, node_role
 from hangtop.views.ranks import RankRow, class_of
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural
@@ -47,7 +47,7 @@ def grouped(
     *,
     whole: bool,
 ) -> list[Entry]:
-    """Rows under headings, in the order in which the worst rank of each group comes.
+    """Rows under headings, in the order of the worst rank of each group, or its silence.
 
     `toggled` holds the keys of groups that are not as they start; with `whole` all are open.
     """
@@ -57,12 +57,18 @@ def grouped(
     for row in rows:
         members.setdefault(row.rank.node if by == "node" else class_of(row.rank), []).append(row)
     known = {node.name: node for node in snapshot.nodes}
+    silent: set[str] = set()
     if by == "node":
+        silent = {node.name for node in snapshot.nodes if node.state not in ANSWERING}
         for node in snapshot.nodes:
-            if node.state not in ("ready", "slow"):
+            if node.name in silent:
                 members.setdefault(node.name, [])
+
+    def urgency(item: tuple[str, list[RankRow]]) -> int:
+        return min([row.order[0] for row in item[1]] + [1] * (item[0] in silent))
+
     entries: list[Entry] = []
-    for name, some in members.items():
+    for name, some in sorted(members.items(), key=urgency):
         key = f"{by}:{name}"
         starts_open = len(rows) <= OPEN_RANKS or any(row.order[0] < 3 for row in some)
         is_open = whole or starts_open != (key in toggled)

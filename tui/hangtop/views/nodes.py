@@ -191,13 +191,9 @@ def _folded(rows: Sequence[NodeRow]) -> list[NodeRow]:
     groups: dict[tuple[object, ...], list[NodeRow]] = {}
     for row in rows:
         node = row.node
-        same = (
-            row.state,
-            _kind(cause(node) or row.reason),
-            row.trouble,
-            row.level,
-            bool(row.ranks),
-        )
+        trouble = "" if row.trouble_role == "victim" else row.trouble
+        reason = _kind(cause(node) or row.reason)
+        same = (row.state, reason, trouble, row.level, bool(row.ranks))
         groups.setdefault((*same, node.python, node.arch, node.user, node.cpus), []).append(row)
     return [_joined(group) for group in groups.values()]
 
@@ -207,6 +203,7 @@ def _joined(rows: Sequence[NodeRow]) -> NodeRow:
     if len(rows) == 1:
         return first
     quiet = [row.quiet for row in rows if row.quiet is not None]
+    same = len({row.trouble for row in rows}) == 1
     return NodeRow(
         key=f"{first.key}+",
         nodes=tuple(row.node for row in rows),
@@ -215,7 +212,7 @@ def _joined(rows: Sequence[NodeRow]) -> NodeRow:
         lasting=max(row.lasting for row in rows),
         quiet=max(quiet) if quiet else None,
         ranks=tuple(sorted(rank for row in rows for rank in row.ranks)),
-        trouble=f"each: {first.trouble}" if first.trouble else "",
+        trouble=f"each: {first.trouble}" if same and first.trouble else "",
         trouble_role=first.trouble_role,
         reason=cause(first.node) or first.reason,
         reason_role=first.reason_role,
