@@ -244,6 +244,11 @@ def _load(row: NodeRow) -> Line:
     return line((f"{node.load1:.1f}/{node.cpus or '?'}", "warn" if high else _old(row)))
 
 
+def via(row: NodeRow) -> str:
+    """What the node is reached by, without why not by something else."""
+    return (row.node.via or "").partition(" (")[0]
+
+
 def _memory(row: NodeRow) -> Line:
     free, total = row.worst("memory_available", least=True), row.worst("memory_total")
     if free is None:
@@ -315,6 +320,15 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
     Column(
         "memory", "MEM FREE", _memory, lambda row: row.worst("memory_available", least=True) or 0.0,
         align="right", maximum=10, drop=8,
+    ),
+    Column(
+        "via",
+        "VIA",
+        lambda row: line((via(row), "dim")),
+        via,
+        maximum=12,
+        optional=True,
+        drop=10,
     ),
     Column(
         "reason",
