@@ -45,6 +45,8 @@ def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
     if row.ranks:
         told = line(fold(row.ranks), ("  " + row.trouble, row.trouble_role))
         items.append(_item("ranks", told))
+    if node.via:
+        items.append(_item("via", node.via))
     if shell is not None:
         command = shlex.join(shell)
         items.append(_item("shell", line((command, "code"), ("  !", "key")), copy=command))
