@@ -9,7 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from hangtop_core.model import Failure, Node, Text
+from hangtop_core.model import Failure, Node
+from hangtop_core.text import Text
 
 Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Small = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]

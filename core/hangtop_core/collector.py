@@ -17,6 +17,7 @@ from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link, Moment, Timing
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
+from hangtop_core.attach.router import Router
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -48,6 +49,8 @@ class Watching(Struct, frozen=True):
     readonly: bool = False
     """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
     it is a thread of the rank that does."""
+    slurm_jobs: tuple[str, ...] = ()
+    slurm_step: str | None = None
     enabled: bool = True
 
 
@@ -59,6 +62,8 @@ def watching(options: Options) -> Watching:
         options.all_users,
         options.pids,
         options.readonly,
+        options.slurm_jobs,
+        options.slurm_step,
         options.watch,
     )
 
@@ -86,7 +91,7 @@ class Collector:
         self.links: dict[str, Link] = {}
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
-        self._engine = engine
+        self._router = Router(engine)
         self._watching = watching
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
@@ -107,10 +112,11 @@ class Collector:
     def add(self, launcher: Launcher, now: Moment) -> None:
         """Start watching a node."""
         self._now = now
-        link = Link(launcher, self._engine, self, self._timing, self._may_start)
+        link = Link(launcher, self._router, self, self._timing, self._may_start)
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
+        self.store.change_node(link.name, launcher.by_hand._asdict())
         link.start_in_turn(now)
         self._index(link)
 
@@ -118,10 +124,15 @@ class Collector:
         """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
         if self._wave_at != self._now:
             self._wave_at = self._now
-            some = (other.wave.name for other in self.links.values() if other.on_its_way(self._now))
+            some = (
+                other.launcher.wave.name
+                for other in self.links.values()
+                if other.on_its_way(self._now)
+            )
             self._wave = Counter(some)
-        free = self._wave[link.wave.name] < link.wave.at_once
-        self._wave[link.wave.name] += free
+        wave = link.launcher.wave
+        free = self._wave[wave.name] < wave.at_once
+        self._wave[wave.name] += free
         return free
 
     def _index(self, link: Link) -> None:
@@ -148,6 +159,10 @@ class Collector:
     def handle(self, event: Event, now: Moment) -> None:
         """Take what the engine reports."""
         self._now = now
+        for one in self._router.take(event):
+            self._hand_on(one, now)
+
+    def _hand_on(self, event: Event, now: Moment) -> None:
         link = self._by_conn.get(event.conn)
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
@@ -156,11 +171,13 @@ class Collector:
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)
-        self._engine.consumed(event.conn, event.size)
+        self._router.consumed(event.conn, event.size)
 
     def tick(self, now: Moment) -> None:
         """Do what is due."""
         self._now = now
+        for event in self._router.due(now.mono):
+            self._hand_on(event, now)
         for link in self.links.values():
             link.tick(now)
             self._index(link)
@@ -169,6 +186,7 @@ class Collector:
             for link in self.links.values():
                 if link.can_ask and not self._busy[link.name]:
                     self._round(link)
+        self._router.flush()
 
     def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
         """Say, by node, which ranks have a stack few others share."""
@@ -189,11 +207,13 @@ class Collector:
         watching = self._watching
         if not watching.enabled:
             return
-        params = {
+        params: dict[str, Any] = {
             "interval": watching.interval,
             "all_users": watching.all_users,
             "pids": list(watching.pids) or None,
         }
+        if watching.slurm_jobs:
+            params |= {"slurm_jobs": watching.slurm_jobs, "slurm_step": watching.slurm_step}
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)

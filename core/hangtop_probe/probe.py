@@ -60,7 +60,9 @@ class Probe:
         message = request.message
         pids = message.get("pids")
         only = frozenset(int(p) for p in pids) if pids else None
-        self.table.scope(bool(message.get("all_users")), only)
+        jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
+        slurm = (frozenset(map(str, jobs)), str(step) if step else None) if jobs else None
+        self.table.scope(bool(message.get("all_users")), only, slurm)
         try:
             watch = Watch(self.table, float(message.get("interval") or 1.0))
         except (TypeError, ValueError):

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 import hangtop_probe
 from hangtop_core.attach.local import Ending
-from hangtop_core.model import Text
-from hangtop_core.text import clean
+from hangtop_core.text import Text, clean
 from hangtop_probe import boot, node
 
 if TYPE_CHECKING:
@@ -65,6 +64,14 @@ def opening(keep: bool = True) -> bytes:
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
     return _block(f"{code}\n{call}".encode())
+
+
+def relay(nodes: Sequence[str]) -> bytes:
+    """Return what goes before the boot where one command serves all these nodes."""
+    code = (PACKAGE / "relay.py").read_text()
+    call = f"r = start(r, json.loads({json.dumps(list(nodes))!r}))\n"
+    boot_next = "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))\n"
+    return _block(f"{code}\nimport zlib\n{call}{boot_next}".encode())
 
 
 def pieces(names: Sequence[str]) -> Iterator[bytes]:

@@ -22,9 +22,10 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hangtop_core.attach.engine import Closed, Engine
+    from hangtop_core.attach.engine import Closed
     from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.router import Connections
     from hangtop_core.model import NodeState
 
 __all__ = ["Link", "Moment", "Timing"]
@@ -39,20 +40,19 @@ class Link:
     def __init__(
         self,
         launcher: Launcher,
-        engine: Engine,
+        engine: Connections,
         listener: Listener,
         timing: Timing | None = None,
         may_start: Callable[[Link], bool] | None = None,
     ) -> None:
         """``may_start`` is asked whether it is this link's turn to connect (again)."""
         self.name = launcher.node
-        self.wave = launcher.wave
         self.state: NodeState = "connecting"
         self.generation = 0
         self.conn: int | None = None
         self.unsupported: set[str] = set()
         """Requests that this node's probe does not know."""
-        self._launcher = launcher
+        self.launcher = launcher
         self._may_start = may_start
         self._engine = engine
         self._listener = listener
@@ -83,7 +83,7 @@ class Link:
     def on_its_way(self, now: Moment) -> bool:
         """Whether it is logging in, and has not been at it for so long that others may."""
         connecting = self.conn is not None and self._ready_since is None and not self._booted
-        return connecting and now.mono - self._started < self.wave.hold_s
+        return connecting and now.mono - self._started < self.launcher.wave.hold_s
 
     @property
     def idle(self) -> bool:
@@ -102,10 +102,11 @@ class Link:
         self._booted = False
         self._reader = wire.Reader()
         self._started = now.mono
-        self._patience = self._timing.hello
+        self._patience = max(self._timing.hello, self.launcher.patience)
         self._pinged = None
-        self.conn = self._engine.open(self.name, self._launcher.argv())
-        if first := self._launcher.opening():
+        self._listener.link_changed(self, {"via": self.launcher.via})
+        self.conn = self._engine.connect(self.launcher)
+        if first := self.launcher.opening():
             self._engine.write(self.conn, first)
 
     def retry(self, now: Moment) -> None:
@@ -192,7 +193,7 @@ class Link:
             return
         self.conn = None
         text = closed.stderr.decode("utf-8", "replace")
-        ending = ending_of(closed, self._launcher, text, self._was_ready)
+        ending = ending_of(closed, self.launcher, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
         self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)

@@ -14,6 +14,7 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from hangtop_core.attach.engine import Closed
+    from hangtop_core.attach.router import Channel
     from hangtop_core.model import NodeState
 
 _BOOT = (
@@ -43,6 +44,15 @@ class Wave(NamedTuple):
 LOCAL = Wave("this machine", 64, 5.0)
 
 
+class ByHand(NamedTuple):
+    """How a person gets to a node from here, for the commands that a verdict proposes."""
+
+    shell: str | None = None
+    """Runs a command there that is given as one quoted word; None: it is this machine."""
+    options: str = ""
+    """Options with which hangtop reaches that node alone."""
+
+
 class Launcher(Protocol):
     """Knows how to start the probe on one node, and how to read why that failed."""
 
@@ -50,12 +60,31 @@ class Launcher(Protocol):
     def node(self) -> str:
         """Name of the node, as people know it."""
 
+    @property
+    def by_hand(self) -> ByHand:
+        """How a person gets there."""
+
     def argv(self) -> list[str]:
         """Return the command that runs the probe on its own standard input and output."""
 
     @property
+    def channel(self) -> Channel | None:
+        """With whom it shares one command that serves them all; None when `argv` is its own.
+
+        Asked before every connection: one that failed may go by itself the next time.
+        """
+
+    @property
     def wave(self) -> Wave:
         """With which others it shares a limit of connections that may be opened at once."""
+
+    @property
+    def via(self) -> str:
+        """What the node is reached by at present, in a word or two."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds that its command may take to fail, where that is longer than usual."""
 
     def opening(self) -> bytes:
         """Return what is written to the command first, before the probe can say anything."""
@@ -67,6 +96,10 @@ class Launcher(Protocol):
 class LocalLauncher:
     """The probe as a child of this process, under the same Python."""
 
+    channel = None
+    via = "this machine"
+    patience = 0.0
+
     def __init__(self, node: str | None = None, python: str | None = None) -> None:
         self._node = node or socket.gethostname() or "localhost"
         self._python = python or sys.executable
@@ -75,6 +108,11 @@ class LocalLauncher:
     def node(self) -> str:
         """This machine's host name."""
         return self._node
+
+    @property
+    def by_hand(self) -> ByHand:
+        """Nothing is needed."""
+        return ByHand()
 
     def argv(self) -> list[str]:
         """Return the command; -I keeps the user's PYTHON* settings and folder out of it."""
@@ -140,6 +178,12 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def is_here(name: str) -> bool:
+    """Whether a node is this machine, going by its name."""
+    own = socket.gethostname()
+    return name in ("localhost", own, own.partition(".")[0])
 
 
 def boot_id() -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -66,6 +66,13 @@ class Login(Struct, frozen=True):
         return self
 
 
+def boot_command(login: Login) -> str:
+    """Return what a node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
+    sudo = "sudo -n " if login.sudo else ""
+    boot = f'exec {sudo}{login.python} -I -S -u -c "{BOOT}"'
+    return f"{login.init} && {boot}" if login.init else boot
+
+
 class Jumps:
     """Which nodes are behind a jump host, as the user's ssh configuration says.
 
@@ -106,6 +113,10 @@ def _jump(node: str) -> str | None:
 class SshLauncher:
     """The probe at the other end of an ssh."""
 
+    channel = None
+    via = "ssh"
+    patience = 0.0
+
     def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
         self._node = node
         self._login = login
@@ -115,6 +126,24 @@ class SshLauncher:
     def node(self) -> str:
         """The name it is reached by."""
         return self._node
+
+    @property
+    def by_hand(self) -> ByHand:
+        """By the same ssh; the options are those that differ from what hangtop does by itself."""
+        login = self._login
+        words = ["-w", self._node]
+        for option, value, usual in (
+            ("-l", login.user, None),
+            ("--python", login.python, Login().python),
+            ("--init", login.init, None),
+        ):
+            words += [option, value] if value is not None and value != usual else []
+        words += ["--sudo"] if login.sudo else []
+        return ByHand(self._by_ssh(), shlex.join(words))
+
+    def _by_ssh(self) -> str:
+        user = ["-l", self._login.user] if self._login.user else []
+        return shlex.join(["ssh", *user, self._node])
 
     @property
     def wave(self) -> Wave:
@@ -139,13 +168,7 @@ class SshLauncher:
         argv += [f"-o{name}={value}" for name, value in options.items()]
         if self._login.user is not None:
             argv += ["-l", self._login.user]
-        return [*argv, "--", self._node, self.command()]
-
-    def command(self) -> str:
-        """Return what the node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
-        sudo = "sudo -n " if self._login.sudo else ""
-        boot = f'exec {sudo}{self._login.python} -I -S -u -c "{BOOT}"'
-        return f"{self._login.init} && {boot}" if self._login.init else boot
+        return [*argv, "--", self._node, boot_command(self._login)]
 
     def opening(self) -> bytes:
         """Return the boot."""
@@ -153,6 +176,5 @@ class SshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
-        context = Context(self._node, shlex.join(login), self._login.python, self._login.sudo)
+        context = Context(self._node, self._by_ssh(), self._login.python, self._login.sudo)
         return explain_login(code, stderr, was_ready, context)

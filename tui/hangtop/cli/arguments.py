@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "nodes": [],
     "exclude": [],
     "hostfile": [],
+    "job": None,
     "via": "auto",
     "user": None,
     "python": "python3",
@@ -130,9 +131,16 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         help="nodes from a file: host, host:slots, host slots=N; one a line",
     )
     group.add_argument(
+        "--job",
+        metavar="ID",
+        help="nodes and ranks of a Slurm job: 123, 123_4, 123+0, 123.0 (default: the job this "
+        "shell is in, if it has other nodes)",
+    )
+    group.add_argument(
         "--via",
-        choices=("auto", "ssh", "local"),
-        help="how to reach nodes (default: auto, ssh for all but this machine)",
+        choices=("auto", "ssh", "srun", "local"),
+        help="how to reach nodes (default: auto, ssh for all but this machine; with --job, srun "
+        "where ssh does not get in)",
     )
     group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
     group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")
@@ -168,6 +176,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --each --locals     with the variables of each frame\n"
         "  hangtop dump --json > stacks.json\n"
         "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
+        "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
         "  hangtop dump -w @gpu -o 'trace-%N.out'",
         formatter_class=Formatter,
     )
@@ -215,6 +224,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --json | jq '.verdicts[0].culprits'\n"
         "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n"
         "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
+        "  hangtop diagnose --job 4711       of a Slurm job\n"
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
@@ -269,8 +279,10 @@ def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argpar
 
 def session_options(arguments: argparse.Namespace) -> Options:
     """The options of a session."""
+    from hangtop.cli.slurm import slurm_job
     from hangtop_core.session import Options
 
+    job = slurm_job(arguments)
     return Options(
         interval=arguments.interval,
         sample_every=arguments.sample_every,
@@ -278,4 +290,6 @@ def session_options(arguments: argparse.Namespace) -> Options:
         all_users=arguments.all_users,
         pids=tuple(arguments.pid),
         readonly=arguments.readonly,
+        slurm_jobs=job.ids if job is not None else (),
+        slurm_step=job.step if job is not None else None,
     )

@@ -16,7 +16,6 @@ from hangtop_core.analysis.ladder.climb import climb
 from hangtop_core.analysis.ladder.fold import Group, fold
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.reach import explore
-from hangtop_core.attach.ssh import SshLauncher
 from hangtop_core.diagnosis import to_json
 from hangtop_core.examine import clean_all, examine
 from hangtop_core.session import Options, Session
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             cleaned, failed = clean_all(session, line.show)
             line.clear()
             return tell_cleaned(cleaned, failed, arguments.json)
-        names = [target.node for target in targets if isinstance(target, SshLauncher)]
+        names = [target.node for target in targets if target.via == "ssh"]
         ways = explore(names, arguments.user, arguments.connect_timeout)
         seen = examine(session, targets, ways, line.show)
         line.clear()
