@@ -54,13 +54,18 @@ def run(arguments: argparse.Namespace) -> int:
         ways = explore(names, arguments.user, arguments.connect_timeout)
         seen = examine(session, targets, ways, line.show)
         line.clear()
-    ladders = [climb(one) for one in seen]
+        # Before the session ends, which waits a moment for nodes that do not answer.
+        return tell([climb(one) for one in seen], arguments.json)
+
+
+def tell(ladders: Sequence[Ladder], as_json: bool) -> int:
+    """Print what was found; returns the exit status."""
     status = exit_status(ladders)
-    if arguments.json:
-        print(to_json(document(ladders, status)).decode())
+    if as_json:
+        print(to_json(document(ladders, status)).decode(), flush=True)
     else:
         columns = min(width(), MAX_WIDTH) if sys.stdout.isatty() else PIPE_WIDTH
-        print(coloured(report(ladders, columns)), end="")
+        print(coloured(report(ladders, columns)), end="", flush=True)
     return status
 
 

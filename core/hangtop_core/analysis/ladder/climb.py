@@ -52,7 +52,7 @@ def _logged_in(seen: Examined) -> bool:
 
 def _reason(seen: Examined) -> str:
     """Why the connection failed, without what will be tried next."""
-    text = clean(seen.node.reason or f"no answer in time ({seen.node.state})")
+    text = clean(seen.node.reason or f"no answer yet ({seen.node.state})")
     return text.partition("; connecting again")[0]
 
 

@@ -83,7 +83,7 @@ def _processes(check: Check) -> Rung:
             detail,
         )
     if seen.contained:
-        return ok("processes", "those of its container (a PID namespace)", detail)
+        return ok("processes", "those of its PID namespace, as in a container", detail)
     if not seen.sees_init:
         return warning("processes", "not all are shown: process 1 is not", "hangtop --sudo", detail)
     return ok("processes", "all of them", detail)
