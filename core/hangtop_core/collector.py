@@ -14,10 +14,11 @@ from msgspec import Struct
 from hangtop_core import sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
-from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -116,7 +117,6 @@ class Collector:
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
-        self.store.change_node(link.name, launcher.by_hand._asdict())
         link.start_in_turn(now)
         self._index(link)
 
@@ -320,6 +320,18 @@ class Collector:
         if name not in self.links:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
+
+    def all_ranks(self) -> dict[str, list[int]]:
+        """Return by node the pids of all ranks that can be sampled."""
+        return {
+            name: [
+                known.process.pid
+                for known in view.live.values()
+                if known.process.role == "rank" and sampling.can_sample(known)
+            ]
+            for name, view in self.store.nodes.items()
+            if view.live
+        }
 
     def stacks(
         self,

@@ -14,10 +14,9 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hangtop_core import sampling
 from hangtop_core.attach.engine import ClusterShellEngine, Event
-from hangtop_core.attach.link import Moment, Timing
 from hangtop_core.attach.local import Launcher, LocalLauncher
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Ask, Collector, watching
 from hangtop_core.errors import (
     ClosedError,
@@ -177,7 +176,7 @@ class Session:
             return future
 
         def work() -> None:
-            wanted = self._all_ranks() if pids is None else pids
+            wanted = self._collector.all_ranks() if pids is None else pids
             gather = Gather(self._collector, wanted, future)
             for node, some in wanted.items():
                 gather.ask(node, some, mode, locals, deadline)
@@ -240,6 +239,16 @@ class Session:
         """Connect to a node now that was lost, refused or unreachable."""
         self._inbox.put(lambda: self._collector.retry(node, _now()))
 
+    def shell(self, node: str) -> list[str] | None:
+        """Return the command for a person's shell on a node; None where none is known."""
+        return next((one.shell() for one in self._launchers if one.node == node), None)
+
+    def note_command(self, node: str, what: str) -> Callable[[str], None]:
+        """Log what a person runs on a node from here; call the result with how it ended."""
+        commands = self._collector.commands
+        number = commands.begin(node, (), what, time.time(), by_itself=False)
+        return lambda outcome: commands.end(number, time.time(), outcome)
+
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
         """Everything that was run against nodes beyond reading /proc, oldest first."""
@@ -281,17 +290,6 @@ class Session:
             return {pid: pick(live[pid]) if pid in live else None for pid in pids}
 
         return self.ask(node, ask, picked)
-
-    def _all_ranks(self) -> dict[str, list[int]]:
-        return {
-            name: [
-                known.process.pid
-                for known in view.live.values()
-                if known.process.role == "rank" and sampling.can_sample(known)
-            ]
-            for name, view in self._collector.store.nodes.items()
-            if view.live
-        }
 
     # The session's thread
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hangtop.bridge import Bridge
     from hangtop.messages import Answered
     from hangtop.source import Source
-    from hangtop_core.model import Rank
+    from hangtop_core.model import Node, Rank
 
 
 class Teller(Protocol):
@@ -78,17 +78,15 @@ class Requests:
             self._source.cancel_strace(trace.node, trace.pid)
             self._tell("stopping the trace…", "info")
 
-    def retry(self) -> int:
-        """Try nodes again that are lost, refused or unreachable; how many."""
-        snapshot = self._state.newest.snapshot if self._state.newest else None
-        lost = (
-            [n for n in snapshot.nodes if n.state not in ("ready", "connecting", "slow")]
-            if snapshot
-            else []
-        )
-        for node in lost:
-            self._source.retry(node.name)
-        return len(lost)
+    def retry(self, nodes: Sequence[Node] | None = None) -> list[str]:
+        """Try nodes again, or all, that are lost, refused or unreachable; which ones."""
+        newest = self._state.newest
+        if nodes is None:
+            nodes = newest.snapshot.nodes if newest else ()
+        lost = [n.name for n in nodes if n.state not in ("ready", "connecting", "slow")]
+        for name in lost:
+            self._source.retry(name)
+        return lost
 
     def answered(self, answer: Answered) -> None:
         """Tell how a request ended."""

@@ -13,7 +13,7 @@ from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from hangtop_core.attach.local import Launcher, Wave
+    from hangtop_core.attach.local import ByHand, Launcher, Wave
     from hangtop_core.attach.router import Channel
 
 ENOUGH = 3
@@ -55,6 +55,11 @@ class EitherLauncher:
         return self._now.via if self._closed is None else f"{self._now.via} ({self._closed})"
 
     @property
+    def by_hand(self) -> ByHand:
+        """The present launcher's."""
+        return self._now.by_hand
+
+    @property
     def channel(self) -> Channel | None:
         """The present launcher's."""
         return self._now.channel
@@ -77,6 +82,10 @@ class EitherLauncher:
     def opening(self) -> bytes:
         """Return what is written first; the boot is the same for both."""
         return self._now.opening()
+
+    def shell(self) -> list[str] | None:
+        """Return the present launcher's."""
+        return self._now.shell()
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the command ended; a first one that never got in was the last of its kind."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from hangtop_core.attach.router import Connections
     from hangtop_core.model import NodeState
 
-__all__ = ["Link", "Moment", "Timing"]
-
 log = logging.getLogger(__name__)
 KEPT_NOISE = 8
 
@@ -104,7 +102,8 @@ class Link:
         self._started = now.mono
         self._patience = max(self._timing.hello, self.launcher.patience)
         self._pinged = None
-        self._listener.link_changed(self, {"via": self.launcher.via})
+        way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
+        self._listener.link_changed(self, way)
         self.conn = self._engine.connect(self.launcher)
         if first := self.launcher.opening():
             self._engine.write(self.conn, first)

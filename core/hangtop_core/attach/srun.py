@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.router import Part
 from hangtop_core.attach.slurm_reasons import Step, explain_srun, launch_failures
 from hangtop_core.attach.ssh import boot_command
@@ -206,6 +206,15 @@ class SrunLauncher:
         return self._node
 
     @property
+    def by_hand(self) -> ByHand:
+        """By a step of their own, beside those of the job."""
+        options = ["--job", self._job.name, "-w", self._node, "--via", "srun"]
+        return ByHand(f"{shlex.join(self._step())} sh -c", shlex.join(options))
+
+    def _step(self) -> list[str]:
+        return ["srun", "--overlap", f"--jobid={self._job.id}", "-N1", "-n1", "-w", self._node]
+
+    @property
     def channel(self) -> SrunChannel | None:
         """The step for many nodes, unless this one has spoilt it."""
         return self._channel
@@ -231,13 +240,17 @@ class SrunLauncher:
         """Return the boot."""
         return bundle.opening(self._login.keep)
 
+    def shell(self) -> list[str]:
+        """Return a step with a terminal."""
+        return [*self._step(), "--pty", "/bin/sh", "-c", "exec ${SHELL:-/bin/sh}"]
+
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why srun ended; a node that ended it for all goes by itself from now on."""
         if self._channel is not None and self._node in launch_failures(stderr):
             self._channel.leave(self._node)
             self._channel = None
-        try_it = ["srun", "--overlap", f"--jobid={self._job.id}", "-N1", "-w", self._node]
-        step = Step(self._node, self._job.id, self._job.user, shlex.join([*try_it, "hostname"]))
+        try_it = shlex.join([*self._step(), "hostname"])
+        step = Step(self._node, self._job.id, self._job.user, try_it)
         return explain_srun(code, stderr, was_ready, step, self._login.python, self._login.sudo)
 
 

@@ -139,11 +139,7 @@ class SshLauncher:
         ):
             words += [option, value] if value is not None and value != usual else []
         words += ["--sudo"] if login.sudo else []
-        return ByHand(self._by_ssh(), shlex.join(words))
-
-    def _by_ssh(self) -> str:
-        user = ["-l", self._login.user] if self._login.user else []
-        return shlex.join(["ssh", *user, self._node])
+        return ByHand(shlex.join(self.shell()), shlex.join(words))
 
     @property
     def wave(self) -> Wave:
@@ -176,5 +172,10 @@ class SshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        context = Context(self._node, self._by_ssh(), self._login.python, self._login.sudo)
+        login = shlex.join(self.shell())
+        context = Context(self._node, login, self._login.python, self._login.sudo)
         return explain_login(code, stderr, was_ready, context)
+
+    def shell(self) -> list[str]:
+        """Return a plain login as the same user: a person may be asked for a password or a yes."""
+        return ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]

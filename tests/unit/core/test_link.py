@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.attach.engine import Closed
-from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import LocalLauncher, ending_of
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError, RefusedError, RequestTimeoutError
 from hangtop_probe import wire
 

@@ -66,10 +66,11 @@ def test_evidence_leads_to_no_page_of_ranks_without_ranks() -> None:
 def test_a_number_in_the_palette_is_a_rank_and_nothing_else() -> None:
     world = World()
     world.waiters(2, c10d("all_reduce"), POLL)
-    job = world.snapshot().jobs[0]
+    snapshot = world.snapshot()
+    job = snapshot.jobs[0]
     now = Situation("overview", job=job)
-    assert [item.key for item in palette.suggest("1", job, now)] == ["rank 1", "node n1"]
-    assert palette.suggest("7", job, now) == []
+    assert [item.key for item in palette.suggest("1", job, snapshot, now)] == ["rank 1", "node n1"]
+    assert palette.suggest("7", job, snapshot, now) == []
 
 
 @pytest.mark.parametrize("role", ["dim", "label", "victim", "head", "off", ""])

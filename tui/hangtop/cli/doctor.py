@@ -8,10 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hangtop.cli.arguments import complete
-from hangtop.cli.observe import fold_nodes
 from hangtop.cli.output import DIM, GREEN, RED, YELLOW, has_colour, width
 from hangtop.cli.targets import launchers
-from hangtop_core import __version__
+from hangtop_core import __version__, nodesets
 from hangtop_core.analysis.ladder.climb import climb
 from hangtop_core.analysis.ladder.fold import Group, fold
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -131,7 +130,7 @@ def summary(ladders: Sequence[Ladder]) -> str:
 def group_lines(group: Group, first: Group | None, columns: int) -> Iterator[str]:
     """The lines of one group; of one after the first only what is not as in the first."""
     yield from textwrap.wrap(
-        f"{clean(fold_nodes(group.nodes), 2000)}: {standing(group)}",
+        f"{nodesets.fold(group.nodes)}: {standing(group)}",
         columns,
         subsequent_indent="  ",
     )
@@ -143,7 +142,7 @@ def group_lines(group: Group, first: Group | None, columns: int) -> Iterator[str
     if unreached:
         yield from _row("-", "not reached", ", ".join(unreached), columns)
     if first is not None and len(rungs) < len(group.rungs):
-        name = clean(fold_nodes(first.nodes), 200)
+        name = nodesets.fold(first.nodes)
         yield f"  the rest as on {shorten(name, columns - 18)}"
 
 
@@ -212,7 +211,7 @@ def tell_cleaned(cleaned: dict[str, Cleaned], failed: dict[str, str], as_json: b
     for name, why in failed.items():
         texts.setdefault(f"not reached: {clean(why)}", []).append(name)
     for text, names in texts.items():
-        print(f"{clean(fold_nodes(names), 2000)}: {text}")
+        print(f"{nodesets.fold(names)}: {text}")
     return status
 
 
@@ -244,7 +243,7 @@ class ProgressLine:
         """Say for whom one waits; nothing for nobody."""
         if not self.shown or not waiting:
             return
-        names = clean(fold_nodes(waiting), 200)
+        names = nodesets.fold(waiting)
         text = (
             f"{self.count - len(waiting)} of {plural(self.count, 'node')} done, waiting for {names}"
         )

@@ -38,8 +38,8 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
-  hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop --job 4711               a Slurm job, over ssh or srun
+  hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop demo                     try it on a small job that really hangs
 
 exit status of diagnose:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.text import clean, plural
 
@@ -80,19 +81,9 @@ def tell_unseen(snapshot: Snapshot) -> None:
             reason = clean(node.reason or "no answer yet")
             reasons.setdefault((node.state, reason, node.fix or ""), []).append(clean(node.name))
     for (state, reason, fix), names in reasons.items():
-        print(f"hangtop: {fold_nodes(names)} {state}: {reason}", file=sys.stderr)
+        print(f"hangtop: {nodesets.fold(names)} {state}: {reason}", file=sys.stderr)
         if fix:
             print(f"    {clean(fix)}", file=sys.stderr)
-
-
-def fold_nodes(names: Sequence[str]) -> str:
-    """`gpu[01-16]` for the names of many nodes."""
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
-
-    try:
-        return str(NodeSet.fromlist(list(names)))
-    except NodeSetException:
-        return ",".join(names)
 
 
 def _answered(update: Update) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hangtop.situation import Situation
+    from hangtop_core.commandlog import CommandRecord
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Rank, Snapshot
 
@@ -68,8 +69,8 @@ def _help_line(action: Action, now: Situation | None) -> Line:
     return line(head, action.help, asks)
 
 
-def command_lines(records: Iterable[Any]) -> list[Line]:
-    """What ran on nodes, newest first; records are `hangtop_core.commandlog.CommandRecord`s."""
+def command_lines(records: Iterable[CommandRecord], *, named: bool = True) -> list[Line]:
+    """What ran on nodes, newest first; `named` tells on which."""
     lines = []
     for record in reversed(list(records)):
         pids = ",".join(str(pid) for pid in record.pids[:4]) + (
@@ -79,7 +80,7 @@ def command_lines(records: Iterable[Any]) -> list[Line]:
         good = record.outcome in ("ok", "done")
         lines.append(
             line(
-                f"{clock(record.at)}  {record.node}  ",
+                f"{clock(record.at)}  {record.node + '  ' if named else ''}",
                 (record.what, "code"),
                 (f"  pid {pids}" if pids else "", "label"),
                 f"  {record.outcome}{took}" if not good else f"  done{took}",
@@ -121,7 +122,7 @@ def rank_text(
         f" of {job.name or job.key} on {rank.node}, {clock(snapshot.at)}",
     )
     lines = [title, labelled("job", state_line(diagnosis, job)), EMPTY]
-    lines += [line(("Process", "title")), *process_lines(rank, now), EMPTY]
+    lines += [line(("Process", "title")), *process_lines(snapshot, rank, now), EMPTY]
     lines += [line(("Stacks", "title"))]
     lines += stack_lines(snapshot, rank.sample, all_threads=True, cut=False)
     lines += [EMPTY, line(("Threads", "title"))]

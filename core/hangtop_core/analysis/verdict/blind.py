@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
 from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.diagnosis import BlindSpot
-from hangtop_core.nodenames import fold_names
 from hangtop_core.rankset import fold
 from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, plural
@@ -89,7 +89,7 @@ def _absent(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
         text = f"WORLD_SIZE is {job.world_size}; {plural(len(ranks), 'rank')} ({fold(ranks)}) "
         if reason is not None:
             are = "should be" if len(nodes) == 1 else "should each be"
-            text += f"{are} on {fold_names(nodes)}, which was not observed: {reason}"
+            text += f"{are} on {nodesets.fold(nodes)}, which was not observed: {reason}"
             yield _spot("ranks", nodes, ranks, text, "observe these nodes, too: -w NODES")
             continue
         text += f"{'was' if len(ranks) == 1 else 'were'} not found on the nodes observed"

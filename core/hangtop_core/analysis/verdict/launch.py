@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence, waiting_facts
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.versions import NAMES, differences
-from hangtop_core.nodenames import fold_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ def _version_facts(found: Sequence[Difference]) -> Iterator[Evidence]:
 def _told(one: Difference) -> str:
     """`torch 2.12.0 on node-2 (ranks 2-3), 2.13.0 on node-1 (ranks 0-1)`."""
     parts = [
-        f"{version} on {fold_names(rank.node for rank in some)} "
+        f"{version} on {nodesets.fold(rank.node for rank in some)} "
         f"({name_ranks(rank.rank for rank in some)})"
         for version, some in list(one.ranks.items())[:_SHOWN]
     ]

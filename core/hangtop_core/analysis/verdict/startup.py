@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text, unseen
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
@@ -18,7 +19,6 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.steps import trace_steps
 from hangtop_core.launchline import endpoint, launch_options
-from hangtop_core.nodenames import fold_names
 from hangtop_core.places import is_loopback
 from hangtop_core.rankset import fold
 
@@ -62,7 +62,7 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence.append(fact("environment", None, f"the command line asks for {wanted} nodes"))
     named = f"(pid {waiting[0].pid}) waits"
     if len(waiting) > 1:
-        named = f"waits on {fold_names(p.node for p in waiting)}"
+        named = f"waits on {nodesets.fold(p.node for p in waiting)}"
     nodes = f"{wanted} nodes" if wanted else "the other nodes"
     are = "is" if len(waiting) == 1 else "are"
     missing = _without_launcher(case)
@@ -90,8 +90,8 @@ def _without_launcher(case: Case) -> str:
         return ""
     seen = [node.name for node in others if node.state in OBSERVED]
     away = [node.name for node in others if node.state not in OBSERVED]
-    told = [f"there is none on {fold_names(seen)}"] if seen else []
-    told += [f"{fold_names(away)} could not be observed"] if away else []
+    told = [f"there is none on {nodesets.fold(seen)}"] if seen else []
+    told += [f"{nodesets.fold(away)} could not be observed"] if away else []
     return f" ({'; '.join(told)})"
 
 
