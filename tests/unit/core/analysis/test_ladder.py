@@ -188,6 +188,13 @@ def test_ptrace_says_who_refuses_it(
     assert (fix in (one.fix or "")) if fix else one.fix is None
 
 
+def test_on_this_machine_one_becomes_root_by_hand() -> None:
+    seen = examined(trial=Trial(errno.EPERM, DENIED))
+    here = msgspec.structs.replace(seen, here=True, way=None)
+    assert "hangtop --sudo" in (climb(seen).rung("ptrace").fix or "")
+    assert "sudo hangtop" in (climb(here).rung("ptrace").fix or "")
+
+
 def test_py_spy_is_not_blamed_for_what_ptrace_refuses() -> None:
     assert rung("py-spy", trial=Trial(errno.EPERM, DENIED)).state == "not-reached"
     wrong = PySpyTrial(failure=Failure("unsupported", "Python 3.99", "pip install -U py-spy"))
