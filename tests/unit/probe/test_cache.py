@@ -39,11 +39,12 @@ def test_what_is_hangtop_s_goes_with_its_directory(base: Path) -> None:
     put(base / KEY[::-1], "py-spy")
     put(base / ".new-ab_1", "wire.py")
     (base / ("f" * 64)).mkdir()
+    put(base, "copied.txt")
     size = cache.facts()["bytes"]
     said = cache.clean()
     assert said == {
         "path": str(base),
-        "removed": 4,
+        "removed": 5,
         "bytes": size,
         "left": [],
         "why": None,
@@ -80,6 +81,12 @@ def test_no_link_is_followed(base: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in outside.rglob("*.py")) == ["x.py", "y.py"]
 
 
+def test_the_file_of_the_terminal_app_is_only_removed_as_a_file(base: Path) -> None:
+    put(base / "copied.txt", "x.py")
+    assert cache.clean()["removed"] == 0
+    assert (base / "copied.txt/x.py").exists()
+
+
 def test_a_base_that_is_a_link_or_another_user_s_is_left_alone(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,15 +110,16 @@ def test_old_versions_go_and_what_is_in_use_stays_young(
     for name, age in ((old, 8), (young, 6), (own, 9)):
         put(base / name, "x.py")
         os.utime(base / name, (now - age * 86400,) * 2)
-    (base / "notes.txt").touch()
-    os.utime(base / "notes.txt", (0, 0))
+    for name in ("notes.txt", "copied.txt"):
+        (base / name).touch()
+        os.utime(base / name, (0, 0))
     keeper = cache.Keeper(threading.Event())
     keeper.tend(now)
     assert (base / old).exists(), "a probe that was not booted has no business here"
     monkeypatch.setenv("HANGTOP_BOOT", json.dumps({"base": str(base), "own": [own]}))
     keeper = cache.Keeper(threading.Event())
     keeper.tend(now)
-    assert sorted(path.name for path in base.iterdir()) == [young, own, "notes.txt"]
+    assert sorted(path.name for path in base.iterdir()) == [young, own, "copied.txt", "notes.txt"]
     assert (keeper.removed, keeper.bytes > 0) == (1, True)
     assert (base / own).stat().st_mtime > now - 60
 
