@@ -99,6 +99,7 @@ def _processes(rights: permission.Rights) -> Message:
     return {
         "processes": {
             "seen": table.total,
+            "others": _of_others(rights.uid),
             "hidepid": _hidepid(),
             "sees_init": os.path.exists("/proc/1/stat"),
             "contained": own_space is not None and own_space != _INITIAL_PID_NAMESPACE,
@@ -106,6 +107,17 @@ def _processes(rights: permission.Rights) -> Message:
         "ranks": [_rank(fields, rights) for fields in live[:MAX_RANKS]],
         "more_ranks": max(0, len(live) - MAX_RANKS),
     }
+
+
+def _of_others(uid: int) -> int:
+    """Count the processes of other users; /proc/PID belongs to its process's user (proc(5))."""
+    count = 0
+    for pid in procfs.numbers(procfs.PROC):
+        try:
+            count += os.stat("%s/%d" % (procfs.PROC, pid)).st_uid != uid
+        except OSError:
+            continue
+    return count
 
 
 def _hidepid() -> Optional[str]:

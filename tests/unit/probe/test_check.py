@@ -32,6 +32,7 @@ def test_the_answer_is_what_the_head_understands() -> None:
     assert said.source.probe == "installed"
     assert said.rights.uid == os.geteuid()
     assert said.processes.seen > 1
+    assert said.processes.others < said.processes.seen
 
 
 def sleepers() -> list[int]:

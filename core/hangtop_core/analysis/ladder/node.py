@@ -81,7 +81,7 @@ def _cache(check: Check) -> Rung:
 
 def _processes(check: Check) -> Rung:
     seen = check.processes
-    detail = f"{plural(seen.seen, 'process', 'processes')} seen"
+    detail = f"{plural(seen.seen, 'process', 'processes')}, {seen.others} of other users"
     hidden = seen.hidepid not in (None, "0", "off")
     if seen.seen == 0:
         return missing("processes", "/proc shows none", "mount /proc on it")

@@ -46,7 +46,7 @@ GOOD = Check(
     trial=Trial(0, PySpyTrial(0.01, 3)),
     strace=Tool(True, "/usr/bin/strace", "6.1"),
     gdb=Tool(True, "/usr/bin/gdb", "13.1"),
-    processes=Processes(100),
+    processes=Processes(100, 40),
 )
 
 
@@ -215,8 +215,8 @@ def test_py_spy_is_not_blamed_for_what_ptrace_refuses() -> None:
         ({"nvml": Nvml(True, error="GPU is lost (15)")}, "nvml", "warning", "GPU is lost"),
         ({"nvml": Nvml(True, driver="575.1", gpus=8)}, "nvml", "ok", "driver 575.1, 8 GPUs"),
         ({"nvml": Nvml(True, driver="575.1", gpus=0)}, "nvml", "warning", "0 GPUs"),
-        ({"processes": Processes(9, "2")}, "processes", "warning", "hidepid=2"),
-        ({"processes": Processes(9, "off")}, "processes", "ok", "all"),
+        ({"processes": Processes(9, 0, "2")}, "processes", "warning", "hidepid=2"),
+        ({"processes": Processes(9, 5, "off")}, "processes", "ok", "all"),
         ({"processes": Processes(9, contained=True)}, "processes", "ok", "container"),
         ({"processes": Processes(9, sees_init=False)}, "processes", "warning", "process 1"),
         ({"processes": Processes(0)}, "processes", "missing", "/proc shows none"),
@@ -238,7 +238,7 @@ def test_what_hangtop_can_do_without_fails_nothing(
 
 
 def test_hidden_processes_are_not_hidden_from_root() -> None:
-    seen = {"processes": Processes(9, "2"), "rights": Rights(0, "root", capable=True)}
+    seen = {"processes": Processes(9, 0, "2"), "rights": Rights(0, "root", capable=True)}
     assert rung("processes", **seen).state == "ok"
 
 
