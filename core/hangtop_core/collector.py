@@ -46,6 +46,7 @@ class Watching(Struct, frozen=True):
 
     interval: float = 1.0
     sample_every: float = 5.0
+    sample_early: float | None = None
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False
@@ -61,6 +62,7 @@ def watching(options: Options) -> Watching:
     return Watching(
         options.interval,
         options.sample_every,
+        options.sample_early,
         options.all_users,
         options.pids,
         options.readonly,
@@ -240,7 +242,8 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        plan = sampling.plan(view.live.values(), now, self._watching.sample_every, odd)
+        rate = sampling.Rate(self._watching.sample_every, self._watching.sample_early)
+        plan = sampling.plan(view.live.values(), now, rate, odd)
         for pid in plan.renew:
             self.store.renew(link.name, pid, now)
         if plan.sample:
