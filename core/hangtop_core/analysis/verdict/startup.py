@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.places import is_loopback
 from hangtop_core.rankset import fold
@@ -133,12 +134,22 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                f"start {numbers}{f' on {node}' if node else ''}, or look why they ended: "
-                "their node's launcher and log",
-                f"check that they reach {case.job.master or 'MASTER_ADDR:MASTER_PORT'}",
+                f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
+                f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
+                f"check from there that {_store(case)} can be reached",
             ),
             confidence=0.6 if blind and node is None else None,
         )
+
+
+def _store(case: Case) -> str:
+    """Where ranks meet, as another node would say it."""
+    first = case.job.ranks[0]
+    told = master(first.process)
+    if told is None:
+        return "MASTER_ADDR:MASTER_PORT"
+    alone = len(case.snapshot.nodes) < 2
+    return f"{first.node if is_loopback(told[0]) and not alone else told[0]}:{told[1]}"
 
 
 def _place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
@@ -217,8 +228,9 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
             absent=absent(some),
             summary=sentence(
                 case,
-                f"{place_text(some)} were not seen, for {node.name} cannot be reached: {why}. "
-                "Whether they run is not known",
+                f"{place_text(some)} {'was' if len(some) == 1 else 'were'} not seen, for "
+                f"{node.name} cannot be reached: {why}. Whether "
+                f"{'it runs' if len(some) == 1 else 'they run'} is not known",
             ),
             evidence=(
                 fact("network", None, f"{node.name} is {node.state}: {why}"),
