@@ -233,6 +233,16 @@ def test_whole_jobs_on_their_own_localhost_stay_apart() -> None:
     assert [numbers(job) for job in jobs] == [[0, 1], [0, 1]]
 
 
+def test_one_of_the_ranks_that_a_script_started_was_told_another_port() -> None:
+    told = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    some = [rank(100 + r, r, "n1", env=env(**told)) for r in range(3)]
+    odd = rank(103, 3, "n1", env=env(29501, **told))
+    (job,) = group([*some, odd])
+    assert numbers(job) == [0, 1, 2, 3]
+    elsewhere = rank(103, 3, "n2", env=env(29501, **told))
+    assert len(group([*some, elsewhere])) == 2, "both were told to be on one node alone"
+
+
 def test_containers_on_one_node_have_their_own_localhost() -> None:
     alone = {"more": {"WORLD_SIZE": "2"}}
     jobs = group(

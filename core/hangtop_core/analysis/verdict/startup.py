@@ -114,7 +114,8 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if any(not one.ends for one in case.contradictions):
         return  # those are why they did not find one another
     here = {rank.rank for rank in case.job.ranks}
-    lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
+    # Those that stood beside others have left: `rank-exited` says so.
+    lacking = [s for s in case.seats if unseen(case.snapshot, s) is None and not s.beside]
     blind = [node.name for node in case.snapshot.nodes if node.state not in OBSERVED]
     for some in by_node(lacking):
         node = some[0].node

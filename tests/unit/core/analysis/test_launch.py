@@ -84,6 +84,7 @@ def test_a_missing_rank_beside_others_has_its_place() -> None:
     assert verdict.cause == "rank-exited"
     assert culprits(verdict) == [(3, "n2")]
     assert "rank 3 (local rank 1 of n2) has left" in verdict.summary
+    assert len(run(made, world_size=4).verdicts) == 1
 
 
 def test_the_only_node_without_ranks_is_where_they_should_be() -> None:
