@@ -75,7 +75,7 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
             continue
         for hit in rule.find(case, tuple(left)):
             blames = bool(hit.subjects or hit.absent)
-            if found and not blames:
+            if found and hit.explained and not blames:
                 # What is unknown is explained once anybody is to blame.
                 continue
             found = True

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _CONFIDENCE = {"nccl": 0.7, "torch": 0.7, "torch_folder": 0.5, "python": 0.4}
 _BESIDE = 0.3
-"""Where somebody stays away: that explains the wait, and the software is but odd."""
 _SHOWN = 3
 
 
@@ -54,9 +53,11 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     (most, _), *others = first.ranks.items()
     odd = {(rank.node, rank.process.pid) for _, some in others for rank in some}
     subjects = tuple(s for s in case.subjects if (s.rank.node, s.pid) in odd)
+    # Where somebody stays away, that explains the wait, and nobody is to blame for the software.
+    beside = bool(case.suspects or case.seats)
     yield Hit(
-        subjects=subjects,
-        explained=case.waiters,
+        subjects=() if beside else subjects,
+        explained=() if beside else case.waiters,
         summary=sentence(
             case,
             f"{name_ranks(subjects)} {is_are(subjects, 'runs', 'run')} other software than the "
@@ -64,7 +65,7 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=(*_version_facts(found), *waiting_facts(case)),
         steps=(f"use one environment on all nodes, with {NAMES[first.key]} {most}",),
-        confidence=_BESIDE if case.suspects or case.seats else _CONFIDENCE.get(first.key, 0.5),
+        confidence=_BESIDE if beside else _CONFIDENCE.get(first.key, 0.5),
     )
 
 
