@@ -225,7 +225,8 @@ class Link:
             return
         if self._pinged is not None:
             waiting = now.mono - self._pinged
-            if waiting > timing.lost and now.mono - self._heard > timing.lost:
+            silent = now.mono - self._heard > timing.lost
+            if waiting > timing.lost and (silent or self._engine.clogged(self.conn)):
                 self._drop(now, "lost", f"no answer for {waiting:.0f} s")
                 return
             if waiting > timing.slow and self.state == "ready":
