@@ -260,6 +260,21 @@ async def test_what_is_under_a_dialog_and_the_choice_itself_go_on() -> None:
         assert "missing-collective" not in page.pane("verdict").render_line(0).text
 
 
+async def test_parts_of_a_job_are_no_choice() -> None:
+    update = two_jobs("progressing")
+    starting = replace(update.snapshot.jobs[0], ranks=())
+    part = later(update, 0.0, jobs=(starting, update.snapshot.jobs[1]))
+    app = app_for(part)
+    async with app.run_test(size=SIZE) as pilot:
+        assert "JOBS ON THESE NODES" not in await keys(pilot), "it may turn out to be the other's"
+        player_of(app).play(two_jobs("progressing"))
+        assert "JOBS ON THESE NODES" in await keys(pilot)
+        player_of(app).play(later(load("skip"), 2.0))
+        text = await keys(pilot)
+        assert "JOBS ON THESE NODES" not in text, "one alone is no choice"
+        assert "missing-collective" in text
+
+
 async def test_another_job_does_not_take_the_screen() -> None:
     update = load("skip")
     app = app_for(update)

@@ -31,9 +31,18 @@ if TYPE_CHECKING:
 
     from hangtop.messages import Answered, TraceLines, Updated
     from hangtop.source import Source
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Snapshot
 
 TELL_SECONDS = 8.0
+
+
+def _settled(snapshot: Snapshot) -> bool:
+    """Whether there are jobs, and it can be told how many.
+
+    While nodes are still on their way, and launchers without ranks, a job is seen in parts.
+    """
+    arriving = any(node.state == "connecting" for node in snapshot.nodes)
+    return bool(snapshot.jobs) and not arriving and all(job.ranks for job in snapshot.jobs)
 
 
 class HangtopApp(Handlers, App[None], inherit_bindings=False):
@@ -127,7 +136,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self._shown_at = now
         state.take(update)
         self.show()
-        if not self._asked_for_job and state.snapshot is not None and state.snapshot.jobs:
+        if not self._asked_for_job and state.snapshot is not None and _settled(state.snapshot):
             self._asked_for_job = True
             self._first_job(state.snapshot.jobs)
 

@@ -94,7 +94,8 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         "--sample-every",
         type=seconds,
         metavar="S",
-        help="seconds between two stacks of a process that runs (default: 5; of diagnose: 1)",
+        help="seconds between two stacks of a process that runs (default: 5, in its first half "
+        "minute on the screen and with diagnose: 1)",
     )
     group.add_argument(
         "--readonly", action="store_true", help="refuse whatever could pause a process"
@@ -177,7 +178,11 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --json > stacks.json\n"
         "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
         "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
-        "  hangtop dump -w @gpu -o 'trace-%N.out'",
+        "  hangtop dump -w @gpu -o 'trace-%N.out'\n\n"
+        "Ctrl-C prints what has arrived by then, and says which nodes are missing.\n\n"
+        "exit status:\n"
+        "  0 stacks printed   12 no training job, or no rank yet   13 not a single stack\n"
+        "  130 interrupted   2 wrong usage",
         formatter_class=Formatter,
     )
     form = parser.add_mutually_exclusive_group()
@@ -228,7 +233,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
-        "  13 nothing could be concluded   2 wrong usage",
+        "  13 nothing could be concluded   130 interrupted: what was known by then   2 wrong usage",
         formatter_class=Formatter,
     )
     parser.add_argument(
@@ -265,14 +270,20 @@ def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
     add_targets(parser)
 
 
-def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argparse.Namespace:
+def complete(
+    arguments: argparse.Namespace,
+    sample_every: float = 5.0,
+    sample_early: float | None = None,
+) -> argparse.Namespace:
     """Fill in the defaults of options that nobody gave.
 
     Args:
         arguments: as parsed.
         sample_every: seconds between two stacks; a short look needs more of them than a long one.
+        sample_early: the same for the first half minute, unless the user says how often.
     """
     filled = {**DEFAULTS, **vars(arguments)}
+    filled["sample_early"] = None if filled["sample_every"] else sample_early
     filled["sample_every"] = filled["sample_every"] or sample_every
     return argparse.Namespace(**filled)
 
@@ -286,6 +297,7 @@ def session_options(arguments: argparse.Namespace) -> Options:
     return Options(
         interval=arguments.interval,
         sample_every=arguments.sample_every,
+        sample_early=arguments.sample_early,
         hang_after=arguments.hang_after,
         all_users=arguments.all_users,
         pids=tuple(arguments.pid),

@@ -189,10 +189,14 @@ class Choice(Dialog[str]):
         pane.paint()
 
     def renew(self) -> None:
-        """Ask for the items again; the cursor stays on its item."""
+        """Ask for the items again; the cursor stays on its item. One alone is no choice."""
         pane = self.query_one(ItemList)
+        items = self._items()
+        if len(items) == 1 and len(pane.items) > 1:
+            self.dismiss(items[0].key)
+            return
         width = max(min(int(self.app.size.width * 0.9), 90) - 4, 10)
-        pane.set_items(self._items())
+        pane.set_items(items)
         pane.styles.height = min(pane.prepare(width) + 2, max(self.app.size.height - 2, 3))
 
     def action_choose(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hangtop.spans import Line, line
 from hangtop.views.common import seen, span, unheard
-from hangtop.views.nodes import node_role
+from hangtop.views.nodes import ANSWERING, node_role
 from hangtop.views.ranks import RankRow, class_of
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural
@@ -47,7 +47,7 @@ def grouped(
     *,
     whole: bool,
 ) -> list[Entry]:
-    """Rows under headings, in the order in which the worst rank of each group comes.
+    """Rows under headings, in the order of the worst rank of each group, or its silence.
 
     `toggled` holds the keys of groups that are not as they start; with `whole` all are open.
     """
@@ -57,18 +57,24 @@ def grouped(
     for row in rows:
         members.setdefault(row.rank.node if by == "node" else class_of(row.rank), []).append(row)
     known = {node.name: node for node in snapshot.nodes}
+    silent: set[str] = set()
     if by == "node":
+        silent = {node.name for node in snapshot.nodes if node.state not in ANSWERING}
         for node in snapshot.nodes:
-            if node.state not in ("ready", "slow"):
+            if node.name in silent:
                 members.setdefault(node.name, [])
+
+    def urgency(item: tuple[str, list[RankRow]]) -> int:
+        return min([row.order[0] for row in item[1]] + [1] * (item[0] in silent))
+
     entries: list[Entry] = []
-    for name, some in members.items():
+    for name, some in sorted(members.items(), key=urgency):
         key = f"{by}:{name}"
         starts_open = len(rows) <= OPEN_RANKS or any(row.order[0] < 3 for row in some)
         is_open = whole or starts_open != (key in toggled)
         told = _node(known.get(name), name, some, now) if by == "node" else _class(some)
         sign = "  " if not some else "▾ " if is_open else "▸ "
-        heading = line(sign, told, _said(some))
+        heading = line(sign, told)
         group = Group(key, name if by == "node" else None, tuple(some), is_open, heading)
         entries.append(group)
         if is_open:
@@ -79,7 +85,7 @@ def grouped(
 def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> Line:
     ranks = fold(row.rank.rank for row in rows)
     count = f"  {plural(len(rows), 'rank')} {ranks}" if rows else "  no rank seen"
-    head = line((name, "bold"), (count, "" if rows else "dim"))
+    head = line((name, "bold"), (count, "" if rows else "dim"), _said(rows))
     if node is None or node.state == "ready":
         return head
     old = unheard([node], now).get(name)
@@ -91,7 +97,12 @@ def _class(rows: Sequence[RankRow]) -> Line:
     first = rows[0]
     ranks = fold(row.rank.rank for row in rows)
     where = first.place if first.rank.sample and first.rank.sample.threads else "no stack"
-    return line((plural(len(rows), "rank"), "bold"), f" {ranks}  {where} ", (first.call, "code"))
+    return line(
+        (plural(len(rows), "rank"), "bold"),
+        f" {ranks}  {where} ",
+        (first.call, "code"),
+        _said(rows),
+    )
 
 
 def _said(rows: Sequence[RankRow]) -> Line:

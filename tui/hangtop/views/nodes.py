@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Node, Rank, Snapshot
 
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 NODE_ROLES = {"ready": "good", "connecting": "info", "slow": "warn"}
 """All other states are bad."""
 ANSWERING = frozenset({"ready", "slow"})
+ORDINARY = ("ssh", "this machine")
+"""What nodes are reached by without a word about it."""
 NEEDED = frozenset({"py-spy", "ptrace"})
 """Capabilities without which nothing can be said of the ranks of a node."""
 
@@ -81,11 +85,16 @@ def cause(node: Node) -> str:
     return (node.reason or "").partition("; connecting again")[0]
 
 
+def _kind(reason: str) -> str:
+    """A reason without its numbers: those are of one node, and of this second."""
+    return _NUMBER.sub("#", reason)
+
+
 def alike(nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
     """Nodes that are in the same state for the same reason, together."""
     groups: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
-        groups.setdefault((node.state, cause(node)), []).append(node)
+        groups.setdefault((node.state, _kind(cause(node))), []).append(node)
     return [tuple(group) for group in groups.values()]
 
 
@@ -120,6 +129,8 @@ def _row(
     lacking = _lacking(node)
     if not reason and lacking:
         reason, reason_role = lacking, "warn"
+    if not reason and node.via not in (None, *ORDINARY):
+        reason, reason_role = f"by {node.via}", "dim"
     level = 2
     if guilty or node.state not in (*ANSWERING, "connecting"):
         level = 0
@@ -184,7 +195,9 @@ def _folded(rows: Sequence[NodeRow]) -> list[NodeRow]:
     groups: dict[tuple[object, ...], list[NodeRow]] = {}
     for row in rows:
         node = row.node
-        same = (row.state, cause(node) or row.reason, row.trouble, row.level, bool(row.ranks))
+        trouble = "" if row.trouble_role == "victim" else row.trouble
+        reason = _kind(cause(node) or row.reason)
+        same = (row.state, reason, trouble, row.level, bool(row.ranks))
         groups.setdefault((*same, node.python, node.arch, node.user, node.cpus), []).append(row)
     return [_joined(group) for group in groups.values()]
 
@@ -194,6 +207,7 @@ def _joined(rows: Sequence[NodeRow]) -> NodeRow:
     if len(rows) == 1:
         return first
     quiet = [row.quiet for row in rows if row.quiet is not None]
+    same = len({row.trouble for row in rows}) == 1
     return NodeRow(
         key=f"{first.key}+",
         nodes=tuple(row.node for row in rows),
@@ -202,7 +216,7 @@ def _joined(rows: Sequence[NodeRow]) -> NodeRow:
         lasting=max(row.lasting for row in rows),
         quiet=max(quiet) if quiet else None,
         ranks=tuple(sorted(rank for row in rows for rank in row.ranks)),
-        trouble=f"each: {first.trouble}" if first.trouble else "",
+        trouble=f"each: {first.trouble}" if same and first.trouble else "",
         trouble_role=first.trouble_role,
         reason=cause(first.node) or first.reason,
         reason_role=first.reason_role,
@@ -232,6 +246,11 @@ def _load(row: NodeRow) -> Line:
     node = max(loads, key=lambda one: (one.load1 or 0.0) / (one.cpus or 1))
     high = (node.load1 or 0.0) > 2 * (node.cpus or 1)
     return line((f"{node.load1:.1f}/{node.cpus or '?'}", "warn" if high else _old(row)))
+
+
+def via(row: NodeRow) -> str:
+    """What the node is reached by, without why not by something else."""
+    return (row.node.via or "").partition(" (")[0]
 
 
 def _memory(row: NodeRow) -> Line:
@@ -305,6 +324,15 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
     Column(
         "memory", "MEM FREE", _memory, lambda row: row.worst("memory_available", least=True) or 0.0,
         align="right", maximum=10, drop=8,
+    ),
+    Column(
+        "via",
+        "VIA",
+        lambda row: line((via(row), "dim")),
+        via,
+        maximum=12,
+        optional=True,
+        drop=10,
     ),
     Column(
         "reason",

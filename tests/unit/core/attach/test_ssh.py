@@ -120,3 +120,8 @@ def test_few_at_once_behind_a_jump_host() -> None:
     assert behind.at_once == AT_ONCE_BEHIND_A_JUMP
     assert behind.hold_s >= 10
     assert SshLauncher("n1", Login(fanout=2), "gate").wave.at_once == 2
+
+
+def test_a_shell_is_a_plain_login_of_the_same_user() -> None:
+    assert SshLauncher("n1", Login(user="ada", sudo=True)).shell() == ["ssh", "-l", "ada", "n1"]
+    assert SshLauncher("n1", Login()).shell() == ["ssh", "n1"]
