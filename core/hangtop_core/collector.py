@@ -204,6 +204,7 @@ class Collector:
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
             self.store.fold_watch(link.name, piece, link.note)
+            link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
                 view.strings = {}
                 link.send_again(request_id, "watch", {**params, "resync": True})

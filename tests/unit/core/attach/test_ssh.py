@@ -19,6 +19,10 @@ ENDINGS = [
     (255, "Host key verification failed.", "denied", False),
     (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
      "denied", False),
+    (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n"
+     "Offending ED25519 key in /home/me/known hosts:7\n"
+     "Host key for [10.0.0.7]:2222 has changed and you have requested strict checking.\n"
+     "Host key verification failed.", "denied", False),
     (255, "me@n1: Permission denied (publickey,password).", "denied", False),
     (255, "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures",
      "denied", False),
@@ -50,6 +54,19 @@ def test_endings(code: int | None, stderr: str, state: str, retry: bool) -> None
     assert (ending.state, ending.retry) == (state, retry), ending
     assert "Permanently" not in ending.reason
     assert ending.fix
+
+
+def test_a_changed_key_is_forgotten_by_the_name_and_in_the_file_it_stands_in() -> None:
+    (stderr,) = (text for _, text, _, _ in ENDINGS if "[10.0.0.7]:2222" in text)
+    fix = explain_login(255, stderr, False, CONTEXT).fix
+    assert fix is not None
+    command = fix.partition("then: ")[2]
+    assert command == (
+        "ssh-keygen -f '/home/me/known hosts' -R '[10.0.0.7]:2222' && "
+        "ssh n1 -o StrictHostKeyChecking=ask true"
+    )
+    evil = stderr.replace("[10.0.0.7]:2222", "$(reboot)")
+    assert "-R '$(reboot)'" in (explain_login(255, evil, False, CONTEXT).fix or "")
 
 
 def test_every_line_of_the_table_is_of_use() -> None:
