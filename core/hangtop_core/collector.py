@@ -197,6 +197,7 @@ class Collector:
             "interval": watching.interval,
             "all_users": watching.all_users,
             "pids": list(watching.pids) or None,
+            "silence": link.silence,
         }
 
         def take(raw: Any) -> None:

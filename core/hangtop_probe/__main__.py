@@ -25,6 +25,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     out = server.take_over_output()
     probe = Probe(bundle)
     connection = server.Server(probe.handlers(), 0, out)
+    probe.bear_silence = connection.bear_silence
     server.end_on_signals(connection.stop)
     try:
         connection.writer.send(probe.hello(), True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from . import descriptors, node, permission, recorder, strace
 from .requests import Message, Refused, Request
@@ -27,6 +27,8 @@ class Probe:
         self.table.tools = self.tools.pids
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
+        self.bear_silence: Callable[[float], None] = _ignore
+        """Is told by the head after which silence to end."""
         self._ending = threading.Event()
         self._watching: List[Request] = []
         self._lock = threading.Lock()
@@ -58,6 +60,9 @@ class Probe:
         pids = message.get("pids")
         only = frozenset(int(p) for p in pids) if pids else None
         self.table.scope(bool(message.get("all_users")), only)
+        silence = message.get("silence")
+        if isinstance(silence, (int, float)) and silence >= 1:
+            self.bear_silence(float(silence))
         try:
             watch = Watch(self.table, float(message.get("interval") or 1.0))
         except (TypeError, ValueError):
@@ -84,6 +89,10 @@ class Probe:
         self._ending.set()
         self.resolver.stop()
         self.tools.close()
+
+
+def _ignore(seconds: float) -> None:
+    """Nobody listens yet."""
 
 
 def internal_error(error: BaseException) -> Message:

@@ -58,6 +58,8 @@ class Link:
         self.conn: int | None = None
         self.unsupported: set[str] = set()
         """Requests that this node's probe does not know."""
+        self.silence = (timing or Timing()).silence
+        """Seconds of silence after which its probe is to end."""
         self._launcher = launcher
         self._may_start = may_start
         self._engine = engine

@@ -58,7 +58,8 @@ _CHANGED = "its host key has changed: it was installed anew, or somebody sits in
 # Asked in this order: what OpenSSH prints last is often only a consequence.
 TABLE = (
     _known(
-        r"Offending \S+ key in (?P<file>\S.*):\d+$(?:.|\n)*^Host key for (?P<host>\S+) has changed",
+        r"Offending \S+ key in (?P<file>\S.*):\d+\s"
+        r"(?:.|\n)*^Host key for (?P<host>\S+) has changed",
         "denied",
         _CHANGED,
         "ask whoever runs {node} for its new key, then: ssh-keygen -f {file} -R {host} && "
@@ -169,6 +170,14 @@ TABLE = (
         r"Timeout, server \S+ not responding",
         "unreachable",
         "it stopped answering in the middle of the connection",
+        None,
+        retry=True,
+    ),
+    # What ssh says only once a session is there.
+    _known(
+        r"Connection to \S+ closed by remote host",
+        "unreachable",
+        "its sshd ended the connection, or was killed",
         None,
         retry=True,
     ),

@@ -20,7 +20,7 @@ ENDINGS = [
     (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
      "denied", False),
     (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n"
-     "Offending ED25519 key in /home/me/known hosts:7\n"
+     "Offending ED25519 key in /home/me/known hosts:7\r\n"
      "Host key for [10.0.0.7]:2222 has changed and you have requested strict checking.\n"
      "Host key verification failed.", "denied", False),
     (255, "me@n1: Permission denied (publickey,password).", "denied", False),
@@ -88,6 +88,7 @@ def test_a_node_that_was_there_is_lost_and_connected_to_again() -> None:
     ]:
         ending = explain_login(code, text, True, CONTEXT)
         assert (ending.state, ending.retry) == ("lost", True)
+        assert "login" not in ending.reason, "the login was done long before"
 
 
 def test_nothing_a_node_prints_gets_through_uncleaned() -> None:
