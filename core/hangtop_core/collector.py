@@ -271,10 +271,16 @@ class Collector:
             pauses=ask.pauses,
         )
         held = ask.pids if ask.pauses else ()
+        params, stacks = ask.params, self.store.stacks
+        edition = stacks.lend() if ask.op == "stacks" else None
+        if edition is not None:
+            params = {**params, "edition": edition}
         for known in self._known(link, held):
             known.disturb(self._now.epoch)
 
         def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            if edition is not None:
+                stacks.give_back(edition)
             for known in self._known(link, held):
                 known.let_go(self._now.epoch)
             if summary is not None and error is None:
@@ -287,7 +293,7 @@ class Collector:
 
         return link.request(
             ask.op,
-            ask.params,
+            params,
             on_piece=lambda raw: ask.take(link.name, raw),
             on_end=end,
             deadline=self._now.mono + ask.deadline + GRACE,
@@ -324,7 +330,7 @@ class Collector:
             try:
                 sample = self.store.fold_stacks(node, piece)
             except BadPieceError:
-                # Its stack was dropped here, or lost on the way: begin anew with all of them.
+                # It was never told, whatever the probe believes: begin anew with all of them.
                 self.links[node].restart(self._now, "stacks and their names do not fit together")
                 raise
             if got is not None:
