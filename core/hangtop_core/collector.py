@@ -9,15 +9,15 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct
-
 from hangtop_core import sampling
+from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
-from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -25,9 +25,9 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.model import StackSample
+    from hangtop_core.model import Snapshot, StackSample
     from hangtop_core.tracked import Tracked
-    from hangtop_core.updates import Options
+    from hangtop_core.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -37,29 +37,6 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
-class Watching(Struct, frozen=True):
-    """What the `watch` request of every node asks for, and how often stacks are sampled."""
-
-    interval: float = 1.0
-    sample_every: float = 5.0
-    all_users: bool = False
-    pids: tuple[int, ...] = ()
-    readonly: bool = False
-    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
-    it is a thread of the rank that does."""
-
-
-def watching(options: Options) -> Watching:
-    """Return what to watch by the options of a session."""
-    return Watching(
-        options.interval,
-        options.sample_every,
-        options.all_users,
-        options.pids,
-        options.readonly,
-    )
 
 
 class Ask(NamedTuple):
@@ -117,10 +94,15 @@ class Collector:
         """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
         if self._wave_at != self._now:
             self._wave_at = self._now
-            some = (other.wave.name for other in self.links.values() if other.on_its_way(self._now))
+            some = (
+                other.launcher.wave.name
+                for other in self.links.values()
+                if other.on_its_way(self._now)
+            )
             self._wave = Counter(some)
-        free = self._wave[link.wave.name] < link.wave.at_once
-        self._wave[link.wave.name] += free
+        wave = link.launcher.wave
+        free = self._wave[wave.name] < wave.at_once
+        self._wave[wave.name] += free
         return free
 
     def _index(self, link: Link) -> None:
@@ -155,7 +137,7 @@ class Collector:
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
             if link is not None:
-                link.on_closed(event.conn, event.code, event.stderr, now)
+                link.on_closed(event, now)
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)
@@ -176,9 +158,10 @@ class Collector:
                     self._round(link)
         self._router.flush()
 
-    def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
-        """Say, by node, which ranks have a stack few others share."""
-        self._odd = odd
+    def look_closer(self, snapshot: Snapshot) -> None:
+        """Note whose descriptors tell most: of odd stacks, and whom other nodes may wait for."""
+        odd, asked, none = self.store.odd_ranks(), sought(snapshot), frozenset[int]()
+        self._odd = {n: odd.get(n, none) | asked.get(n, none) for n in {*odd, *asked}}
 
     # What links report
 
@@ -193,12 +176,10 @@ class Collector:
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
         watching = self._watching
-        params = {
-            "interval": watching.interval,
-            "all_users": watching.all_users,
-            "pids": list(watching.pids) or None,
-            "silence": link.silence,
-        }
+        if not watching.enabled:
+            return
+        params = {**watching.request(), "silence": link.silence}
+        link.table_came(now, watching.interval)
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)
@@ -224,7 +205,8 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        plan = sampling.plan(view.live.values(), now, self._watching.sample_every, odd)
+        rate = sampling.Rate(self._watching.sample_every, self._watching.sample_early)
+        plan = sampling.plan(view.live.values(), now, rate, odd)
         for pid in plan.renew:
             self.store.renew(link.name, pid, now)
         if plan.sample:
@@ -312,6 +294,18 @@ class Collector:
         if name not in self.links:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
+
+    def all_ranks(self) -> dict[str, list[int]]:
+        """Return by node the pids of all ranks that can be sampled."""
+        return {
+            name: [
+                known.process.pid
+                for known in view.live.values()
+                if known.process.role == "rank" and sampling.can_sample(known)
+            ]
+            for name, view in self.store.nodes.items()
+            if view.live
+        }
 
     def stacks(
         self,

@@ -96,11 +96,10 @@ def unpack(block: bytes) -> Files:
 # The cache
 
 
-def cache_base() -> str:
-    """Return the cache directory of this user, made if need be, once it is known to be safe.
+def cache_path() -> str:
+    """Return where the cache of this user is; raise `Unusable` where that is nowhere.
 
-    Raises `Unusable` with the reason otherwise. The home is the one of the user we are, which
-    under sudo is another than $HOME may say.
+    The home is the one of the user we are, which under sudo is another than $HOME may say.
     """
     base = os.environ.get("XDG_CACHE_HOME") or ""
     if not os.path.isabs(base):
@@ -111,12 +110,21 @@ def cache_base() -> str:
         except KeyError:
             home = os.environ.get("HOME") or ""
         if not os.path.isabs(home) or not os.path.isdir(home):
-            raise Unusable("no home directory")
+            raise Unusable("no home directory%s" % (home and ": there is no " + home))
         base = os.path.join(home, ".cache")
+    return os.path.join(base, "hangtop")
+
+
+def cache_base() -> str:
+    """Return the cache directory, made if need be, once it is known to be safe.
+
+    Raises `Unusable` with the reason otherwise.
+    """
+    own = cache_path()
+    base = os.path.dirname(own)
     try:
         os.makedirs(base, 0o700, exist_ok=True)
         _check_owner(os.stat(base), base, (os.geteuid(), 0))
-        own = os.path.join(base, "hangtop")
         return _own_directory(own)
     except OSError as error:
         raise Unusable("%s: %s" % (base, error.strerror)) from error
@@ -354,7 +362,7 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     base: Optional[str] = None
     why: Optional[str] = None
     try:
-        base = cache_base()
+        base = cache_base() if wanted.get("keep", True) else None
     except Unusable as error:
         why = str(error)
     pieces: List[Tuple[str, Any]] = [("probe", Probe(wanted["probe"]))]
@@ -374,7 +382,12 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
         os.environ["HANGTOP_NO_PY_SPY"] = "the head has no py-spy to send"
     elif pieces[1][1].why:
         os.environ["HANGTOP_NO_PY_SPY"] = pieces[1][1].why
-    say(dict(have, done={name: piece.where for name, piece in pieces}, why=why))
+    done = {name: piece.where for name, piece in pieces}
+    say(dict(have, done=done, why=why))
+    own = [piece.hash for _, piece in pieces]
+    sent = [name for name, _ in missing]
+    told = {"base": base, "own": own, "sent": sent, "done": done, "why": why}
+    os.environ["HANGTOP_BOOT"] = json.dumps(told)  # for the probe's cache.py
     signal.alarm(0)
     from hangtop_probe.__main__ import main as probe
 

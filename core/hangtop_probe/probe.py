@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from . import descriptors, node, permission, recorder, strace
+from . import cache, check, descriptors, node, permission, recorder, strace
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import Handler, describe
@@ -30,6 +30,7 @@ class Probe:
         self.bear_silence: Callable[[float], None] = _ignore
         """Is told by the head after which silence to end."""
         self._ending = threading.Event()
+        self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
         self._lock = threading.Lock()
 
@@ -41,6 +42,8 @@ class Probe:
             "descriptors": lambda request: descriptors.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
+            "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
+            "clean": lambda request: cache.clean(),
         }
 
     def _resolve(self, pid: int) -> None:
@@ -59,7 +62,9 @@ class Probe:
         message = request.message
         pids = message.get("pids")
         only = frozenset(int(p) for p in pids) if pids else None
-        self.table.scope(bool(message.get("all_users")), only)
+        jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
+        slurm = (frozenset(map(str, jobs)), str(step) if step else None) if jobs else None
+        self.table.scope(bool(message.get("all_users")), only, slurm)
         silence = message.get("silence")
         if isinstance(silence, (int, float)) and silence >= 1:
             self.bear_silence(float(silence))

@@ -28,8 +28,9 @@ Handler = Callable[[Request], Optional[Message]]
 class Writer:
     """Sends messages in two classes; the pieces of a cut message may be overtaken."""
 
-    def __init__(self, fd: int, broken: Callable[[], None]) -> None:
+    def __init__(self, fd: int, broken: Callable[[], None], max_line: int = wire.MAX_LINE) -> None:
         self._fd = fd
+        self._max_line = max_line
         self._broken = broken
         self._urgent: Deque[List[bytes]] = deque()
         self._bulk: Deque[List[bytes]] = deque()
@@ -43,7 +44,7 @@ class Writer:
         """Queue a message; it is encoded here, on the caller's thread."""
         with self._ready:
             self._number += 1
-            lines = wire.encode(message, self._number)
+            lines = wire.encode(message, self._number, self._max_line)
             (self._urgent if urgent else self._bulk).append(lines)
             self._ready.notify()
 
@@ -88,6 +89,7 @@ class Server:
         fd_in: int,
         fd_out: int,
         silence: float = SILENCE,
+        max_line: int = wire.MAX_LINE,
     ) -> None:
         self._handlers = handlers
         self._in = fd_in
@@ -97,7 +99,7 @@ class Server:
         self._threads: List[threading.Thread] = []
         self._lock = threading.Lock()
         self._reader = wire.Reader()
-        self.writer = Writer(fd_out, self.stop)
+        self.writer = Writer(fd_out, self.stop, max_line)
 
     def stop(self) -> None:
         """Make `run` return, from any thread or a signal handler."""
@@ -147,7 +149,7 @@ class Server:
         if not isinstance(ident, int) or isinstance(ident, bool) or not isinstance(op, str):
             raise Refused("error", "a request needs a number `id` and a text `op`")
         if op == "ping":
-            self.writer.send({"id": ident, "end": {}}, True)
+            self.writer.send({"id": ident, "end": {"clock": time.time()}}, True)
         elif op in ("credit", "cancel"):
             self._control(ident, op, message)
         elif op not in self._handlers:

@@ -334,7 +334,8 @@ def read_by_threads(pid: int) -> dict[int, int]:
 
 
 def test_a_table_that_hangs_is_told_although_the_probe_answers(cluster: Cluster) -> None:
-    with attached("node-3", "node-4") as session:
+    timing = Timing(ping=0.5, slow=0.5, lost=2.5, table=1.5)
+    with attached("node-3", "node-4", timing=timing) as session:
         ready = session.wait(all_ready, 15)
         assert ready is not None, session.latest
         (probe,) = probes(cluster, 3)
@@ -349,7 +350,7 @@ def test_a_table_that_hangs_is_told_although_the_probe_answers(cluster: Cluster)
             assert slow is not None, session.latest
             assert "process table stands still" in (node(slow, "node-3").reason or "")
             later = session.wait(
-                lambda u: u.snapshot.at - (node(u, "node-3").last_seen or 0) > TIMING.lost + 1, 15
+                lambda u: u.snapshot.at - (node(u, "node-3").last_seen or 0) > timing.lost + 1, 15
             )
             assert later is not None
             assert node(later, "node-3").state == "slow", "it answers, so it is not lost"

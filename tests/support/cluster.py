@@ -183,6 +183,10 @@ class Cluster:
         """Undo `unplug`."""
         self._ip("link", "set", f"v{number}", "master", "bridge")
 
+    def at_head(self, *argv: str) -> list[str]:
+        """Return a command that runs ``argv`` on this machine, but in the cluster's network."""
+        return ["nsenter", "-t", str(self._pid), "--net", "--", *argv]
+
     def __enter__(self) -> Self:
         try:
             self._prepare()

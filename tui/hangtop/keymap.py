@@ -9,24 +9,34 @@ from __future__ import annotations
 from hangtop.actions import (
     Action,
     can_native,
+    can_retry,
     can_sample,
     can_sample_all,
+    can_shell,
     can_stop,
     can_strace,
+    has_earlier,
+    has_later,
     has_stacks,
+    has_trace,
     needs_job,
+    needs_live,
     needs_rank,
     several_jobs,
 )
 
-TABLES = ("overview", "stacks", "verdict")
+TABLES = ("overview", "stacks", "verdict", "nodes")
 STACKY = ("stacks", "rank")
+FOLDING = ("overview", "stacks")
 
 ACTIONS: tuple[Action, ...] = (
     Action("overview", ("1",), "overview", "Overview: verdict, stack classes, ranks", "Go"),
     Action("stacks", ("2",), "stacks", "Merged stacks, fewest ranks marked", "Go"),
     Action("rank", ("3",), "rank", "Everything about one rank", "Go"),
     Action("verdict", ("5",), "verdict", "Verdict: evidence, what to do, blind spots", "Go"),
+    Action(
+        "nodes", ("9",), "nodes", "Nodes: who answers, since when, what is wrong, the fix", "Go"
+    ),
     Action(
         "palette",
         ("colon",),
@@ -58,7 +68,7 @@ ACTIONS: tuple[Action, ...] = (
         "open",
         ("enter",),
         "open",
-        "Open what the cursor is on: class, rank, evidence; fold in a tree",
+        "Open what the cursor is on: class, rank, evidence, node; fold a branch or a group",
         "Move",
     ),
     Action(
@@ -75,10 +85,9 @@ ACTIONS: tuple[Action, ...] = (
         "next_outlier",
         ("n",),
         "outlier",
-        "Next outlier, fewest ranks first",
+        "Next outlier, fewest ranks first; on Nodes the next one in trouble",
         "Move",
-        ("overview", "stacks"),
-        possible=needs_job,
+        ("overview", "stacks", "nodes"),
     ),
     Action(
         "previous_outlier",
@@ -86,8 +95,7 @@ ACTIONS: tuple[Action, ...] = (
         "outlier",
         "Previous outlier",
         "Move",
-        ("overview", "stacks"),
-        possible=needs_job,
+        ("overview", "stacks", "nodes"),
     ),
     Action(
         "filter",
@@ -95,7 +103,7 @@ ACTIONS: tuple[Action, ...] = (
         "filter",
         "Filter this table: text, rank set 3-7, state=stopped, node~gpu, idle>60",
         "Find and arrange",
-        ("overview", "stacks", "rank"),
+        ("overview", "stacks", "rank", "nodes"),
     ),
     Action(
         "sort_previous",
@@ -103,7 +111,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the left",
         "Find and arrange",
-        ("overview", "rank"),
+        ("overview", "rank", "nodes"),
     ),
     Action(
         "sort_next",
@@ -111,7 +119,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the right",
         "Find and arrange",
-        ("overview", "rank"),
+        ("overview", "rank", "nodes"),
     ),
     Action(
         "invert",
@@ -119,16 +127,33 @@ ACTIONS: tuple[Action, ...] = (
         "invert",
         "Turn the sort order round",
         "Find and arrange",
-        ("overview", "rank"),
+        ("overview", "rank", "nodes"),
     ),
-    Action("unfold", ("plus",), "unfold", "Unfold here", "Find and arrange", ("stacks",)),
-    Action("fold", ("minus",), "fold", "Fold here", "Find and arrange", ("stacks",)),
-    Action("unfold_all", ("asterisk",), "unfold", "Unfold all", "Find and arrange", ("stacks",)),
+    Action(
+        "group",
+        ("t", "f5"),
+        "group",
+        "Ranks by node, by stack class, or in one list; on Nodes equal ones in one row",
+        "Find and arrange",
+        ("overview", "nodes"),
+    ),
+    Action("unfold", ("plus",), "unfold", "Unfold here", "Find and arrange", FOLDING),
+    Action("fold", ("minus",), "fold", "Fold here", "Find and arrange", FOLDING),
+    Action("unfold_all", ("asterisk",), "unfold", "Unfold all", "Find and arrange", FOLDING),
     Action(
         "mark",
         ("space",),
         "mark",
-        "Mark this rank; b works on marked ranks",
+        "Mark this rank, or this group; b and d work on marked ranks",
+        "Find and arrange",
+        ("overview",),
+        possible=needs_rank,
+    ),
+    Action(
+        "mark_class",
+        ("a",),
+        "mark class",
+        "Mark all ranks on the same stack as this one",
         "Find and arrange",
         ("overview",),
         possible=needs_rank,
@@ -140,6 +165,22 @@ ACTIONS: tuple[Action, ...] = (
         "pause",
         "Hold the picture still, and back to live; collection goes on",
         "Find and arrange",
+    ),
+    Action(
+        "step_back",
+        ("left_square_bracket",),
+        "back",
+        "Back to the picture before, held still; the farther back, the coarser",
+        "Find and arrange",
+        possible=has_earlier,
+    ),
+    Action(
+        "step_forward",
+        ("right_square_bracket",),
+        "forward",
+        "On to the next picture, and at the newest one live again",
+        "Find and arrange",
+        possible=has_later,
     ),
     Action(
         "merged",
@@ -177,6 +218,24 @@ ACTIONS: tuple[Action, ...] = (
         "Look",
         STACKY,
         possible=has_stacks,
+    ),
+    Action(
+        "diff",
+        ("d",),
+        "diff",
+        "Two stacks side by side: two marked ranks, a marked one and this, this and the majority",
+        "Look",
+        ("overview", "stacks", "rank"),
+        possible=needs_rank,
+    ),
+    Action(
+        "follow",
+        ("F",),
+        "follow",
+        "Keep the end of the trace in view, or let it be read",
+        "Look",
+        ("rank",),
+        possible=has_trace,
     ),
     Action(
         "descriptors",
@@ -234,6 +293,32 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
     Action(
+        "retry",
+        ("r",),
+        "retry",
+        "Connect to this node again now",
+        "Ask the node",
+        ("nodes",),
+        possible=can_retry,
+    ),
+    Action(
+        "retry_all",
+        ("R",),
+        "retry all",
+        "Connect again now to every node that does not answer",
+        "Ask the node",
+        ("nodes",),
+        possible=needs_live,
+    ),
+    Action(
+        "shell",
+        ("exclamation_mark",),
+        "shell",
+        "Your own shell on this node, or on this rank's; hangtop waits until you leave it",
+        "Ask the node",
+        possible=can_shell,
+    ),
+    Action(
         "refresh",
         ("ctrl+r",),
         "refresh",
@@ -262,7 +347,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("commands", ("at",), "log", "Every command that ran on a node", "App"),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again", "App"),
     Action("mouse", ("M",), "mouse", "Mouse on or off", "App"),
-    Action("suspend", ("ctrl+z",), "shell", "Back to the shell; fg returns", "App"),
+    Action("suspend", ("ctrl+z",), "suspend", "Back to the shell; fg returns", "App"),
     Action("quit", ("q", "f10"), "quit", "Close what is open, else leave hangtop", "App"),
     Action("leave", ("ctrl+c",), "leave", "Leave hangtop at once", "App"),
 )

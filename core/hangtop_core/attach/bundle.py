@@ -18,8 +18,7 @@ from msgspec import Struct
 
 import hangtop_probe
 from hangtop_core.attach.local import Ending
-from hangtop_core.model import Text
-from hangtop_core.text import clean
+from hangtop_core.text import Text, clean
 from hangtop_probe import boot, node
 
 if TYPE_CHECKING:
@@ -45,12 +44,16 @@ class BootMessage(Struct, frozen=True):
 
 
 @functools.cache
-def opening() -> bytes:
-    """Return the boot as a node's Python expects it: a length, then zlib."""
+def opening(keep: bool = True) -> bytes:
+    """Return the boot as a node's Python expects it: a length, then zlib.
+
+    Without ``keep`` nothing is written to the node's disk, and there is no py-spy.
+    """
     wanted: dict[str, object] = {
-        "probe": {"hash": boot.packed_hash(_source()), "path": str(PACKAGE.parent)}
+        "probe": {"hash": boot.packed_hash(_source()), "path": str(PACKAGE.parent)},
+        "keep": keep,
     }
-    py_spy = _py_spy()
+    py_spy = _py_spy() if keep else None
     if py_spy is not None:
         wanted["py-spy"] = {
             "hash": boot.file_hash(py_spy),
@@ -61,6 +64,14 @@ def opening() -> bytes:
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
     return _block(f"{code}\n{call}".encode())
+
+
+def relay(nodes: Sequence[str]) -> bytes:
+    """Return what goes before the boot where one command serves all these nodes."""
+    code = (PACKAGE / "relay.py").read_text()
+    call = f"r = start(r, json.loads({json.dumps(list(nodes))!r}))\n"
+    boot_next = "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))\n"
+    return _block(f"{code}\nimport zlib\n{call}{boot_next}".encode())
 
 
 def pieces(names: Sequence[str]) -> Iterator[bytes]:

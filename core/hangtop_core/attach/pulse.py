@@ -21,7 +21,8 @@ class Pulse:
         self._timing = timing
         self._heard = self._next_ping = now
         self._pinged: float | None = None
-        self._table_due = now + timing.table
+        self._table_due: float | None = None
+        """None as long as nothing is watched."""
 
     def heard(self, now: float) -> None:
         """Note a message, whatever it says."""
@@ -56,4 +57,5 @@ class Pulse:
             return "lost"
         if waiting > timing.slow:
             return "late"
-        return "stalled" if now > self._table_due else "good"
+        stalled = self._table_due is not None and now > self._table_due
+        return "stalled" if stalled else "good"

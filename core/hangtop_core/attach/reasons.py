@@ -14,6 +14,8 @@ from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hangtop_core.model import NodeState
 
 NOISE = re.compile(
@@ -204,7 +206,7 @@ def explain_login(code: int | None, stderr: str, was_ready: bool, context: Conte
     text = "\n".join(line for line in said)
     known = None if code == 0 else next((one for one in TABLE if one.pattern.search(stderr)), None)
     if known is not None and not (was_ready and code != 255):
-        return _ending(known, stderr, was_ready, context)
+        return known_ending(known, stderr, was_ready, context._asdict())
     last = clean(said[-1], 200) if said else ""
     if not was_ready and code in (126, 127):
         missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
@@ -220,11 +222,14 @@ def explain_login(code: int | None, stderr: str, was_ready: bool, context: Conte
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
 
 
-def _ending(known: Known, stderr: str, was_ready: bool, context: Context) -> Ending:
+def known_ending(
+    known: Known, stderr: str, was_ready: bool, values: Mapping[str, object]
+) -> Ending:
+    """Fill in the reason from ``stderr`` and the fix from ``values``."""
     found = known.pattern.search(stderr)
     reason = clean(found.expand(known.reason), 300) if found else known.reason
     named = found.groupdict() if found else {}
     words = {name: shlex.quote(clean(text, 200)) for name, text in named.items()}
-    fix = known.fix.format(**context._asdict(), **words) if known.fix is not None else None
+    fix = known.fix.format(**values, **words) if known.fix is not None else None
     state = "lost" if was_ready and known.retry else known.state
     return Ending(state, reason, known.retry, fix)

@@ -50,6 +50,10 @@ class Shared(Protocol):
     def argv(self) -> list[str]:
         """The command."""
 
+    @property
+    def opening(self) -> bytes:
+        """What is written to the command before anything else, as it is."""
+
     def said(self, line: bytes) -> Part | None:
         """Say whose a line of standard output is; None for nobody's."""
 
@@ -224,6 +228,8 @@ class Router:
             f"{nodes[0]} and {len(nodes) - 1} more", run.shared.argv, errors=True
         )
         self._running[run.conn] = run
+        if run.shared.opening:
+            self._engine.write(run.conn, run.shared.opening)
 
     def _flush(self, run: _Run) -> None:
         """Write what is queued: in order for each node, and once what several nodes get."""
@@ -267,13 +273,13 @@ class Router:
         if not run.complaints and event.stderr:
             run.complain(None, event.stderr.rstrip(b"\n"))
         for conn in list(run.members.values()):
-            self._leave(conn, event.code)
+            self._leave(conn, event.code, event.unstarted)
 
-    def _leave(self, conn: int, code: int | None) -> None:
+    def _leave(self, conn: int, code: int | None, unstarted: int | None = None) -> None:
         """Take a node out of its run, and let its link know."""
         run, node = self._places.pop(conn)
         del run.members[node]
-        self._pending.append(Closed(conn, code, run.reasons(node)))
+        self._pending.append(Closed(conn, code, run.reasons(node), unstarted))
 
     def _close_when_unused(self, run: _Run) -> None:
         if run.conn and run.ended >= run.members.keys() and run.conn in self._running:

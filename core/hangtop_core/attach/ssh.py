@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -47,6 +47,8 @@ class Login(Struct, frozen=True):
     """Seconds."""
     fanout: int = AT_ONCE
     """Logins at the same time, at most."""
+    keep: bool = True
+    """Without it nothing is left on the nodes, and py-spy is not sent."""
 
     def check(self) -> Login:
         """Return this login once its texts are what they should be.
@@ -62,6 +64,13 @@ class Login(Struct, frozen=True):
                 "Give a path or a name without blanks or quotes: --python /opt/conda/bin/python3",
             )
         return self
+
+
+def boot_command(login: Login) -> str:
+    """Return what a node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
+    sudo = "sudo -n " if login.sudo else ""
+    boot = f'exec {sudo}{login.python} -I -S -u -c "{BOOT}"'
+    return f"{login.init} && {boot}" if login.init else boot
 
 
 class Jumps:
@@ -105,6 +114,8 @@ class SshLauncher:
     """The probe at the other end of an ssh."""
 
     channel = None
+    via = "ssh"
+    patience = 0.0
 
     def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
         self._node = node
@@ -115,6 +126,20 @@ class SshLauncher:
     def node(self) -> str:
         """The name it is reached by."""
         return self._node
+
+    @property
+    def by_hand(self) -> ByHand:
+        """By the same ssh; the options are those that differ from what hangtop does by itself."""
+        login = self._login
+        words = ["-w", self._node]
+        for option, value, usual in (
+            ("-l", login.user, None),
+            ("--python", login.python, Login().python),
+            ("--init", login.init, None),
+        ):
+            words += [option, value] if value is not None and value != usual else []
+        words += ["--sudo"] if login.sudo else []
+        return ByHand(shlex.join(self.shell()), shlex.join(words))
 
     @property
     def wave(self) -> Wave:
@@ -139,20 +164,18 @@ class SshLauncher:
         argv += [f"-o{name}={value}" for name, value in options.items()]
         if self._login.user is not None:
             argv += ["-l", self._login.user]
-        return [*argv, "--", self._node, self.command()]
-
-    def command(self) -> str:
-        """Return what the node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
-        sudo = "sudo -n " if self._login.sudo else ""
-        boot = f'exec {sudo}{self._login.python} -I -S -u -c "{BOOT}"'
-        return f"{self._login.init} && {boot}" if self._login.init else boot
+        return [*argv, "--", self._node, boot_command(self._login)]
 
     def opening(self) -> bytes:
         """Return the boot."""
-        return bundle.opening()
+        return bundle.opening(self._login.keep)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
-        context = Context(self._node, shlex.join(login), self._login.python, self._login.sudo)
+        login = shlex.join(self.shell())
+        context = Context(self._node, login, self._login.python, self._login.sudo)
         return explain_login(code, stderr, was_ready, context)
+
+    def shell(self) -> list[str]:
+        """Return a plain login as the same user: a person may be asked for a password or a yes."""
+        return ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]

@@ -11,7 +11,14 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, add_diagnose, add_dump, add_observing, add_screen
+from hangtop.cli.arguments import (
+    Formatter,
+    add_diagnose,
+    add_doctor,
+    add_dump,
+    add_observing,
+    add_screen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +38,8 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
+  hangtop --job 4711               a Slurm job, over ssh or srun
+  hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop demo                     try it on a small job that really hangs
 
 exit status of diagnose:
@@ -41,6 +50,7 @@ MODULES = {
     None: "hangtop.cli.screen",
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
+    "doctor": "hangtop.cli.doctor",
     "demo": "hangtop.cli.demo",
 }
 
@@ -56,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     add_dump(commands)
     add_diagnose(commands)
+    add_doctor(commands)
     add_demo(commands)
     return parser
 

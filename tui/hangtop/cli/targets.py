@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
-from hangtop_core.attach.local import LocalLauncher
+from hangtop.cli.slurm import job_launchers, slurm_job
+from hangtop_core.attach.local import LocalLauncher, is_here
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
 from hangtop_core.attach.targets import select
 from hangtop_core.errors import UsageError
@@ -29,7 +29,10 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
         sudo=arguments.sudo,
         connect_timeout=arguments.connect_timeout,
         fanout=arguments.fanout,
+        keep=not getattr(arguments, "clean", False),
     ).check()
+    if (job := slurm_job(arguments)) is not None:
+        return job_launchers(arguments, login, job)
     if not arguments.nodes and not arguments.hostfile:
         _refuse_what_has_no_effect(arguments)
         return [LocalLauncher()]
@@ -49,12 +52,6 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
     ]
 
 
-def is_here(name: str) -> bool:
-    """Whether a node is this machine, going by its name."""
-    own = socket.gethostname()
-    return name in ("localhost", own, own.partition(".")[0])
-
-
 def _refuse_what_has_no_effect(arguments: argparse.Namespace) -> None:
     """Say that an option for nodes needs nodes, rather than to ignore it silently."""
     given = {
@@ -66,4 +63,4 @@ def _refuse_what_has_no_effect(arguments: argparse.Namespace) -> None:
     }
     for option, value in given.items():
         if value:
-            raise UsageError(f"{option} needs nodes: -w NODES or --hostfile FILE")
+            raise UsageError(f"{option} needs nodes: -w NODES, --hostfile FILE or --job ID")

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from hangtop_core.attach.reasons import TABLE, Context, explain_login
-from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, SshLauncher
+from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, SshLauncher, boot_command
 from hangtop_core.errors import UsageError
 
 CONTEXT = Context("n1", "ssh n1", "python3", sudo=False)
@@ -108,7 +108,7 @@ def test_the_command_never_asks_and_never_accepts() -> None:
 
 
 def test_the_remote_command_holds_nothing_a_shell_would_read() -> None:
-    command = SshLauncher("n1", Login(python="/opt/py/bin/python3")).command()
+    command = boot_command(Login(python="/opt/py/bin/python3"))
     words = shlex.split(command)
     assert words[:6] == ["exec", "/opt/py/bin/python3", "-I", "-S", "-u", "-c"]
     assert len(words) == 7
@@ -116,8 +116,8 @@ def test_the_remote_command_holds_nothing_a_shell_would_read() -> None:
 
 
 def test_init_and_sudo_come_before_it() -> None:
-    launcher = SshLauncher("n1", Login(init="module load python", sudo=True))
-    assert launcher.command().startswith("module load python && exec sudo -n python3 -I")
+    command = boot_command(Login(init="module load python", sudo=True))
+    assert command.startswith("module load python && exec sudo -n python3 -I")
 
 
 @pytest.mark.parametrize("python", ["a b", "x;y", "$(id)", "-V", "py'", "", "`id`", "a\nb"])
@@ -138,3 +138,8 @@ def test_few_at_once_behind_a_jump_host() -> None:
     assert behind.at_once == AT_ONCE_BEHIND_A_JUMP
     assert behind.hold_s >= 10
     assert SshLauncher("n1", Login(fanout=2), "gate").wave.at_once == 2
+
+
+def test_a_shell_is_a_plain_login_of_the_same_user() -> None:
+    assert SshLauncher("n1", Login(user="ada", sudo=True)).shell() == ["ssh", "-l", "ada", "n1"]
+    assert SshLauncher("n1", Login()).shell() == ["ssh", "n1"]
