@@ -66,12 +66,17 @@ def world_size(process: Process) -> int | None:
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:
-    """Leave out what is seen twice because one machine is observed under two names."""
+    """Leave out what is seen twice because one machine is observed under two names.
+
+    Containers of one machine have its boot, and numbers of their own, which begin alike: only what
+    is the same rank with the same command is the same process.
+    """
     seen: set[tuple[object, ...]] = set()
     found = []
     for one in sorted(members, key=lambda m: (m.node, m.process.pid, m.process.start)):
         process = one.process
-        key = (places.machine(one.node), process.pid, process.start, process.started_at)
+        at = (places.machine(one.node), process.pid, process.start, process.started_at)
+        key = (*at, process.rank, process.cmdline)
         if key not in seen:
             seen.add(key)
             found.append(one)

@@ -294,6 +294,14 @@ def test_a_machine_with_two_names_is_seen_once() -> None:
     assert numbers(job) == [0, 1, 2, 3]
 
 
+def test_containers_of_one_machine_may_count_their_processes_alike() -> None:
+    other = Node("n9", "ready", hostname="n9", boot_id="a")
+    seen = [*half("n1", 0, "n1"), *half("n9", 2, "n1")]
+    assert [m.process.pid for m in seen[:2]] == [m.process.pid for m in seen[2:]]
+    (job,) = group(seen, Places([N1, other]))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("endpoint", ["n1:29400", "localhost:29400"])
 def test_launchers_on_several_nodes_wait_for_one_another(endpoint: str) -> None:
     options = ("--nnodes=3", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}")
