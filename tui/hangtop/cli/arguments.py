@@ -26,6 +26,8 @@ DEFAULTS: dict[str, Any] = {
     "exclude": [],
     "hostfile": [],
     "via": "auto",
+    "command": None,
+    "fast_kex": False,
     "user": None,
     "python": "python3",
     "init": None,
@@ -131,8 +133,14 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--via",
-        choices=("auto", "ssh", "local"),
+        choices=("auto", "ssh", "command", "local"),
         help="how to reach nodes (default: auto, ssh for all but this machine)",
+    )
+    group.add_argument(
+        "--command",
+        metavar="COMMAND",
+        help="reach them by this command instead: %%h is the node; what it is to run is appended, "
+        "or put in the place of %%c, quoted for a shell; e.g. 'kubectl exec -i %%h --'",
     )
     group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
     group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")
@@ -145,6 +153,11 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--connect-timeout", type=seconds, metavar="S", help="seconds to log in (default: 10)"
+    )
+    group.add_argument(
+        "--fast-kex",
+        action="store_true",
+        help="cheaper logins to very many nodes, without post-quantum key exchange (OpenSSH 8)",
     )
 
 

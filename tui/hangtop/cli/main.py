@@ -53,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     add_observing(parser)
     add_screen(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
     add_dump(commands)
     add_diagnose(commands)
     add_demo(commands)
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from hangtop_core.errors import HangtopError
 
     try:
-        status: int = import_module(MODULES[arguments.command]).run(arguments)
+        status: int = import_module(MODULES[arguments.subcommand]).run(arguments)
         sys.stdout.flush()
     except HangtopError as error:
         print(f"hangtop: {error}", file=sys.stderr)

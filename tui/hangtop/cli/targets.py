@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from typing import TYPE_CHECKING
 
+from hangtop_core.attach.command import EXAMPLE, CommandLauncher, Template
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
 from hangtop_core.attach.targets import select
@@ -12,6 +14,7 @@ from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from hangtop_core.attach.local import Launcher
 
@@ -29,6 +32,7 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
         sudo=arguments.sudo,
         connect_timeout=arguments.connect_timeout,
         fanout=arguments.fanout,
+        fast_kex=arguments.fast_kex,
     ).check()
     if not arguments.nodes and not arguments.hostfile:
         _refuse_what_has_no_effect(arguments)
@@ -39,14 +43,38 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
         if others:
             raise UsageError(f"--via local: {others[0]} is another machine")
         return [LocalLauncher()]
-    jumps = Jumps()
+    if arguments.via == "command" or (arguments.via == "auto" and arguments.command is not None):
+        return _by_command(arguments, names, login)
     by_login = arguments.via == "ssh" or login.user is not None or login.sudo
+    here = {name for name in names if is_here(name) and not by_login}
+    if here != set(names):
+        _need("ssh")
+    jumps = Jumps()
     return [
-        LocalLauncher(name)
-        if is_here(name) and not by_login
-        else SshLauncher(name, login, jumps.of(name))
+        LocalLauncher(name) if name in here else SshLauncher(name, login, jumps.of(name))
         for name in names
     ]
+
+
+def _by_command(
+    arguments: argparse.Namespace, names: Sequence[str], login: Login
+) -> list[Launcher]:
+    if arguments.command is None:
+        raise UsageError("--via command needs the command", EXAMPLE)
+    if login.user is not None:
+        raise UsageError("--user has no effect with --command: say it in the command")
+    template = Template(arguments.command)
+    if len(names) > 1 and not template.names_node:
+        raise UsageError(f"--command: no %h in it, so {len(names)} nodes would be one", EXAMPLE)
+    return [CommandLauncher(name, login, template) for name in names]
+
+
+def _need(program: str) -> None:
+    if shutil.which(program) is None:
+        raise UsageError(
+            f"there is no {program} on this machine to reach nodes with",
+            "Install it (openssh-client), or name a command that reaches them: --command.",
+        )
 
 
 def is_here(name: str) -> bool:
@@ -62,6 +90,7 @@ def _refuse_what_has_no_effect(arguments: argparse.Namespace) -> None:
         "--via ssh": arguments.via == "ssh",
         "--user": arguments.user,
         "--init": arguments.init,
+        "--command": arguments.command is not None,
         "--sudo": arguments.sudo,
     }
     for option, value in given.items():
