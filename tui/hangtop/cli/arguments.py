@@ -6,10 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hangtop.cli import config
+
 if TYPE_CHECKING:
     from hangtop_core.session import Options
 
 Commands = argparse._SubParsersAction
+NOT_IN_FILE = ("pid", "job_key")
+"""Options that are about one job, and no defaults."""
 
 DEFAULTS: dict[str, Any] = {
     "pid": [],
@@ -35,7 +39,8 @@ DEFAULTS: dict[str, Any] = {
     "fanout": 32,
     "connect_timeout": 10.0,
 }
-"""Applied last, so that an option before the command counts as much as one after it."""
+"""Applied last, so that an option before the command counts as much as one after it, and the
+config file counts more."""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -60,6 +65,13 @@ def pid(text: str) -> int:
     return int(text)
 
 
+def add_flag(group: argparse._ArgumentGroup, name: str, text: str) -> None:
+    """An option without a value, and `--no-NAME`, which takes back what the config file says."""
+    group.add_argument(name, action="store_true", help=text)
+    no, dest = f"--no-{name[2:]}", name[2:].replace("-", "_")
+    group.add_argument(no, dest=dest, action="store_false", help=argparse.SUPPRESS)
+
+
 def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> None:
     """What to observe, and how often.
 
@@ -78,7 +90,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
             help="only the jobs of these processes: ranks, their workers, or launchers; dump "
             "prints only the ranks that are named",
         )
-        group.add_argument("--all-users", action="store_true", help="jobs of other users, too")
+        add_flag(group, "--all-users", "jobs of other users, too")
         group.add_argument(
             "--job-key", metavar="KEY", help="one of several jobs: its key, name or run id"
         )
@@ -97,9 +109,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         metavar="S",
         help="seconds between two stacks of a process that runs (default: 5; of diagnose: 1)",
     )
-    group.add_argument(
-        "--readonly", action="store_true", help="refuse whatever could pause a process"
-    )
+    add_flag(group, "--readonly", "refuse whatever could pause a process")
 
 
 def count(text: str) -> int:
@@ -138,7 +148,7 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--command",
-        metavar="COMMAND",
+        metavar="TEMPLATE",
         help="reach them by this command instead: %%h is the node; what it is to run is appended, "
         "or put in the place of %%c, quoted for a shell; e.g. 'kubectl exec -i %%h --'",
     )
@@ -147,25 +157,25 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--init", metavar="COMMAND", help="run in the node's shell first, e.g. 'module load python'"
     )
-    group.add_argument("--sudo", action="store_true", help="as root, by sudo without password")
+    add_flag(group, "--sudo", "as root, by sudo without password")
     group.add_argument(
         "--fanout", type=count, metavar="N", help="logins at the same time (default: 32)"
     )
     group.add_argument(
         "--connect-timeout", type=seconds, metavar="S", help="seconds to log in (default: 10)"
     )
-    group.add_argument(
+    add_flag(
+        group,
         "--fast-kex",
-        action="store_true",
-        help="cheaper logins to very many nodes, without post-quantum key exchange (OpenSSH 8)",
+        "cheaper logins to very many nodes, without post-quantum key exchange (OpenSSH 8)",
     )
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:
     """How the terminal app is drawn."""
     group = parser.add_argument_group("the terminal app", argument_default=argparse.SUPPRESS)
-    group.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
-    group.add_argument("--mouse", action="store_true", help="take mouse clicks (M in the app)")
+    add_flag(group, "--ascii", "draw with ASCII characters only")
+    add_flag(group, "--mouse", "take mouse clicks (M in the app)")
 
 
 def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -241,14 +251,28 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     add_observing(parser)
 
 
+def in_file() -> dict[str, argparse.Action]:
+    """The options that the config file may set, by their keys in it."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_observing(parser)
+    add_screen(parser)
+    actions = {action.dest: action for action in parser._actions}
+    return {key: action for key, action in actions.items() if key not in NOT_IN_FILE}
+
+
 def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argparse.Namespace:
-    """Fill in the defaults of options that nobody gave.
+    """Fill in what the config file says of options that nobody gave, and then their defaults.
 
     Args:
         arguments: as parsed.
         sample_every: seconds between two stacks; a short look needs more of them than a long one.
+
+    Raises:
+        UsageError: when the config file cannot be used.
     """
-    filled = {**DEFAULTS, **vars(arguments)}
+    given = vars(arguments)
+    file = config.defaults(config.read(config.config_path(), in_file()), given)
+    filled = {**DEFAULTS, **file, **given, "from_file": frozenset(file)}
     filled["sample_every"] = filled["sample_every"] or sample_every
     return argparse.Namespace(**filled)
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_diagnose, add_dump, add_observing, add_screen
+from hangtop.cli.config import config_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,12 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
+  hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop demo                     try it on a small job that really hangs
+
+defaults for these options can be kept in {config}:
+  nodes = "gpu[01-16]"             one long option a line, with _ for -; what is given on the
+  via = "ssh"                      command line wins, --no-sudo over `sudo = true`, too
 
 exit status of diagnose:
   0 progressing   10 hung, explained   11 hung, not explained   12 no training job
@@ -47,8 +53,9 @@ MODULES = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
+    epilog = EXAMPLES.format(config=config_path())
     parser = argparse.ArgumentParser(
-        prog="hangtop", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=Formatter
+        prog="hangtop", description=DESCRIPTION, epilog=epilog, formatter_class=Formatter
     )
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     add_observing(parser)

@@ -86,13 +86,13 @@ def is_here(name: str) -> bool:
 def _refuse_what_has_no_effect(arguments: argparse.Namespace) -> None:
     """Say that an option for nodes needs nodes, rather than to ignore it silently."""
     given = {
-        "--exclude": arguments.exclude,
-        "--via ssh": arguments.via == "ssh",
-        "--user": arguments.user,
-        "--init": arguments.init,
-        "--command": arguments.command is not None,
-        "--sudo": arguments.sudo,
+        "exclude": arguments.exclude,
+        "via": arguments.via not in ("auto", "local"),
+        "user": arguments.user,
+        "init": arguments.init,
+        "command": arguments.command is not None,
+        "sudo": arguments.sudo,
     }
     for option, value in given.items():
-        if value:
-            raise UsageError(f"{option} needs nodes: -w NODES or --hostfile FILE")
+        if value and option not in arguments.from_file:
+            raise UsageError(f"--{option} needs nodes: -w NODES or --hostfile FILE")
