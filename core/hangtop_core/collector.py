@@ -17,6 +17,7 @@ from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link, Moment, Timing
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
+from hangtop_core.attach.router import Router
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -84,7 +85,7 @@ class Collector:
         self.links: dict[str, Link] = {}
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
-        self._engine = engine
+        self._router = Router(engine)
         self._watching = watching
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
@@ -105,7 +106,7 @@ class Collector:
     def add(self, launcher: Launcher, now: Moment) -> None:
         """Start watching a node."""
         self._now = now
-        link = Link(launcher, self._engine, self, self._timing, self._may_start)
+        link = Link(launcher, self._router, self, self._timing, self._may_start)
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
@@ -146,6 +147,10 @@ class Collector:
     def handle(self, event: Event, now: Moment) -> None:
         """Take what the engine reports."""
         self._now = now
+        for one in self._router.take(event):
+            self._hand_on(one, now)
+
+    def _hand_on(self, event: Event, now: Moment) -> None:
         link = self._by_conn.get(event.conn)
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
@@ -154,11 +159,13 @@ class Collector:
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)
-        self._engine.consumed(event.conn, event.size)
+        self._router.consumed(event.conn, event.size)
 
     def tick(self, now: Moment) -> None:
         """Do what is due."""
         self._now = now
+        for event in self._router.due(now.mono):
+            self._hand_on(event, now)
         for link in self.links.values():
             link.tick(now)
             self._index(link)
@@ -167,6 +174,7 @@ class Collector:
             for link in self.links.values():
                 if link.can_ask and not self._busy[link.name]:
                     self._round(link)
+        self._router.flush()
 
     def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
         """Say, by node, which ranks have a stack few others share."""

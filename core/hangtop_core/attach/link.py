@@ -21,9 +21,9 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hangtop_core.attach.engine import Engine
     from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.router import Connections
     from hangtop_core.model import NodeState
 
 __all__ = ["Link", "Moment", "Timing"]
@@ -40,7 +40,7 @@ class Link:
     def __init__(
         self,
         launcher: Launcher,
-        engine: Engine,
+        engine: Connections,
         listener: Listener,
         timing: Timing | None = None,
         may_start: Callable[[Link], bool] | None = None,
@@ -105,7 +105,7 @@ class Link:
         self._started = now.mono
         self._patience = self._timing.hello
         self._pinged = None
-        self.conn = self._engine.open(self.name, self._launcher.argv())
+        self.conn = self._engine.connect(self._launcher)
         if first := self._launcher.opening():
             self._engine.write(self.conn, first)
 

@@ -12,6 +12,7 @@ import hangtop_probe
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.attach.router import Channel
     from hangtop_core.model import NodeState
 
 _BOOT = (
@@ -52,6 +53,13 @@ class Launcher(Protocol):
         """Return the command that runs the probe on its own standard input and output."""
 
     @property
+    def channel(self) -> Channel | None:
+        """With whom it shares one command that serves them all; None when `argv` is its own.
+
+        Asked before every connection: one that failed may go by itself the next time.
+        """
+
+    @property
     def wave(self) -> Wave:
         """With which others it shares a limit of connections that may be opened at once."""
 
@@ -64,6 +72,8 @@ class Launcher(Protocol):
 
 class LocalLauncher:
     """The probe as a child of this process, under the same Python."""
+
+    channel = None
 
     def __init__(self, node: str | None = None, python: str | None = None) -> None:
         self._node = node or socket.gethostname() or "localhost"

@@ -122,6 +122,8 @@ def _jump(node: str) -> str | None:
 class SshLauncher:
     """The probe at the other end of an ssh."""
 
+    channel = None
+
     def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
         self._node = node
         self._login = login

@@ -13,8 +13,9 @@ from hangtop_core.errors import HangtopError, NodeNotReadyError, RefusedError, R
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from hangtop_core.attach.local import Launcher
     from hangtop_core.attach.messages import Hello
 
 HELLO = {"id": 0, "hello": {"protocol": 1, "python": "3.11.7", "hostname": "n1", "clock": 5.0}}
@@ -30,11 +31,7 @@ class FakeEngine:
         self.sent: list[dict[str, Any]] = []
         self._reader = wire.Reader()
 
-    def start(self) -> None: ...
-    def stop(self, timeout: float = 5.0) -> None: ...
-    def consumed(self, conn: int, size: int) -> None: ...
-
-    def open(self, node: str, argv: Sequence[str]) -> int:
+    def connect(self, launcher: Launcher) -> int:
         self.opened.append(len(self.opened) + 1)
         return self.opened[-1]
 
