@@ -175,6 +175,10 @@ class Cluster:
         """Return node-NUMBER."""
         return self.nodes[number - 1]
 
+    def beside(self, *argv: str) -> list[str]:
+        """Return a command that runs ``argv`` on this machine, but on the nodes' network."""
+        return ["nsenter", "-t", str(self._pid), "--net", "--", *argv]
+
     def __enter__(self) -> Self:
         try:
             self._prepare()

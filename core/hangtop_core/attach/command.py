@@ -72,6 +72,8 @@ class Template:
 class CommandLauncher:
     """The probe behind a command of the user's own."""
 
+    channel = None
+
     def __init__(self, node: str, login: Login, template: Template) -> None:
         self._node = node
         self._login = login
