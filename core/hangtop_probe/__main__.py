@@ -7,11 +7,14 @@ the package put on sys.path first.
 from __future__ import annotations
 
 import sys
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 
-def main(argv: Optional[List[str]] = None) -> int:
-    """Run the probe until its connection is over; return the exit status."""
+def main(argv: Optional[List[str]] = None, push: Optional[Dict[str, Any]] = None) -> int:
+    """Run the probe until its connection is over; return the exit status.
+
+    ``push`` holds all it is asked where nothing can be sent to it, see `server.Push`.
+    """
     from . import server
     from .probe import Probe, internal_error
 
@@ -24,11 +27,17 @@ def main(argv: Optional[List[str]] = None) -> int:
         return 2
     out = server.take_over_output()
     probe = Probe(bundle)
-    connection = server.Server(probe.handlers(), 0, out)
+    order = server.Push(**push) if push is not None else None
+    connection = server.Server(probe.handlers(), 0, out, order=order)
     server.end_on_signals(connection.stop)
     try:
-        connection.writer.send(probe.hello(), True)
-        connection.run()
+        if order is None:
+            connection.writer.send(probe.hello(), True)
+            connection.run()
+        else:
+            if order.hello:
+                connection.writer.send(probe.pushed_hello(), True)
+            connection.push(order)
     except Exception as error:  # told as a message: there is nobody who reads a traceback
         connection.writer.send(internal_error(error), True)
     finally:

@@ -37,6 +37,13 @@ BOOT = (
 """What the node's shell is told to run. No `$`, `!`, backtick or double quote: those mean
 something in one of the shells a user may have."""
 
+PUSHED = (
+    "import base64,io,sys,zlib;r=io.BytesIO(base64.b64decode(sys.argv[1]));"
+    "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
+)
+"""The same where nothing can be sent over stdin: all of it is in one argument, in base64."""
+NOT_PUSHED = "an argument cannot carry it; one hangtop over ssh leaves it here"
+
 
 class Unusable(Exception):
     """A place cannot be used, and why."""
@@ -263,15 +270,23 @@ class Memory:
 class PySpy:
     """The py-spy program: at the head's path, in the cache, or in memory."""
 
-    def __init__(self, wanted: Dict[str, Any]) -> None:
+    def __init__(self, wanted: Dict[str, Any], push: bool) -> None:
         self.hash = wanted["hash"]
         self.path = wanted["path"]
         self.arch = wanted["arch"]
+        self.push = push
         self.where: Optional[str] = None
         self.why: Optional[str] = None
 
     def find(self, base: Optional[str]) -> bool:
-        """Say whether it is here already, or cannot run here."""
+        """Say whether it is here already, or cannot run here, or cannot come."""
+        if self._look(base):
+            return True
+        if self.push:
+            self.why = NOT_PUSHED
+        return self.push
+
+    def _look(self, base: Optional[str]) -> bool:
         if platform.machine() != self.arch:
             self.why = "this node is %s, and the py-spy at hand is for %s" % (
                 platform.machine(),
@@ -345,7 +360,12 @@ def receive(stream: BinaryIO) -> bytes:
 
 
 def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
-    """Get everything in place, then be the probe. Called by the line the head adds."""
+    """Get everything in place, then be the probe. Called by the line the head adds.
+
+    With ``wanted["push"]`` nothing comes after what is in ``stream``: the probe is in it, whether
+    or not it is missing, and so is all it will ever be asked.
+    """
+    push = wanted.get("push")
     signal.alarm(GIVE_UP_S)
     have = {"python": platform.python_version(), "arch": platform.machine()}
     if sys.version_info < OLDEST:
@@ -359,11 +379,12 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
         why = str(error)
     pieces: List[Tuple[str, Any]] = [("probe", Probe(wanted["probe"]))]
     if wanted.get("py-spy"):
-        pieces.append(("py-spy", PySpy(wanted["py-spy"])))
+        pieces.append(("py-spy", PySpy(wanted["py-spy"], push is not None)))
     missing: List[Tuple[str, Any]] = [
         (name, piece) for name, piece in pieces if not piece.find(base)
     ]
-    say(dict(have, missing=[name for name, _ in missing]))
+    if push is None:
+        say(dict(have, missing=[name for name, _ in missing]))
     try:
         for _, piece in missing:
             why = piece.take(receive(stream), base) or why
@@ -378,4 +399,4 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     signal.alarm(0)
     from hangtop_probe.__main__ import main as probe
 
-    return probe(["--bundle", wanted["probe"]["hash"][:16]])
+    return probe(["--bundle", wanted["probe"]["hash"][:16]], push)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional
 
 from . import wire
 from .requests import Cancelled, Message, Refused, Request
@@ -21,20 +22,43 @@ from .requests import Cancelled, Message, Refused, Request
 SILENCE = 60.0
 """Seconds without any message from the head after which the probe ends."""
 MAX_REQUESTS = 32
+UNLIMITED = 1 << 60
+"""Pieces that may be sent where nobody can allow more."""
 
 Handler = Callable[[Request], Optional[Message]]
+
+
+class Push(NamedTuple):
+    """All that a probe is asked to which nothing can be sent, as over pdsh."""
+
+    requests: Dict[str, List[Message]]
+    """By host name, as `hello` tells it; those under `*` are for every node."""
+    seconds: float
+    """It ends by then: nobody can tell it to."""
+    number: int
+    """Above those of cut messages that earlier runs may still be sending."""
+    max_line: int
+    hello: bool
+    """Whether it says hello; a run that answers a few requests beside another one does not."""
 
 
 class Writer:
     """Sends messages in two classes; the pieces of a cut message may be overtaken."""
 
-    def __init__(self, fd: int, broken: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        fd: int,
+        broken: Callable[[], None],
+        number: int = 0,
+        max_line: int = wire.MAX_LINE,
+    ) -> None:
         self._fd = fd
         self._broken = broken
+        self._max_line = max_line
         self._urgent: Deque[List[bytes]] = deque()
         self._bulk: Deque[List[bytes]] = deque()
         self._ready = threading.Condition()
-        self._number = 0
+        self._number = number
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
@@ -43,7 +67,7 @@ class Writer:
         """Queue a message; it is encoded here, on the caller's thread."""
         with self._ready:
             self._number += 1
-            lines = wire.encode(message, self._number)
+            lines = wire.encode(message, self._number, self._max_line)
             (self._urgent if urgent else self._bulk).append(lines)
             self._ready.notify()
 
@@ -88,6 +112,7 @@ class Server:
         fd_in: int,
         fd_out: int,
         silence: float = SILENCE,
+        order: Optional[Push] = None,
     ) -> None:
         self._handlers = handlers
         self._in = fd_in
@@ -97,7 +122,8 @@ class Server:
         self._threads: List[threading.Thread] = []
         self._lock = threading.Lock()
         self._reader = wire.Reader()
-        self.writer = Writer(fd_out, self.stop)
+        limits = (order.number, order.max_line) if order is not None else ()
+        self.writer = Writer(fd_out, self.stop, *limits)
 
     def stop(self) -> None:
         """Make `run` return, from any thread or a signal handler."""
@@ -118,9 +144,31 @@ class Server:
                 rest = b""
             for line in lines:
                 self._line(line)
+        self._cancel_all()
+
+    def push(self, order: Push) -> None:
+        """Answer what was asked beforehand; until that is done, too late, or nobody reads it."""
+        deadline = time.monotonic() + order.seconds
+        asked = order.requests.get(socket.gethostname(), [])
+        for message in [*order.requests.get("*", []), *asked]:
+            try:
+                self._take(message)
+            except Refused as error:
+                self._say_error(0, error.kind, str(error))
+        for request in self._under_way():
+            request.grant(UNLIMITED)
+        while self._under_way() and time.monotonic() < deadline:
+            ready, _, _ = select.select([self._wake_out], [], [], 0.2)
+            if ready:
+                break
+        self._cancel_all()
+
+    def _under_way(self) -> List[Request]:
         with self._lock:
-            requests = list(self._requests.values())
-        for request in requests:
+            return list(self._requests.values())
+
+    def _cancel_all(self) -> None:
+        for request in self._under_way():
             request.cancel()
 
     def wait_answered(self, seconds: float) -> None:

@@ -6,6 +6,7 @@ Nothing has to be installed on a node. The first thing sent over a new connectio
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
@@ -24,6 +25,8 @@ from hangtop_probe import boot, node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from hangtop_probe.server import Push
 
 PACKAGE = Path(hangtop_probe.__file__).parent
 
@@ -47,6 +50,15 @@ class BootMessage(Struct, frozen=True):
 @functools.cache
 def opening() -> bytes:
     """Return the boot as a node's Python expects it: a length, then zlib."""
+    return _opening(None)
+
+
+def pushed(order: Push) -> str:
+    """Return boot, probe and all it is to do as one word, for `hangtop_probe.boot.PUSHED`."""
+    return base64.b64encode(_opening(order) + _probe()).decode("ascii")
+
+
+def _opening(order: Push | None) -> bytes:
     wanted: dict[str, object] = {
         "probe": {"hash": boot.packed_hash(_source()), "path": str(PACKAGE.parent)}
     }
@@ -57,6 +69,8 @@ def opening() -> bytes:
             "path": py_spy,
             "arch": platform.machine(),
         }
+    if order is not None:
+        wanted["push"] = order._asdict()
     code = (PACKAGE / "boot.py").read_text()
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Link", "Moment", "Timing"]
 
 log = logging.getLogger(__name__)
-
-
 KEPT_NOISE = 8
 
 
@@ -224,6 +222,8 @@ class Link:
                     f"no hello from the probe within {self._patience:g} s",
                 )
             return
+        if timing.ping is None:
+            self._pinged = self._heard
         if self._pinged is not None:
             waiting = now.mono - self._pinged
             if waiting > timing.lost and now.mono - self._heard > timing.lost:
@@ -231,6 +231,8 @@ class Link:
                 return
             if waiting > timing.slow and self.state == "ready":
                 self._set(now, "slow", f"no answer for more than {timing.slow:g} s")
+            elif timing.ping is None and waiting <= timing.slow and self.state == "slow":
+                self._set(now, "ready", None)
         elif now.mono >= self._next_ping:
             self._ping(now)
         if self._failures and now.mono - self._ready_since > timing.healthy:
@@ -238,14 +240,14 @@ class Link:
 
     def _ping(self, now: Moment) -> None:
         self._pinged = sent = now.mono
-        self._next_ping = now.mono + self._timing.ping
+        self._next_ping = now.mono + (self._timing.ping or 0.0)
 
         def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
             if error is None and self._pinged == sent:
                 self._pinged = None
                 self._ponged = self._heard - sent
 
-        request = self._requests.add("ping", _ignore, pong, None)
+        request = self._requests.add("ping", lambda _: None, pong, None)
         self._send({"op": "ping", "id": request.id})
 
     # Messages
@@ -394,7 +396,3 @@ class Link:
         if self.conn is not None:
             for line in wire.encode(message, message["id"]):
                 self._engine.write(self.conn, line)
-
-
-def _ignore(piece: Any) -> None:
-    """Pings have no pieces."""

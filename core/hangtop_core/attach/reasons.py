@@ -208,6 +208,17 @@ COMMANDS = (
     ),
 )
 
+# pdsh tries rsh where it was not told of another remote shell.
+PDSH = (
+    _known(
+        r"rcmd: |rresvport|poll: protocol failure",
+        "denied",
+        "pdsh tries to reach it by rsh",
+        "export PDSH_RCMD_TYPE=ssh (pdsh -V lists what it can do)",
+    ),
+    *TABLE,
+)
+
 
 def explain_login(
     code: int | None,

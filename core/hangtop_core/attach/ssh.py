@@ -20,7 +20,7 @@ from hangtop_core.attach.local import Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
-from hangtop_probe.boot import BOOT
+from hangtop_probe.boot import BOOT, PUSHED
 
 if TYPE_CHECKING:
     from hangtop_core.attach.local import Ending
@@ -75,10 +75,15 @@ class Login(Struct, frozen=True):
         sudo = ["sudo", "-n"] if self.sudo else []
         return [*sudo, self.python, "-I", "-S", "-u", "-c", BOOT]
 
-    def shell_command(self) -> str:
-        """Return what starts the boot, for any shell; see `hangtop_probe.boot.BOOT`."""
+    def shell_command(self, pushed: str | None = None) -> str:
+        """Return what starts the boot, for any shell; see `hangtop_probe.boot.BOOT`.
+
+        Args:
+            pushed: of `bundle.pushed`, where nothing can be sent over stdin.
+        """
         sudo = "sudo -n " if self.sudo else ""
-        boot = f'exec {sudo}{self.python} -I -S -u -c "{BOOT}"'
+        code, word = (BOOT, "") if pushed is None else (PUSHED, f" {pushed}")
+        boot = f'exec {sudo}{self.python} -I -S -u -c "{code}"{word}'
         return f"{self.init} && {boot}" if self.init else boot
 
 

@@ -143,8 +143,9 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--via",
-        choices=("auto", "ssh", "command", "local"),
-        help="how to reach nodes (default: auto, ssh for all but this machine)",
+        choices=("auto", "ssh", "pdsh", "command", "local"),
+        help="how to reach nodes (default: auto, which is ssh for all but this machine, and pdsh "
+        "where there is no ssh)",
     )
     group.add_argument(
         "--command",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import socket
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach.command import EXAMPLE, CommandLauncher, Template
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.pdsh import PdshChannel, PdshLauncher
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
 from hangtop_core.attach.targets import select
 from hangtop_core.errors import UsageError
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.attach.local import Launcher
+
+PUSH_EVERY_S = 2.0
+"""Seconds between two looks over pdsh, at least."""
 
 
 def launchers(arguments: argparse.Namespace) -> list[Launcher]:
@@ -39,21 +44,49 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
         return [LocalLauncher()]
     names = select(arguments.nodes, arguments.exclude, arguments.hostfile)
     if arguments.via == "local":
-        others = [name for name in names if not is_here(name)]
-        if others:
-            raise UsageError(f"--via local: {others[0]} is another machine")
+        other = next((name for name in names if not is_here(name)), None)
+        if other is not None:
+            raise UsageError(f"--via local: {other} is another machine")
         return [LocalLauncher()]
     if arguments.via == "command" or (arguments.via == "auto" and arguments.command is not None):
         return _by_command(arguments, names, login)
-    by_login = arguments.via == "ssh" or login.user is not None or login.sudo
+    by_login = arguments.via in ("ssh", "pdsh") or login.user is not None or login.sudo
     here = {name for name in names if is_here(name) and not by_login}
-    if here != set(names):
-        _need("ssh")
-    jumps = Jumps()
-    return [
-        LocalLauncher(name) if name in here else SshLauncher(name, login, jumps.of(name))
-        for name in names
-    ]
+    others = [name for name in names if name not in here]
+    reached: dict[str, Launcher] = {name: LocalLauncher(name) for name in here}
+    if others and _remote_shell(arguments.via) == "pdsh":
+        channel = PdshChannel(others, login, watched(arguments))
+        print(f"hangtop: {channel.note}", file=sys.stderr)
+        reached |= {name: PdshLauncher(name, channel) for name in others}
+    elif others:
+        jumps = Jumps()
+        reached |= {name: SshLauncher(name, login, jumps.of(name)) for name in others}
+    return [reached[name] for name in names]
+
+
+def _remote_shell(via: str) -> str:
+    """Return ssh or pdsh: the one asked for, else ssh where both are there.
+
+    Raises:
+        UsageError: when that is not on this machine.
+    """
+    wanted = ("ssh", "pdsh") if via == "auto" else (via,)
+    for program in wanted:
+        if shutil.which(program):
+            return program
+    raise UsageError(
+        f"there is no {' and no '.join(wanted)} on this machine to reach nodes with",
+        "Install one (openssh-client, pdsh), or name a command that reaches them: --command.",
+    )
+
+
+def watched(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What probes are told to watch that cannot be told later."""
+    return {
+        "interval": max(arguments.interval, PUSH_EVERY_S),
+        "all_users": arguments.all_users,
+        "pids": list(arguments.pid) or None,
+    }
 
 
 def _by_command(
@@ -67,14 +100,6 @@ def _by_command(
     if len(names) > 1 and not template.names_node:
         raise UsageError(f"--command: no %h in it, so {len(names)} nodes would be one", EXAMPLE)
     return [CommandLauncher(name, login, template) for name in names]
-
-
-def _need(program: str) -> None:
-    if shutil.which(program) is None:
-        raise UsageError(
-            f"there is no {program} on this machine to reach nodes with",
-            "Install it (openssh-client), or name a command that reaches them: --command.",
-        )
 
 
 def is_here(name: str) -> bool:
