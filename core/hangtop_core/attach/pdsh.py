@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
@@ -26,6 +28,7 @@ from hangtop_core.text import clean
 from hangtop_probe import wire
 from hangtop_probe.probe import UNENDING, VIA_SSH
 from hangtop_probe.server import Push
+from hangtop_probe.tools import dying_with_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +41,7 @@ NOTE = (
     "5 s"
 )
 TIMING = Timing(hello=40.0, ping=None, slow=15.0, lost=60.0, rest=5.0)
-LIFETIME_S = 3600.0
+LIFETIME_S = 1800.0
 """A pushing probe that nobody reads ends with its next line; this is for one that sticks."""
 ANSWER_S = 300.0
 MAX_LINE = 60_000
@@ -51,7 +54,8 @@ REFUSED = ("strace",)
 SILENT = ("watch", "ping", "credit", "cancel")
 """Requests that the pushing run answers without being asked, or that have no sense for it."""
 
-_FROM_PDSH = re.compile(rb"pdsh@[^:\s]*: ([^:\s]+): (.*)", re.DOTALL)
+_FROM_PDSH = re.compile(rb"pdsh@[^:\s]*: ([^:\s]+): ")
+_UNRESOLVED = re.compile(rb'pdsh@[^:\s]*: gethostbyname\("([^"]+)"\) failed')
 _EXIT_CODE = re.compile(rb"exited with exit code (\d+)")
 _LABEL = re.compile(r"^(pdsh@[^:\s]*: )?[^:\s]+: ?", re.MULTILINE)
 _SSH_OPTIONS = (
@@ -120,14 +124,14 @@ class PdshRun:
 
     def complained(self, line: bytes) -> Part | None:
         """Read whom pdsh or a node's shell complains about, and whether that node is done."""
-        found = _FROM_PDSH.match(line)
+        found = _UNRESOLVED.match(line) or _FROM_PDSH.match(line)
         label = found[1] if found else line.partition(b": ")[0]
         node = self._labels.get(label.decode("utf-8", "replace"))
         if node is None:
             return None
         if found is None:
             return Part(node, line)
-        code = _EXIT_CODE.search(found[2])
+        code = _EXIT_CODE.search(line)
         return Part(node, line, over=True, code=int(code[1]) if code else 255)
 
     def frame(self, nodes: Sequence[str], data: bytes | None) -> bytes:
@@ -210,8 +214,10 @@ class PdshLauncher:
 def command(nodes: Sequence[str], login: Login, push: Push) -> list[str]:
     """Return the pdsh that makes nodes do what ``push`` says."""
     options = f"{os.environ.get('PDSH_SSH_ARGS_APPEND', '')} {_SSH_OPTIONS}".strip()
-    argv = ["env", f"PDSH_SSH_ARGS_APPEND={options}", "pdsh", "-S", "-f", str(len(nodes))]
-    argv += ["-t", str(max(1, round(login.connect_timeout)))]
+    # It does not notice when nobody reads what it prints any more: it would outlive us for long.
+    argv = dying_with_us(shutil.which("setpriv"), signal.SIGKILL)
+    argv += [shutil.which("env") or "/usr/bin/env", f"PDSH_SSH_ARGS_APPEND={options}"]
+    argv += ["pdsh", "-S", "-f", str(len(nodes)), "-t", str(max(1, round(login.connect_timeout)))]
     if login.user is not None:
         argv += ["-l", login.user]
     return [*argv, "-w", ",".join(nodes), login.shell_command(bundle.pushed(push))]
