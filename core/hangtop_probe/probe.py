@@ -15,8 +15,8 @@ from .table import Table
 from .tools import Tools
 from .watch import Watch
 
-UNENDING = "nothing can be sent to a probe behind pdsh, so a trace could not be ended"
-VIA_SSH = "hangtop --via ssh, where that is allowed"
+UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
+VIA_SSH = "hangtop --via ssh"
 
 
 class Probe:

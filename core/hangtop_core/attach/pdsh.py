@@ -214,10 +214,19 @@ class PdshLauncher:
 def command(nodes: Sequence[str], login: Login, push: Push) -> list[str]:
     """Return the pdsh that makes nodes do what ``push`` says."""
     options = f"{os.environ.get('PDSH_SSH_ARGS_APPEND', '')} {_SSH_OPTIONS}".strip()
-    # It does not notice when nobody reads what it prints any more: it would outlive us for long.
-    argv = dying_with_us(shutil.which("setpriv"), signal.SIGKILL)
+    # It does not notice when nobody reads what it prints any more, and would outlive us for long.
+    # On SIGINT it ends its ssh's first, with -b at once; on any other signal it leaves them.
+    argv = dying_with_us(shutil.which("setpriv"), signal.SIGINT)
     argv += [shutil.which("env") or "/usr/bin/env", f"PDSH_SSH_ARGS_APPEND={options}"]
-    argv += ["pdsh", "-S", "-f", str(len(nodes)), "-t", str(max(1, round(login.connect_timeout)))]
+    argv += [
+        "pdsh",
+        "-S",
+        "-b",
+        "-f",
+        str(len(nodes)),
+        "-t",
+        str(max(1, round(login.connect_timeout))),
+    ]
     if login.user is not None:
         argv += ["-l", login.user]
     return [*argv, "-w", ",".join(nodes), login.shell_command(bundle.pushed(push))]

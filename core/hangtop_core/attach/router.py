@@ -82,7 +82,10 @@ class Orders(NamedTuple):
 
 @runtime_checkable
 class Pushed(Shared, Protocol):
-    """A shared command that has no input: what is written to nodes needs commands beside it."""
+    """A shared command that has no input: what is written to nodes needs commands beside it.
+
+    It ends in order on a SIGINT.
+    """
 
     def orders(self, writes: Sequence[tuple[str, bytes | None]]) -> Orders:
         """Say how to get there what was written to nodes."""
@@ -235,7 +238,8 @@ class Router:
         elif conn in self._places:
             run, _ = self._places[conn]
             if run.conn and len(run.members) == 1:
-                self._engine.kill(run.conn)
+                for conn in (*run.asides, run.conn):
+                    self._engine.interrupt(conn)
             else:
                 self._leave(conn, None)
                 self._close_when_unused(run)
@@ -371,7 +375,7 @@ class Router:
     def _finish(self, run: _Run, event: Closed) -> None:
         del self._running[event.conn]
         for conn in run.asides:
-            self._engine.kill(conn)
+            self._engine.interrupt(conn)
         if not run.complaints and event.stderr:
             run.complaints.add(None, event.stderr.rstrip(b"\n"))
         for conn in list(run.members.values()):
@@ -389,4 +393,5 @@ class Router:
                 self._flush(run)
                 self._engine.close_input(run.conn)
             else:
-                self._engine.kill(run.conn)
+                for conn in (*run.asides, run.conn):
+                    self._engine.interrupt(conn)
