@@ -14,10 +14,11 @@ from msgspec import Struct
 from hangtop_core import sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
-from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -49,6 +50,9 @@ class Watching(Struct, frozen=True):
     readonly: bool = False
     """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
     it is a thread of the rank that does."""
+    slurm_jobs: tuple[str, ...] = ()
+    slurm_step: str | None = None
+    enabled: bool = True
 
 
 def watching(options: Options) -> Watching:
@@ -59,6 +63,9 @@ def watching(options: Options) -> Watching:
         options.all_users,
         options.pids,
         options.readonly,
+        options.slurm_jobs,
+        options.slurm_step,
+        options.watch,
     )
 
 
@@ -95,7 +102,6 @@ class Collector:
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
-        self._notes: dict[str, str | None] = {}
         self._wave: Counter[str] = Counter()
         self._wave_at: Moment | None = None
         self._boot_id = boot_id()
@@ -114,7 +120,6 @@ class Collector:
         timing = self._timing or (channel.timing if channel is not None else None)
         link = Link(launcher, self._router, self, timing, self._may_start)
         self._rest[link.name] = timing.rest if timing is not None else 0.0
-        self._notes[link.name] = channel.note if channel is not None else None
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
@@ -125,10 +130,15 @@ class Collector:
         """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
         if self._wave_at != self._now:
             self._wave_at = self._now
-            some = (other.wave.name for other in self.links.values() if other.on_its_way(self._now))
+            some = (
+                other.launcher.wave.name
+                for other in self.links.values()
+                if other.on_its_way(self._now)
+            )
             self._wave = Counter(some)
-        free = self._wave[link.wave.name] < link.wave.at_once
-        self._wave[link.wave.name] += free
+        wave = link.launcher.wave
+        free = self._wave[wave.name] < wave.at_once
+        self._wave[wave.name] += free
         return free
 
     def _index(self, link: Link) -> None:
@@ -163,7 +173,7 @@ class Collector:
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
             if link is not None:
-                link.on_closed(event.conn, event.code, event.stderr, now)
+                link.on_closed(event, now)
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)
@@ -193,8 +203,6 @@ class Collector:
 
     def link_changed(self, link: Link, changes: Mapping[str, Any]) -> None:
         """Fields of a node have changed."""
-        if changes.get("state") == "ready":
-            changes = {**changes, "reason": self._notes[link.name]}
         self.store.change_node(link.name, changes)
         self.urgent = self.urgent or "state" in changes
 
@@ -204,11 +212,15 @@ class Collector:
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
         watching = self._watching
-        params = {
+        if not watching.enabled:
+            return
+        params: dict[str, Any] = {
             "interval": watching.interval,
             "all_users": watching.all_users,
             "pids": list(watching.pids) or None,
         }
+        if watching.slurm_jobs:
+            params |= {"slurm_jobs": watching.slurm_jobs, "slurm_step": watching.slurm_step}
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.errors import HangtopError, RefusedError, RequestError
 from hangtop_core.model import Failure, StackSample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from hangtop_core.collector import Collector
+    from hangtop_core.collector import Ask, Collector
+
+T = TypeVar("T")
 
 
 class Sampled(NamedTuple):
@@ -69,6 +72,29 @@ class Gather:
         if self._waiting == 0:
             found = (self._got[key] for key in self._wanted if key in self._got)
             resolve(self._future, tuple(found))
+
+
+def answer(
+    collector: Collector,
+    node: str,
+    ask: Ask,
+    result: Callable[[Any], T],
+    future: Future[T],
+) -> None:
+    """Make a request; the future gets what ``result`` makes of what the probe said at its end."""
+    said: list[object] = []
+
+    def done(error: HangtopError | None) -> None:
+        collector.urgent = True
+        if error is not None:
+            reject(future, error)
+            return
+        try:
+            resolve(future, result(said[0] if said else None))
+        except BadPieceError as wrong:
+            reject(future, RequestError(f"{ask.op}: its answer cannot be read: {wrong}"))
+
+    collector.ask(collector.link(node), ask, done, said.append)
 
 
 def failed_sample(at: float, error: HangtopError) -> StackSample:

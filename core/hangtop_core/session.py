@@ -12,12 +12,12 @@ import queue
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hangtop_core import sampling
 from hangtop_core.attach.engine import ClusterShellEngine, Event
-from hangtop_core.attach.link import Moment, Timing
 from hangtop_core.attach.local import Launcher, LocalLauncher
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Ask, Collector, watching
 from hangtop_core.errors import (
     ClosedError,
@@ -26,7 +26,7 @@ from hangtop_core.errors import (
     RequestCancelledError,
     RequestError,
 )
-from hangtop_core.gather import Gather, Sampled, reject, resolve
+from hangtop_core.gather import Gather, Sampled, answer, reject
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import DescriptorTable, Recorder, Snapshot
     from hangtop_core.tracked import Tracked
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 # Without a handler of the application's, Python would write warnings over the screen.
 logging.getLogger("hangtop_core").addHandler(logging.NullHandler())
@@ -244,6 +245,11 @@ class Session:
         """Everything that was run against nodes beyond reading /proc, oldest first."""
         return self._collector.commands.records()
 
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], T]) -> Future[T]:
+        """Make a request; ``result`` makes what the future gets, of what was said at the end."""
+        future: Future[T] = Future()
+        return self._do(lambda: answer(self._collector, node, ask, result, future), future)
+
     def _refused(self, future: Future[Any], why: str) -> bool:
         if self.options.readonly:
             future.set_exception(ReadOnlyError(f"{why}, and this session is read-only"))
@@ -270,19 +276,11 @@ class Session:
     def _fold(
         self, node: str, pids: Sequence[int], ask: Ask, pick: Callable[[Tracked], Any]
     ) -> Future[Any]:
-        future: Future[Any] = Future()
-
-        def done(error: HangtopError | None) -> None:
-            self._collector.urgent = True
-            if error is not None:
-                reject(future, error)
-                return
+        def picked(_: object) -> dict[int, Any]:
             live = self._collector.store.nodes[node].live
-            resolve(future, {pid: pick(live[pid]) if pid in live else None for pid in pids})
+            return {pid: pick(live[pid]) if pid in live else None for pid in pids}
 
-        return self._do(
-            lambda: _ignored(self._collector.ask(self._collector.link(node), ask, done)), future
-        )
+        return self.ask(node, ask, picked)
 
     def _all_ranks(self) -> dict[str, list[int]]:
         return {
@@ -391,7 +389,3 @@ def _now() -> Moment:
 
 def _nothing() -> None:
     """Wake the session's thread."""
-
-
-def _ignored(value: object) -> None:
-    """Drop a value where only the effect matters."""

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Annotated
+
+from msgspec import Meta
+
+Text = Annotated[str, Meta(max_length=4096)]
+"""Text from a node: bounded, and untrusted until `clean` has seen it."""
 
 ELLIPSIS = "…"
 

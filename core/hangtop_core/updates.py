@@ -21,6 +21,11 @@ class Options(Struct, frozen=True):
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False
+    slurm_jobs: tuple[str, ...] = ()
+    """Only what does not say that it is of another Slurm job than these."""
+    slurm_step: str | None = None
+    watch: bool = True
+    """Without it nodes are only connected to, and nothing is asked of them by itself."""
 
 
 class Update(Struct, frozen=True):

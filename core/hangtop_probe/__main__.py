@@ -6,6 +6,7 @@ the package put on sys.path first.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, Dict, List, Optional
 
@@ -15,7 +16,7 @@ def main(argv: Optional[List[str]] = None, push: Optional[Dict[str, Any]] = None
 
     ``push`` holds all it is asked where nothing can be sent to it, see `server.Push`.
     """
-    from . import server
+    from . import server, wire
     from .probe import Probe, internal_error
 
     arguments = sys.argv[1:] if argv is None else argv
@@ -27,16 +28,21 @@ def main(argv: Optional[List[str]] = None, push: Optional[Dict[str, Any]] = None
         return 2
     out = server.take_over_output()
     probe = Probe(bundle)
+    # Set by `relay`, for connections whose lines may not be long.
+    short = wire.SHORT_LINE if os.environ.pop("HANGTOP_SHORT_LINES", "") else wire.MAX_LINE
     order = server.Push(**push) if push is not None else None
-    connection = server.Server(probe.handlers(), 0, out, order=order)
+    limits = (order.max_line, order.number) if order is not None else (short,)
+    connection = server.Server(probe.handlers(), 0, out, server.SILENCE, *limits)
     server.end_on_signals(connection.stop)
     try:
         if order is None:
             connection.writer.send(probe.hello(), True)
+            probe.keeper.start()
             connection.run()
         else:
             if order.hello:
                 connection.writer.send(probe.pushed_hello(), True)
+                probe.keeper.start()
             connection.push(order)
     except Exception as error:  # told as a message: there is nobody who reads a traceback
         connection.writer.send(internal_error(error), True)

@@ -37,13 +37,6 @@ BOOT = (
 """What the node's shell is told to run. No `$`, `!`, backtick or double quote: those mean
 something in one of the shells a user may have."""
 
-PUSHED = (
-    "import base64,io,sys,zlib;r=io.BytesIO(base64.b64decode(sys.argv[1]));"
-    "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
-)
-"""The same where nothing can be sent over stdin: all of it is in one argument, in base64."""
-NOT_PUSHED = "an argument cannot carry it; one hangtop over ssh leaves it here"
-
 
 class Unusable(Exception):
     """A place cannot be used, and why."""
@@ -103,11 +96,10 @@ def unpack(block: bytes) -> Files:
 # The cache
 
 
-def cache_base() -> str:
-    """Return the cache directory of this user, made if need be, once it is known to be safe.
+def cache_path() -> str:
+    """Return where the cache of this user is; raise `Unusable` where that is nowhere.
 
-    Raises `Unusable` with the reason otherwise. The home is the one of the user we are, which
-    under sudo is another than $HOME may say.
+    The home is the one of the user we are, which under sudo is another than $HOME may say.
     """
     base = os.environ.get("XDG_CACHE_HOME") or ""
     if not os.path.isabs(base):
@@ -118,12 +110,21 @@ def cache_base() -> str:
         except KeyError:
             home = os.environ.get("HOME") or ""
         if not os.path.isabs(home) or not os.path.isdir(home):
-            raise Unusable("no home directory")
+            raise Unusable("no home directory%s" % (home and ": there is no " + home))
         base = os.path.join(home, ".cache")
+    return os.path.join(base, "hangtop")
+
+
+def cache_base() -> str:
+    """Return the cache directory, made if need be, once it is known to be safe.
+
+    Raises `Unusable` with the reason otherwise.
+    """
+    own = cache_path()
+    base = os.path.dirname(own)
     try:
         os.makedirs(base, 0o700, exist_ok=True)
         _check_owner(os.stat(base), base, (os.geteuid(), 0))
-        own = os.path.join(base, "hangtop")
         return _own_directory(own)
     except OSError as error:
         raise Unusable("%s: %s" % (base, error.strerror)) from error
@@ -270,23 +271,15 @@ class Memory:
 class PySpy:
     """The py-spy program: at the head's path, in the cache, or in memory."""
 
-    def __init__(self, wanted: Dict[str, Any], push: bool) -> None:
+    def __init__(self, wanted: Dict[str, Any]) -> None:
         self.hash = wanted["hash"]
         self.path = wanted["path"]
         self.arch = wanted["arch"]
-        self.push = push
         self.where: Optional[str] = None
         self.why: Optional[str] = None
 
     def find(self, base: Optional[str]) -> bool:
-        """Say whether it is here already, or cannot run here, or cannot come."""
-        if self._look(base):
-            return True
-        if self.push:
-            self.why = NOT_PUSHED
-        return self.push
-
-    def _look(self, base: Optional[str]) -> bool:
+        """Say whether it is here already, or cannot run here."""
         if platform.machine() != self.arch:
             self.why = "this node is %s, and the py-spy at hand is for %s" % (
                 platform.machine(),
@@ -362,8 +355,7 @@ def receive(stream: BinaryIO) -> bytes:
 def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     """Get everything in place, then be the probe. Called by the line the head adds.
 
-    With ``wanted["push"]`` nothing comes after what is in ``stream``: the probe is in it, whether
-    or not it is missing, and so is all it will ever be asked.
+    With ``wanted["push"]`` the probe is in ``stream`` in any case, and nothing comes after it.
     """
     push = wanted.get("push")
     signal.alarm(GIVE_UP_S)
@@ -374,17 +366,17 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     base: Optional[str] = None
     why: Optional[str] = None
     try:
-        base = cache_base()
+        base = cache_base() if wanted.get("keep", True) else None
     except Unusable as error:
         why = str(error)
     pieces: List[Tuple[str, Any]] = [("probe", Probe(wanted["probe"]))]
     if wanted.get("py-spy"):
-        pieces.append(("py-spy", PySpy(wanted["py-spy"], push is not None)))
-    missing: List[Tuple[str, Any]] = [
-        (name, piece) for name, piece in pieces if not piece.find(base)
-    ]
+        pieces.append(("py-spy", PySpy(wanted["py-spy"])))
+    missing = [one for one in pieces if not one[1].find(base)]
     if push is None:
         say(dict(have, missing=[name for name, _ in missing]))
+    elif missing and missing[-1][0] == "py-spy":
+        missing.pop()[1].why = "an argument cannot carry it; one hangtop over ssh leaves it here"
     try:
         for _, piece in missing:
             why = piece.take(receive(stream), base) or why
@@ -395,7 +387,12 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
         os.environ["HANGTOP_NO_PY_SPY"] = "the head has no py-spy to send"
     elif pieces[1][1].why:
         os.environ["HANGTOP_NO_PY_SPY"] = pieces[1][1].why
-    say(dict(have, done={name: piece.where for name, piece in pieces}, why=why))
+    done = {name: piece.where for name, piece in pieces}
+    say(dict(have, done=done, why=why))
+    own = [piece.hash for _, piece in pieces]
+    sent = [name for name, _ in missing]
+    told = {"base": base, "own": own, "sent": sent, "done": done, "why": why}
+    os.environ["HANGTOP_BOOT"] = json.dumps(told)  # for the probe's cache.py
     signal.alarm(0)
     from hangtop_probe.__main__ import main as probe
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Dict, List, Optional
 
-from . import descriptors, node, permission, recorder, strace
+from . import cache, check, descriptors, node, permission, recorder, strace
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import Handler, describe
@@ -31,6 +31,7 @@ class Probe:
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
         self._ending = threading.Event()
+        self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
         self._lock = threading.Lock()
 
@@ -42,6 +43,8 @@ class Probe:
             "descriptors": lambda request: descriptors.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
+            "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
+            "clean": lambda request: cache.clean(),
         }
 
     def _resolve(self, pid: int) -> None:
@@ -66,7 +69,9 @@ class Probe:
         message = request.message
         pids = message.get("pids")
         only = frozenset(int(p) for p in pids) if pids else None
-        self.table.scope(bool(message.get("all_users")), only)
+        jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
+        slurm = (frozenset(map(str, jobs)), str(step) if step else None) if jobs else None
+        self.table.scope(bool(message.get("all_users")), only, slurm)
         try:
             watch = Watch(self.table, float(message.get("interval") or 1.0))
         except (TypeError, ValueError):

@@ -49,12 +49,12 @@ class Writer:
         self,
         fd: int,
         broken: Callable[[], None],
-        number: int = 0,
         max_line: int = wire.MAX_LINE,
+        number: int = 0,
     ) -> None:
         self._fd = fd
-        self._broken = broken
         self._max_line = max_line
+        self._broken = broken
         self._urgent: Deque[List[bytes]] = deque()
         self._bulk: Deque[List[bytes]] = deque()
         self._ready = threading.Condition()
@@ -112,7 +112,8 @@ class Server:
         fd_in: int,
         fd_out: int,
         silence: float = SILENCE,
-        order: Optional[Push] = None,
+        max_line: int = wire.MAX_LINE,
+        number: int = 0,
     ) -> None:
         self._handlers = handlers
         self._in = fd_in
@@ -122,8 +123,7 @@ class Server:
         self._threads: List[threading.Thread] = []
         self._lock = threading.Lock()
         self._reader = wire.Reader()
-        limits = (order.number, order.max_line) if order is not None else ()
-        self.writer = Writer(fd_out, self.stop, *limits)
+        self.writer = Writer(fd_out, self.stop, max_line, number)
 
     def stop(self) -> None:
         """Make `run` return, from any thread or a signal handler."""
@@ -191,7 +191,7 @@ class Server:
         if not isinstance(ident, int) or isinstance(ident, bool) or not isinstance(op, str):
             raise Refused("error", "a request needs a number `id` and a text `op`")
         if op == "ping":
-            self.writer.send({"id": ident, "end": {}}, True)
+            self.writer.send({"id": ident, "end": {"clock": time.time()}}, True)
         elif op in ("credit", "cancel"):
             self._control(ident, op, message)
         elif op not in self._handlers:

@@ -162,6 +162,7 @@ class Watch:
             self._facts["python_processes"] = self._python_processes()
         if self._passes % 60 == 0 or not self._node:
             self._add_mounts()
+            self._facts["addresses"] = node.addresses()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()
         new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}

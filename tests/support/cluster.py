@@ -175,8 +175,8 @@ class Cluster:
         """Return node-NUMBER."""
         return self.nodes[number - 1]
 
-    def beside(self, *argv: str) -> list[str]:
-        """Return a command that runs ``argv`` on this machine, but on the nodes' network."""
+    def at_head(self, *argv: str) -> list[str]:
+        """Return a command that runs ``argv`` on this machine, but in the cluster's network."""
         return ["nsenter", "-t", str(self._pid), "--net", "--", *argv]
 
     def __enter__(self) -> Self:

@@ -19,8 +19,7 @@ from msgspec import Struct
 
 import hangtop_probe
 from hangtop_core.attach.local import Ending
-from hangtop_core.model import Text
-from hangtop_core.text import clean
+from hangtop_core.text import Text, clean
 from hangtop_probe import boot, node
 
 if TYPE_CHECKING:
@@ -28,6 +27,11 @@ if TYPE_CHECKING:
 
     from hangtop_probe.server import Push
 
+PUSHED = (
+    "import base64,io,sys,zlib;r=io.BytesIO(base64.b64decode(sys.argv[1]));"
+    "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
+)
+"""What `boot.BOOT` is where nothing can be sent over stdin: all of it is in one argument."""
 PACKAGE = Path(hangtop_probe.__file__).parent
 
 
@@ -48,21 +52,25 @@ class BootMessage(Struct, frozen=True):
 
 
 @functools.cache
-def opening() -> bytes:
-    """Return the boot as a node's Python expects it: a length, then zlib."""
-    return _opening(None)
+def opening(keep: bool = True) -> bytes:
+    """Return the boot as a node's Python expects it: a length, then zlib.
+
+    Without ``keep`` nothing is written to the node's disk, and there is no py-spy.
+    """
+    return _opening(keep, None)
 
 
-def pushed(order: Push) -> str:
-    """Return boot, probe and all it is to do as one word, for `hangtop_probe.boot.PUSHED`."""
-    return base64.b64encode(_opening(order) + _probe()).decode("ascii")
+def pushed(order: Push, keep: bool = True) -> str:
+    """Return boot, probe and all it is to do as one word, for `PUSHED`."""
+    return base64.b64encode(_opening(keep, order) + _probe()).decode("ascii")
 
 
-def _opening(order: Push | None) -> bytes:
+def _opening(keep: bool, order: Push | None) -> bytes:
     wanted: dict[str, object] = {
-        "probe": {"hash": boot.packed_hash(_source()), "path": str(PACKAGE.parent)}
+        "probe": {"hash": boot.packed_hash(_source()), "path": str(PACKAGE.parent)},
+        "keep": keep,
     }
-    py_spy = _py_spy()
+    py_spy = _py_spy() if keep else None
     if py_spy is not None:
         wanted["py-spy"] = {
             "hash": boot.file_hash(py_spy),
@@ -75,6 +83,14 @@ def _opening(order: Push | None) -> bytes:
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
     return _block(f"{code}\n{call}".encode())
+
+
+def relay(nodes: Sequence[str]) -> bytes:
+    """Return what goes before the boot where one command serves all these nodes."""
+    code = (PACKAGE / "relay.py").read_text()
+    call = f"r = start(r, json.loads({json.dumps(list(nodes))!r}))\n"
+    boot_next = "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))\n"
+    return _block(f"{code}\nimport zlib\n{call}{boot_next}".encode())
 
 
 def pieces(names: Sequence[str]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ bear is taken over here, with its reason:
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -69,6 +70,8 @@ class Closed(NamedTuple):
     code: int | None
     """Exit status, negative for a signal; None when it could not be had."""
     stderr: bytes
+    unstarted: int | None = None
+    """Error number with which starting the child failed on this machine; there was none then."""
 
 
 Event = Lines | Errors | Closed
@@ -337,7 +340,7 @@ class ClusterShellEngine:
         except OSError as error:
             reason = f"{argv[0]}: {error.strerror}"
             log.warning("cannot start the connection to %s: %s", node, reason)
-            self._sink(Closed(conn, 127, reason.encode()))
+            self._sink(Closed(conn, None, reason.encode(), error.errno or errno.EIO))
             return
         connection = _Connection(conn, child, errors, self._closing_sink)
         self._connections[conn] = connection

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
+from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.timing import Moment, Timing
@@ -21,12 +22,11 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hangtop_core.attach.engine import Closed
     from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.local import Launcher
     from hangtop_core.attach.router import Connections
     from hangtop_core.model import NodeState
-
-__all__ = ["Link", "Moment", "Timing"]
 
 log = logging.getLogger(__name__)
 KEPT_NOISE = 8
@@ -45,13 +45,12 @@ class Link:
     ) -> None:
         """``may_start`` is asked whether it is this link's turn to connect (again)."""
         self.name = launcher.node
-        self.wave = launcher.wave
         self.state: NodeState = "connecting"
         self.generation = 0
         self.conn: int | None = None
         self.unsupported: set[str] = set()
         """Requests that this node's probe does not know."""
-        self._launcher = launcher
+        self.launcher = launcher
         self._may_start = may_start
         self._engine = engine
         self._listener = listener
@@ -82,7 +81,7 @@ class Link:
     def on_its_way(self, now: Moment) -> bool:
         """Whether it is logging in, and has not been at it for so long that others may."""
         connecting = self.conn is not None and self._ready_since is None and not self._booted
-        return connecting and now.mono - self._started < self.wave.hold_s
+        return connecting and now.mono - self._started < self.launcher.wave.hold_s
 
     @property
     def idle(self) -> bool:
@@ -101,10 +100,12 @@ class Link:
         self._booted = False
         self._reader = wire.Reader()
         self._started = now.mono
-        self._patience = self._timing.hello
+        self._patience = max(self._timing.hello, self.launcher.patience)
         self._pinged = None
-        self.conn = self._engine.connect(self._launcher)
-        if first := self._launcher.opening():
+        way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
+        self._listener.link_changed(self, way)
+        self.conn = self._engine.connect(self.launcher)
+        if first := self.launcher.opening():
             self._engine.write(self.conn, first)
 
     def retry(self, now: Moment) -> None:
@@ -184,14 +185,14 @@ class Link:
                 self._message(message, now)
         self._take_noise()
 
-    def on_closed(self, conn: int, code: int | None, stderr: bytes, now: Moment) -> None:
+    def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
-        self._dying.pop(conn, None)
-        if conn != self.conn:
+        self._dying.pop(closed.conn, None)
+        if closed.conn != self.conn:
             return
         self.conn = None
-        text = stderr.decode("utf-8", "replace")
-        ending = self._launcher.explain(code, text, self._was_ready)
+        text = closed.stderr.decode("utf-8", "replace")
+        ending = ending_of(closed, self.launcher, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
         self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import (
     Collective,
-    Descriptor,
     DescriptorTable,
     Fact,
     Failure,
@@ -23,10 +23,9 @@ from hangtop_core.model import (
     Node,
     Process,
     Recorder,
-    Text,
     Thread,
 )
-from hangtop_core.text import clean
+from hangtop_core.text import Text, clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -183,7 +182,9 @@ class Problem(Struct, frozen=True):
 
 
 _DELTA_TYPES: dict[str, Any] = {
-    item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "threads"
+    item.name: item.type
+    for item in msgspec.structs.fields(Process)
+    if item.name not in ("threads", "node")
 }
 _NODE_TYPES: dict[str, Any] = {
     item.name: item.type
@@ -196,6 +197,7 @@ _NODE_TYPES: dict[str, Any] = {
         "shm_total",
         "shm_free",
         "mounts",
+        "addresses",
         "cpus",
         "processes",
         "python_processes",

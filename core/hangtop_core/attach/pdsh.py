@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import PDSH, Context, explain_login
 from hangtop_core.attach.router import Order, Orders, Part
 from hangtop_core.attach.timing import Timing
@@ -67,7 +68,6 @@ class PdshChannel:
     """pdsh for some nodes; what its probes are told to watch is known beforehand."""
 
     timing = TIMING
-    note = NOTE
 
     def __init__(self, nodes: Sequence[str], login: Login, watch: Mapping[str, Any]) -> None:
         """``watch`` are the parameters of the request of that name.
@@ -90,6 +90,8 @@ class PdshChannel:
 
 class PdshRun:
     """One pdsh that pushes, and what is asked beside it."""
+
+    opening = b""
 
     def __init__(self, nodes: Sequence[str], login: Login, push: Push) -> None:
         self.argv = command(nodes, login, push)
@@ -189,18 +191,38 @@ class PdshRun:
 class PdshLauncher:
     """The probe at the other end of a pdsh that serves others as well."""
 
+    via = "pdsh, which only goes one way"
+    patience = 0.0
+
     def __init__(self, node: str, channel: PdshChannel) -> None:
-        self.node = node
-        self.channel = channel
+        self._node = node
+        self._channel = channel
+
+    @property
+    def node(self) -> str:
+        """The name it is reached by."""
+        return self._node
+
+    @property
+    def channel(self) -> PdshChannel:
+        """The pdsh for all."""
+        return self._channel
 
     @property
     def wave(self) -> Wave:
         """All at once: whom pdsh holds back is not started before others have ended."""
-        return Wave("pdsh", len(self.channel.nodes), 0.0)
+        return Wave("pdsh", len(self._channel.nodes), 0.0)
+
+    @property
+    def by_hand(self) -> ByHand:
+        """By pdsh, too, and by the same options."""
+        login = self._channel.login
+        options = [*login.options(self._node), "--via", "pdsh"]
+        return ByHand(_by_pdsh(self._node, login), shlex.join(options))
 
     def argv(self) -> list[str]:
         """Return the command for this node alone; the channel's serves all."""
-        return self.channel.begin([self.node]).argv
+        return self._channel.begin([self._node]).argv
 
     def opening(self) -> bytes:
         """Return nothing: the boot is in the command."""
@@ -208,7 +230,7 @@ class PdshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the node's part of the run ended."""
-        return explain(code, stderr, was_ready, self.node, self.channel.login)
+        return explain(code, stderr, was_ready, self._node, self._channel.login)
 
 
 def command(nodes: Sequence[str], login: Login, push: Push) -> list[str]:
@@ -229,7 +251,7 @@ def command(nodes: Sequence[str], login: Login, push: Push) -> list[str]:
     ]
     if login.user is not None:
         argv += ["-l", login.user]
-    return [*argv, "-w", ",".join(nodes), login.shell_command(bundle.pushed(push))]
+    return [*argv, "-w", ",".join(nodes), login.shell_command(bundle.pushed(push, login.keep))]
 
 
 def explain(code: int | None, stderr: str, was_ready: bool, node: str, login: Login) -> Ending:
@@ -237,9 +259,15 @@ def explain(code: int | None, stderr: str, was_ready: bool, node: str, login: Lo
     text = "\n".join(
         _LABEL.sub("", line) for line in stderr.splitlines() if "exited with exit code" not in line
     )
-    trial = f"pdsh {f'-l {login.user} ' if login.user else ''}-w {node} {login.python} -V"
-    context = Context(node, f"pdsh -w {node}", login.python, login.sudo, trial)
+    by_pdsh = _by_pdsh(node, login)
+    trial = f"{by_pdsh} {login.python} -V"
+    context = Context(node, by_pdsh, login.python, login.sudo, trial)
     return explain_login(code, text, was_ready, context, PDSH)
+
+
+def _by_pdsh(node: str, login: Login) -> str:
+    user = ["-l", login.user] if login.user else []
+    return shlex.join(["pdsh", *user, "-w", node])
 
 
 def _labels(nodes: Sequence[str]) -> dict[str, str]:

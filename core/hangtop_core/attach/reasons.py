@@ -13,7 +13,7 @@ from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.model import NodeState
 
@@ -239,7 +239,7 @@ def explain_login(
     text = "\n".join(line for line in said)
     known = None if code == 0 else next((one for one in table if one.pattern.search(stderr)), None)
     if known is not None and not (was_ready and code != 255):
-        return _ending(known, stderr, was_ready, context)
+        return known_ending(known, stderr, was_ready, context._asdict())
     last = clean(said[-1], 200) if said else ""
     if not was_ready and code in (126, 127):
         missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
@@ -255,9 +255,12 @@ def explain_login(
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
 
 
-def _ending(known: Known, stderr: str, was_ready: bool, context: Context) -> Ending:
+def known_ending(
+    known: Known, stderr: str, was_ready: bool, values: Mapping[str, object]
+) -> Ending:
+    """Fill in the reason from ``stderr`` and the fix from ``values``."""
     found = known.pattern.search(stderr)
     reason = clean(found.expand(known.reason), 300) if found else known.reason
-    fix = known.fix.format(**context._asdict()) if known.fix is not None else None
+    fix = known.fix.format(**values) if known.fix is not None else None
     state = "lost" if was_ready and known.retry else known.state
     return Ending(state, reason, known.retry, fix)

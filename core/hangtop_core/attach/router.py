@@ -51,6 +51,10 @@ class Shared(Protocol):
     def argv(self) -> list[str]:
         """The command."""
 
+    @property
+    def opening(self) -> bytes:
+        """What is written to the command before anything else, as it is."""
+
     def said(self, line: bytes) -> Part | None:
         """Say whose a line of standard output is; None for nobody's."""
 
@@ -104,10 +108,6 @@ class Channel(Protocol):
     @property
     def timing(self) -> Timing | None:
         """Waits that are special to it; None for those of any connection."""
-
-    @property
-    def note(self) -> str | None:
-        """What its nodes are told apart by: what cannot be had this way."""
 
     def begin(self, nodes: Sequence[str]) -> Shared:
         """Prepare a run of it for these nodes."""
@@ -238,8 +238,7 @@ class Router:
         elif conn in self._places:
             run, _ = self._places[conn]
             if run.conn and len(run.members) == 1:
-                for conn in (*run.asides, run.conn):
-                    self._engine.interrupt(conn)
+                self._engine.kill(run.conn)
             else:
                 self._leave(conn, None)
                 self._close_when_unused(run)
@@ -295,6 +294,8 @@ class Router:
             f"{nodes[0]} and {len(nodes) - 1} more", run.shared.argv, errors=True
         )
         self._running[run.conn] = run
+        if run.shared.opening:
+            self._engine.write(run.conn, run.shared.opening)
 
     def _flush(self, run: _Run) -> None:
         """Write what is queued: in order for each node, and once what several nodes get."""
@@ -379,13 +380,13 @@ class Router:
         if not run.complaints and event.stderr:
             run.complaints.add(None, event.stderr.rstrip(b"\n"))
         for conn in list(run.members.values()):
-            self._leave(conn, event.code)
+            self._leave(conn, event.code, event.unstarted)
 
-    def _leave(self, conn: int, code: int | None) -> None:
+    def _leave(self, conn: int, code: int | None, unstarted: int | None = None) -> None:
         """Take a node out of its run, and let its link know."""
         run, node = self._places.pop(conn)
         del run.members[node]
-        self._pending.append(Closed(conn, code, run.complaints.about(node)))
+        self._pending.append(Closed(conn, code, run.complaints.about(node), unstarted))
 
     def _close_when_unused(self, run: _Run) -> None:
         if run.conn and run.ended >= run.members.keys() and run.conn in self._running:

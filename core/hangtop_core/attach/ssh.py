@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
-from hangtop_probe.boot import BOOT, PUSHED
+from hangtop_probe.boot import BOOT
 
 if TYPE_CHECKING:
     from hangtop_core.attach.local import Ending
@@ -52,6 +52,8 @@ class Login(Struct, frozen=True):
     fast_kex: bool = False
     """Agree on keys by X25519 alone: some 60 ms of processor less per login, but what is recorded
     today may be read by a quantum computer one day."""
+    keep: bool = True
+    """Without it nothing is left on the nodes, and py-spy is not sent."""
 
     def check(self) -> Login:
         """Return this login once its texts are what they should be.
@@ -68,6 +70,17 @@ class Login(Struct, frozen=True):
             )
         return self
 
+    def options(self, node: str) -> list[str]:
+        """Return the options of hangtop that reach a node so; nothing that goes without saying."""
+        words = ["-w", node]
+        for option, value, usual in (
+            ("-l", self.user, None),
+            ("--python", self.python, Login().python),
+            ("--init", self.init, None),
+        ):
+            words += [option, value] if value is not None and value != usual else []
+        return words + (["--sudo"] if self.sudo else [])
+
     def exec_argv(self) -> list[str]:
         """Return what starts the boot, for a program that executes its arguments."""
         if self.init:
@@ -82,7 +95,7 @@ class Login(Struct, frozen=True):
             pushed: of `bundle.pushed`, where nothing can be sent over stdin.
         """
         sudo = "sudo -n " if self.sudo else ""
-        code, word = (BOOT, "") if pushed is None else (PUSHED, f" {pushed}")
+        code, word = (BOOT, "") if pushed is None else (bundle.PUSHED, f" {pushed}")
         boot = f'exec {sudo}{self.python} -I -S -u -c "{code}"{word}'
         return f"{self.init} && {boot}" if self.init else boot
 
@@ -128,6 +141,8 @@ class SshLauncher:
     """The probe at the other end of an ssh."""
 
     channel = None
+    via = "ssh"
+    patience = 0.0
 
     def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
         self._node = node
@@ -138,6 +153,15 @@ class SshLauncher:
     def node(self) -> str:
         """The name it is reached by."""
         return self._node
+
+    @property
+    def by_hand(self) -> ByHand:
+        """By the same ssh; the options are those that differ from what hangtop does by itself."""
+        return ByHand(self._by_ssh(), shlex.join(self._login.options(self._node)))
+
+    def _by_ssh(self) -> str:
+        user = ["-l", self._login.user] if self._login.user else []
+        return shlex.join(["ssh", *user, self._node])
 
     @property
     def wave(self) -> Wave:
@@ -168,11 +192,10 @@ class SshLauncher:
 
     def opening(self) -> bytes:
         """Return the boot."""
-        return bundle.opening()
+        return bundle.opening(self._login.keep)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
-        text, python = shlex.join(login), self._login.python
-        context = Context(self._node, text, python, self._login.sudo, f"{text} {python} -V")
+        by_ssh, python = self._by_ssh(), self._login.python
+        context = Context(self._node, by_ssh, python, self._login.sudo, f"{by_ssh} {python} -V")
         return explain_login(code, stderr, was_ready, context)

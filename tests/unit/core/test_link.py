@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.attach.link import Link, Moment, Timing
-from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.engine import Closed
+from hangtop_core.attach.link import Link
+from hangtop_core.attach.local import LocalLauncher, ending_of
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError, RefusedError, RequestTimeoutError
 from hangtop_probe import wire
 
@@ -192,7 +197,7 @@ def test_retries_wait_longer_every_time(bench: Bench) -> None:
     times = []
     for _ in range(7):
         times.append(bench.mono)
-        bench.link.on_closed(bench.engine.opened[-1], 1, b"boom\n", bench.now)
+        bench.link.on_closed(Closed(bench.engine.opened[-1], 1, b"boom\n"), bench.now)
         count = len(bench.engine.opened)
         while len(bench.engine.opened) == count:
             bench.wait(0.25)
@@ -201,6 +206,27 @@ def test_retries_wait_longer_every_time(bench: Bench) -> None:
     assert all(4 <= wait <= 8.25 for wait in waits[4:])
     assert bench.node["state"] == "unreachable"
     assert "boom" in bench.node["reason"]
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.EFAULT])
+def test_a_command_that_could_not_be_started_is_tried_again(bench: Bench, number: int) -> None:
+    reason = f"ssh: {os.strerror(number)}".encode()
+    bench.link.on_closed(Closed(1, None, reason, number), bench.now)
+    assert bench.node["state"] == "unreachable"
+    assert "this machine cannot start ssh" in bench.node["reason"]
+    assert os.strerror(number) in bench.node["reason"]
+    bench.wait(1.5)
+    assert len(bench.engine.opened) == 2
+
+
+def test_a_program_that_is_not_here_is_not_tried_again(bench: Bench) -> None:
+    bench.link.on_closed(Closed(1, None, b"ssh: No such file", errno.ENOENT), bench.now)
+    assert bench.node["state"] == "no-python"  # on this machine, the program is Python
+    ssh = ending_of(Closed(1, None, b"", errno.ENOENT), SshLauncher("n1", Login()), "ssh: x", False)
+    assert (ssh.state, ssh.retry) == ("unreachable", False)
+    assert ssh.fix
+    bench.wait(10)
+    assert len(bench.engine.opened) == 1
 
 
 def test_a_damaged_line_starts_it_again(bench: Bench) -> None:
@@ -300,7 +326,7 @@ def test_closing_ends_input_then_kills(bench: Bench) -> None:
     assert not bench.link.idle
     bench.wait(3)
     assert bench.engine.killed == [1]
-    bench.link.on_closed(1, -9, b"", bench.now)
+    bench.link.on_closed(Closed(1, -9, b""), bench.now)
     assert bench.link.idle
     bench.wait(60)
     assert bench.engine.opened == [1]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.timing import Timing
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import ClosedError, NodeNotReadyError, ReadOnlyError, UnknownNodeError
 from hangtop_core.session import Options, Session, Update

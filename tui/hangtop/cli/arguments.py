@@ -29,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "nodes": [],
     "exclude": [],
     "hostfile": [],
+    "job": None,
     "via": "auto",
     "command": None,
     "fast_kex": False,
@@ -142,16 +143,22 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         help="nodes from a file: host, host:slots, host slots=N; one a line",
     )
     group.add_argument(
+        "--job",
+        metavar="ID",
+        help="nodes and ranks of a Slurm job: 123, 123_4, 123+0, 123.0 (default: the job this "
+        "shell is in, if it has other nodes)",
+    )
+    group.add_argument(
         "--via",
-        choices=("auto", "ssh", "pdsh", "command", "local"),
-        help="how to reach nodes (default: auto, which is ssh for all but this machine, and pdsh "
-        "where there is no ssh)",
+        choices=("auto", "ssh", "srun", "pdsh", "command", "local"),
+        help="how to reach nodes (default: auto, ssh for all but this machine, pdsh where there is "
+        "no ssh; with --job, srun where ssh does not get in)",
     )
     group.add_argument(
         "--command",
         metavar="TEMPLATE",
-        help="reach them by this command instead: %%h is the node; what it is to run is appended, "
-        "or put in the place of %%c, quoted for a shell; e.g. 'kubectl exec -i %%h --'",
+        help="reach them by this command instead, in which %%h is the node: 'kubectl exec -i %%h "
+        "--'; with %%c at its end where it hands what it runs to a shell: 'lsh %%h %%c'",
     )
     group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
     group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")
@@ -192,6 +199,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --each --locals     with the variables of each frame\n"
         "  hangtop dump --json > stacks.json\n"
         "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
+        "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
         "  hangtop dump -w @gpu -o 'trace-%N.out'",
         formatter_class=Formatter,
     )
@@ -239,6 +247,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --json | jq '.verdicts[0].culprits'\n"
         "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n"
         "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
+        "  hangtop diagnose --job 4711       of a Slurm job\n"
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
@@ -250,6 +259,33 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.diagnosis/1")
     add_observing(parser)
+
+
+def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop doctor`."""
+    parser = commands.add_parser(
+        "doctor",
+        help="say what hangtop can see on each node, and how to let it see more",
+        description="Try on each node, or on this machine, whatever hangtop needs: reaching it, "
+        "Python, the probe, ptrace, py-spy, strace, gdb, the GPU driver, flight recorders and the "
+        "clock. Nodes with the same result are told together, every fault with its fix. Ptrace and "
+        "py-spy are tried on a process of hangtop's own, never on a rank.",
+        epilog="examples:\n"
+        "  hangtop doctor                     this machine\n"
+        "  hangtop doctor -w 'gpu[001-016]'   sixteen nodes\n"
+        "  hangtop doctor -w @gpu --json | jq '.nodes[] | select(.ok | not).node'\n"
+        "  hangtop doctor -w @gpu --clean     remove what hangtop keeps there\n\n"
+        "exit status:\n"
+        "  0 all that matters is there   3 some node answers, but hides its ranks\n"
+        "  4 some node cannot be observed at all   2 wrong usage\n"
+        "  of --clean: 0 nothing is left   3 something is left   4 some node was not reached",
+        formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "--clean", action="store_true", help="remove hangtop's cache of this user on the nodes"
+    )
+    parser.add_argument("--json", action="store_true", help="schema hangtop.doctor/1")
+    add_targets(parser)
 
 
 def in_file() -> dict[str, argparse.Action]:
@@ -280,8 +316,10 @@ def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argpar
 
 def session_options(arguments: argparse.Namespace) -> Options:
     """The options of a session."""
+    from hangtop.cli.slurm import slurm_job
     from hangtop_core.session import Options
 
+    job = slurm_job(arguments)
     return Options(
         interval=arguments.interval,
         sample_every=arguments.sample_every,
@@ -289,4 +327,6 @@ def session_options(arguments: argparse.Namespace) -> Options:
         all_users=arguments.all_users,
         pids=tuple(arguments.pid),
         readonly=arguments.readonly,
+        slurm_jobs=job.ids if job is not None else (),
+        slurm_step=job.step if job is not None else None,
     )

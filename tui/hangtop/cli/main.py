@@ -11,7 +11,14 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, add_diagnose, add_dump, add_observing, add_screen
+from hangtop.cli.arguments import (
+    Formatter,
+    add_diagnose,
+    add_doctor,
+    add_dump,
+    add_observing,
+    add_screen,
+)
 from hangtop.cli.config import config_path
 
 if TYPE_CHECKING:
@@ -32,7 +39,9 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
+  hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
+  hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop demo                     try it on a small job that really hangs
 
 defaults for these options can be kept in {config}:
@@ -47,6 +56,7 @@ MODULES = {
     None: "hangtop.cli.screen",
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
+    "doctor": "hangtop.cli.doctor",
     "demo": "hangtop.cli.demo",
 }
 
@@ -63,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
     add_dump(commands)
     add_diagnose(commands)
+    add_doctor(commands)
     add_demo(commands)
     return parser
 

@@ -132,10 +132,10 @@ def follow(job: Job, snapshot: Snapshot) -> Job | None:
     return next((other for other in snapshot.jobs if pids & pids_of(other)), None)
 
 
-def pids_of(job: Job) -> set[tuple[int, int]]:
-    """Identities of all processes of a job: pid and start time."""
+def pids_of(job: Job) -> set[tuple[str, int, int]]:
+    """Identities of all processes of a job: node, pid and start time."""
     ranks = [rank.process for rank in job.ranks]
-    return {(one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
+    return {(one.node, one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
 
 
 def answers_to(job: Job, key: str) -> bool:

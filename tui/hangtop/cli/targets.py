@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hangtop.cli.slurm import chosen, job_launchers, slurm_job
 from hangtop_core.attach.command import EXAMPLE, CommandLauncher, Template
-from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.pdsh import PdshChannel, PdshLauncher
+from hangtop_core.attach.local import LocalLauncher, is_here
+from hangtop_core.attach.pdsh import NOTE, PdshChannel, PdshLauncher
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
 from hangtop_core.attach.targets import select
 from hangtop_core.errors import UsageError
@@ -38,30 +38,49 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
         connect_timeout=arguments.connect_timeout,
         fanout=arguments.fanout,
         fast_kex=arguments.fast_kex,
+        keep=not getattr(arguments, "clean", False),
     ).check()
-    if not arguments.nodes and not arguments.hostfile:
+    job = slurm_job(arguments)
+    if job is None and not arguments.nodes and not arguments.hostfile:
         _refuse_what_has_no_effect(arguments)
         return [LocalLauncher()]
-    names = select(arguments.nodes, arguments.exclude, arguments.hostfile)
-    if arguments.via == "local":
+    via = arguments.via
+    if via == "auto" and arguments.command is not None:
+        via = "command"
+    if job is not None and via not in ("pdsh", "command"):
+        return job_launchers(arguments, login, job)
+    names = (
+        chosen(arguments, job)
+        if job is not None
+        else select(arguments.nodes, arguments.exclude, arguments.hostfile)
+    )
+    if via == "local":
         other = next((name for name in names if not is_here(name)), None)
         if other is not None:
             raise UsageError(f"--via local: {other} is another machine")
         return [LocalLauncher()]
-    if arguments.via == "command" or (arguments.via == "auto" and arguments.command is not None):
+    if via == "command":
         return _by_command(arguments, names, login)
-    by_login = arguments.via in ("ssh", "pdsh") or login.user is not None or login.sudo
+    by_login = via != "auto" or login.user is not None or login.sudo
     here = {name for name in names if is_here(name) and not by_login}
     others = [name for name in names if name not in here]
-    reached: dict[str, Launcher] = {name: LocalLauncher(name) for name in here}
-    if others and _remote_shell(arguments.via) == "pdsh":
-        channel = PdshChannel(others, login, watched(arguments))
-        print(f"hangtop: {channel.note}", file=sys.stderr)
-        reached |= {name: PdshLauncher(name, channel) for name in others}
-    elif others:
-        jumps = Jumps()
-        reached |= {name: SshLauncher(name, login, jumps.of(name)) for name in others}
+    reached = {name: LocalLauncher(name) for name in here} | _by_shell(
+        via, arguments, others, login
+    )
     return [reached[name] for name in names]
+
+
+def _by_shell(
+    via: str, arguments: argparse.Namespace, names: Sequence[str], login: Login
+) -> dict[str, Launcher]:
+    if not names:
+        return {}
+    if _remote_shell(via) == "pdsh":
+        print(f"hangtop: {NOTE}", file=sys.stderr)
+        channel = PdshChannel(names, login, watched(arguments))
+        return {name: PdshLauncher(name, channel) for name in names}
+    jumps = Jumps()
+    return {name: SshLauncher(name, login, jumps.of(name)) for name in names}
 
 
 def _remote_shell(via: str) -> str:
@@ -102,12 +121,6 @@ def _by_command(
     return [CommandLauncher(name, login, template) for name in names]
 
 
-def is_here(name: str) -> bool:
-    """Whether a node is this machine, going by its name."""
-    own = socket.gethostname()
-    return name in ("localhost", own, own.partition(".")[0])
-
-
 def _refuse_what_has_no_effect(arguments: argparse.Namespace) -> None:
     """Say that an option for nodes needs nodes, rather than to ignore it silently."""
     given = {
@@ -120,4 +133,4 @@ def _refuse_what_has_no_effect(arguments: argparse.Namespace) -> None:
     }
     for option, value in given.items():
         if value and option not in arguments.from_file:
-            raise UsageError(f"--{option} needs nodes: -w NODES or --hostfile FILE")
+            raise UsageError(f"--{option} needs nodes: -w NODES, --hostfile FILE or --job ID")

@@ -291,14 +291,23 @@ def wait_for_state(pid: int, state: str, limit_s: float = 30.0) -> None:
 def waits_for_nodes(pid: int) -> bool:
     """Whether torchrun has done all it can and waits for the other node.
 
-    torch 2.13 names the launcher `pt_elastic` when its agent starts; after that a launcher that
-    uses no CPU for a second has nothing to do but wait.
+    Any torch: its first socket is the rendezvous store's; once it has that, a launcher that uses
+    no CPU for a second has nothing to do but wait.
     """
-    if Path(f"/proc/{pid}/comm").read_text().strip() != "pt_elastic":
+    if not has_socket(pid):
         return False
     before = cpu_ticks(pid)
     time.sleep(1.0)
     return cpu_ticks(pid) - before <= 3
+
+
+def has_socket(pid: int) -> bool:
+    """Whether a process has any socket open."""
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(path).startswith("socket:"):
+                return True
+    return False
 
 
 def cpu_ticks(pid: int) -> int:

@@ -54,7 +54,7 @@ def find_rank(job: Job | None, key: str | None) -> Rank | None:
 def members_of(job: Job) -> frozenset[tuple[str, int, int]]:
     """Identities of the processes of a job: node, pid and start time."""
     ranks = ((rank.node, rank.process) for rank in job.ranks)
-    others = (("", process) for process in (*job.launchers, *job.unnumbered))
+    others = ((process.node, process) for process in (*job.launchers, *job.unnumbered))
     return frozenset((node, one.pid, one.start) for node, one in (*ranks, *others))
 
 

@@ -11,7 +11,8 @@ from hangtop.views.common import ago
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Descriptor, Rank
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Rank
 
 
 @dataclass(frozen=True, slots=True)

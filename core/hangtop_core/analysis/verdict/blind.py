@@ -6,7 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import stacks
+from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.diagnosis import BlindSpot
+from hangtop_core.nodenames import fold_names
 from hangtop_core.rankset import fold
 from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, plural
@@ -14,9 +16,11 @@ from hangtop_core.text import clean, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.model import Job, Node, Snapshot
 
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
+_UNSEEN = (*_DEAD, "connecting")
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
 _NOT_ASKED = "its debug server has not been asked"
 _ASK_FIX = "observe for longer, and without --readonly"
@@ -28,7 +32,13 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
     """All blind spots of a job; with no job, of the search for one."""
     found = [*_nodes(snapshot.nodes), *_capabilities(snapshot.nodes), *_others(snapshot.nodes)]
     if job is not None:
-        found = [*_stacks(job), *found, *_recorders(job), *_absent(job), *_unnumbered(job)]
+        found = [
+            *_stacks(job),
+            *found,
+            *_recorders(job),
+            *_absent(snapshot, job),
+            *_unnumbered(job),
+        ]
     else:
         found += _nothing(snapshot)
     return tuple(found)
@@ -68,20 +78,25 @@ def _recorders(job: Job) -> Iterator[BlindSpot]:
         yield _spot("flight recorder", at, tuple(sorted(ranks)), why, fix)
 
 
-def _absent(job: Job) -> Iterator[BlindSpot]:
-    if job.world_size is None or not job.ranks:
-        return
-    here = {rank.rank for rank in job.ranks}
-    missing = tuple(number for number in range(min(job.world_size, 1 << 20)) if number not in here)
-    if missing:
-        yield _spot(
-            "ranks",
-            (),
-            missing[:8192],
-            f"WORLD_SIZE is {job.world_size}; {plural(len(missing), 'rank')} ({fold(missing)}) "
-            f"{'was' if len(missing) == 1 else 'were'} not found on the nodes observed",
-            "run hangtop on their node, too; on this one, see the launcher's log for why they left",
+def _absent(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
+    """Ranks that were not found: those of nodes that could not be observed by their node."""
+    groups: dict[str | None, list[Seat]] = defaultdict(list)
+    for seat in seats(snapshot, job):
+        groups[unseen(snapshot, seat)].append(seat)
+    for reason, some in groups.items():
+        nodes = tuple(sorted({seat.node for seat in some if seat.node is not None}))
+        ranks = tuple(seat.rank for seat in some)
+        text = f"WORLD_SIZE is {job.world_size}; {plural(len(ranks), 'rank')} ({fold(ranks)}) "
+        if reason is not None:
+            are = "should be" if len(nodes) == 1 else "should each be"
+            text += f"{are} on {fold_names(nodes)}, which was not observed: {reason}"
+            yield _spot("ranks", nodes, ranks, text, "observe these nodes, too: -w NODES")
+            continue
+        text += f"{'was' if len(ranks) == 1 else 'were'} not found on the nodes observed"
+        fix = (
+            "run hangtop on their node, too; on this one, see the launcher's log for why they left"
         )
+        yield _spot("ranks", nodes, ranks, text, fix)
 
 
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
@@ -101,9 +116,10 @@ def _unnumbered(job: Job) -> Iterator[BlindSpot]:
 def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
-        if node.state in _DEAD:
+        if node.state in _UNSEEN:
             fix = node.fix or "see whether the machine answers and has Python 3.8 or newer; Ctrl-r"
-            groups[node.state, node.reason or node.state, fix].append(node.name)
+            why = node.reason or ("no answer yet" if node.state == "connecting" else node.state)
+            groups[node.state, why, fix].append(node.name)
     for (state, why, fix), names in groups.items():
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 

@@ -13,10 +13,10 @@ from hangtop_core.analysis.verdict.evidence import (
     fact,
     is_are,
     sentence,
-    trace_steps,
     waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{duration(case.waited_s)}",
             ),
             evidence=(*common_facts(case, group), *waiting_facts(case)),
-            steps=(f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}",),
+            steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
         )
 
 
@@ -188,7 +188,7 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             800,
         ),
         evidence=tuple(common_facts(case, left)),
-        steps=(f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}",),
+        steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
     )
 
 
@@ -224,8 +224,8 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=tuple(waiting_facts(case)),
         steps=(
-            f"hangtop dump --pid {members[0].pid} --native",
-            f"ss -tnpi | grep pid={members[0].pid},",
+            on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
+            on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
         confidence=0.3,
     )

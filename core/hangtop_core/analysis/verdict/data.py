@@ -20,6 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
     waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.model import Process
 from hangtop_core.text import plural
 
@@ -97,8 +98,8 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                "journalctl -k --since -1h | grep -i -e oom -e killed",
-                "df -h /dev/shm",
+                on(subject, "journalctl -k --since -1h | grep -i -e oom -e killed"),
+                on(subject, "df -h /dev/shm"),
                 "run with num_workers=0 to see the worker's own error",
             ),
         )
@@ -151,7 +152,7 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     *waiting_facts(case),
                 ),
                 steps=(
-                    f"hangtop dump --pid {child.pid} --native",
+                    on(subject, f"hangtop dump --pid {child.pid} --native"),
                     "use multiprocessing_context='forkserver' or 'spawn', or start workers before "
                     "threads",
                 ),
@@ -200,8 +201,8 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                f"hangtop dump --pid {first.process.pid} --each --locals",
-                f"ls -l /proc/{first.process.pid}/fd",
+                on(subject, f"hangtop dump --pid {first.process.pid} --each --locals"),
+                on(subject, f"ls -l /proc/{first.process.pid}/fd"),
                 "DataLoader(timeout=...) turns this into an error",
             ),
         )
@@ -263,7 +264,7 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                *(f"hangtop dump --pid {w.process.pid}" for w in workers[:2]),
+                *(on(subject, f"hangtop dump --pid {w.process.pid}") for w in workers[:2]),
                 "more workers, a larger prefetch_factor, or less work per sample",
             ),
             confidence=None if workers else 0.6,
@@ -297,7 +298,10 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject])[1:],
                 *waiting_facts(case),
             ),
-            steps=("use num_workers > 0", f"hangtop dump --pid {subject.pid} --native"),
+            steps=(
+                "use num_workers > 0",
+                on(subject, f"hangtop dump --pid {subject.pid} --native"),
+            ),
         )
 
 

@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit
 from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit) -> Verdict:
         victims=tuple(sorted(s.number for s in case.waiters if s.number not in blamed)),
         summary=hit.summary,
         evidence=hit.evidence,
-        next_steps=hit.steps,
+        next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
@@ -13,10 +14,14 @@ from hangtop_core.text import clean, duration, plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Descriptor, Process
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Process
 
+MAX_ABSENT = 64
+"""Missing ranks that are named one by one."""
 SHOWN = 4
 """Subjects of one verdict whose evidence is spelt out; the others are counted."""
 
@@ -29,6 +34,11 @@ def fact(source: Source, rank: int | None, text: str) -> Evidence:
 def culprit(subject: Subject) -> Culprit:
     """A subject as a verdict names it."""
     return Culprit(subject.number, subject.rank.node, subject.pid, subject.rank.local_rank)
+
+
+def absent(some: Iterable[Seat]) -> tuple[Culprit, ...]:
+    """Missing ranks as a verdict names them."""
+    return tuple(Culprit(s.rank, s.node or "?", None, s.local) for s in islice(some, MAX_ABSENT))
 
 
 def alike(
@@ -141,9 +151,3 @@ def name_process(process: Process) -> str:
     """`pid 4712 'sleep 1000000' (state S)`."""
     command = " ".join(process.cmdline) or process.comm
     return clean(f"pid {process.pid} '{clean(command, 80)}' (state {process.state})")
-
-
-def trace_steps(subject: Subject) -> tuple[str, ...]:
-    """Commands that show more of where a process is."""
-    pid = subject.pid
-    return (f"hangtop dump --pid {pid} --native", f"strace -f -p {pid}")

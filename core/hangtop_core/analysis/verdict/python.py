@@ -14,17 +14,18 @@ from hangtop_core.analysis.verdict.evidence import (
     name_descriptor,
     name_process,
     sentence,
-    trace_steps,
     waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.threads import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Descriptor, Process
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Process
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -41,7 +42,7 @@ def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(*common_facts(case, group), *waiting_facts(case)),
             steps=(
-                f"ls -l /proc/{group[0].pid}/fd/0",
+                on(group[0], f"ls -l /proc/{group[0].pid}/fd/0"),
                 "remove the breakpoint, or use torch.distributed.breakpoint(rank)",
             ),
         )
@@ -69,10 +70,10 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(
-                    f"cat /proc/{h.pid}/status | grep State; kill -CONT {h.pid}"
+                    on(subject, f"cat /proc/{h.pid}/status | grep State; kill -CONT {h.pid}")
                     for h in readers[:1]
                 ),
-                f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}",
+                on(subject, f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
             ),
         )
 
@@ -83,7 +84,6 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         children = _programs(subject)
         named = ", ".join(name_process(child) for child in children[:3])
-        first = children[0] if children else None
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -100,7 +100,8 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                *((f"ls -l /proc/{first.pid}/fd", f"strace -f -p {first.pid}") if first else ()),
+                *(on(subject, f"ls -l /proc/{child.pid}/fd") for child in children[:1]),
+                *(on(subject, f"strace -f -p {child.pid}") for child in children[:1]),
                 "give subprocess a timeout",
             ),
             confidence=None if children else 0.8,
@@ -147,7 +148,7 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                f"ss -tnpi | grep pid={subject.pid},",
+                on(subject, f"ss -tnpi | grep pid={subject.pid},"),
                 "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline)",
             ),
         )
@@ -195,8 +196,8 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                f"hangtop dump --pid {subject.pid} --each --locals",
-                f"py-spy record -d 10 -o profile.svg --pid {subject.pid}",
+                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                on(subject, f"py-spy record -d 10 -o profile.svg --pid {subject.pid}"),
             ),
         )
 

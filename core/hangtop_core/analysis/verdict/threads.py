@@ -15,10 +15,10 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     sentence,
-    trace_steps,
     waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.model import Thread, ThreadStack
 from hangtop_core.text import clean, plural
 
@@ -118,7 +118,7 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                f"hangtop dump --pid {subject.pid} --native",
+                on(subject, f"hangtop dump --pid {subject.pid} --native"),
                 "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL)",
             ),
         )
@@ -153,7 +153,10 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
                 *waiting_facts(case),
             ),
-            steps=(f"hangtop dump --pid {subject.pid} --each --locals", *trace_steps(subject)),
+            steps=(
+                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                *trace_steps(subject),
+            ),
             confidence=0.93 if cycle else None,
             decisive=cycle,
         )
@@ -234,7 +237,10 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
                 *waiting_facts(case),
             ),
-            steps=(f"hangtop dump --pid {subject.pid} --each --locals", *trace_steps(subject)),
+            steps=(
+                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                *trace_steps(subject),
+            ),
         )
 
 

@@ -27,12 +27,13 @@ def test_no_shell_reads_the_template() -> None:
     assert argv("env '$(id)' ';' %h")[:4] == ["env", "$(id)", ";", "n1"]
 
 
-def test_for_a_shell_the_boot_is_one_word_where_it_is_wanted() -> None:
-    words = argv("env %h 'cd /; %c' tail", Login(python="/opt/bin/python3"))
+def test_for_a_shell_the_boot_is_one_word() -> None:
+    words = argv("env %h %c", Login(python="/opt/bin/python3", init="cd /"))
     assert words[:2] == ["env", "n1"]
-    assert words[3:] == ["tail"]
-    inner = shlex.split(words[2])
-    assert inner == ["cd", "/;", "exec", "/opt/bin/python3", "-I", "-S", "-u", "-c", BOOT]
+    (inner,) = words[2:]
+    assert shlex.split(inner) == [
+        *("cd", "/", "&&", "exec", "/opt/bin/python3", "-I", "-S", "-u", "-c", BOOT)
+    ]
 
 
 def test_init_gets_a_shell_and_sudo_does_not() -> None:
@@ -50,6 +51,9 @@ def test_init_gets_a_shell_and_sudo_does_not() -> None:
         ("env '%h", "No closing quotation"),
         ("env %n", "%n stands for nothing"),
         ("env %", "% stands for nothing"),
+        ("env %c %h", "%c is no word of its own at the end"),
+        ("env %h 'cd / && %c'", "%c is no word of its own at the end"),
+        ("%c", "is not found here"),
         ("no-such-program-here %h", "is not found here"),
     ],
 )
@@ -88,7 +92,10 @@ def test_endings(code: int, stderr: str, state: str, reason: str) -> None:
         assert ending.fix == "see what happens: env NODE=n1 python3 -V"
 
 
-def test_the_trial_of_a_shell_command_is_quoted_as_the_boot_is() -> None:
-    launcher = CommandLauncher("n1", Login(), Template("env %h 'cd / && %c'"))
-    fix = launcher.explain(9, "", False).fix
-    assert fix == "see what happens: env n1 'cd / && python3 -V'"
+def test_what_a_person_is_told_to_type_goes_the_same_way() -> None:
+    launcher = CommandLauncher("n1", Login(sudo=True), Template("env %h"))
+    assert launcher.by_hand.shell == "env n1 sh -c"
+    assert launcher.by_hand.options == "-w n1 --sudo --command 'env %h'"
+    launcher = CommandLauncher("n1", Login(), Template("env %h %c"))
+    assert launcher.by_hand.shell == "env n1"
+    assert launcher.explain(9, "", False).fix == "see what happens: env n1 'python3 -V'"
