@@ -117,7 +117,7 @@ class Collector:
         """Start watching a node."""
         self._now = now
         channel = launcher.channel
-        timing = self._timing or (channel.timing if channel is not None else None)
+        timing = (channel.timing if channel is not None else None) or self._timing
         link = Link(launcher, self._router, self, timing, self._may_start)
         self._rest[link.name] = timing.rest if timing is not None else 0.0
         self.links[link.name] = link

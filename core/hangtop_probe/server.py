@@ -116,7 +116,7 @@ class Server:
         number: int = 0,
     ) -> None:
         self._handlers = handlers
-        self._in = fd_in
+        self._in, self._out = fd_in, fd_out
         self._silence = silence
         self._wake_out, self._wake_in = os.pipe()
         self._requests: Dict[int, Request] = {}
@@ -147,7 +147,10 @@ class Server:
         self._cancel_all()
 
     def push(self, order: Push) -> None:
-        """Answer what was asked beforehand; until that is done, too late, or nobody reads it."""
+        """Answer what was asked beforehand; until that is done, too late, or nobody reads it.
+
+        A run that said hello stays: others beside it count on its being there.
+        """
         deadline = time.monotonic() + order.seconds
         asked = order.requests.get(socket.gethostname(), [])
         for message in [*order.requests.get("*", []), *asked]:
@@ -157,9 +160,11 @@ class Server:
                 self._say_error(0, error.kind, str(error))
         for request in self._under_way():
             request.grant(UNLIMITED)
-        while self._under_way() and time.monotonic() < deadline:
-            ready, _, _ = select.select([self._wake_out], [], [], 0.2)
-            if ready:
+        over = select.poll()
+        over.register(self._wake_out, select.POLLIN)
+        over.register(self._out, 0)  # told in any case: that the other end is closed
+        while time.monotonic() < deadline and not over.poll(200):
+            if not (order.hello or self._under_way()):
                 break
         self._cancel_all()
 

@@ -49,6 +49,8 @@ MAX_LINE = 60_000
 MAX_COMMAND = 120_000
 """Bytes of one argument, of which Linux allows 128 KiB (MAX_ARG_STRLEN)."""
 EVERYBODY = "*"
+WATCH = 1
+"""Id of the request that is answered without being sent: the first of any connection."""
 NUMBERS = 1 << 20
 """Cut messages that one run may send before its numbers reach those of the next."""
 REFUSED = ("strace",)
@@ -69,8 +71,8 @@ class PdshChannel:
 
     timing = TIMING
 
-    def __init__(self, nodes: Sequence[str], login: Login, watch: Mapping[str, Any]) -> None:
-        """``watch`` are the parameters of the request of that name.
+    def __init__(self, nodes: Sequence[str], login: Login, watch: Mapping[str, Any] | None) -> None:
+        """``watch`` are the parameters of the request of that name; with None there is none.
 
         Raises:
             UsageError: when a name means something else to pdsh.
@@ -80,11 +82,11 @@ class PdshChannel:
                 raise UsageError(f"--via pdsh: {clean(name, 80)!r} is no name for pdsh")
         self.nodes = frozenset(nodes)
         self.login = login
-        self._watch = {"op": "watch", "id": 1, **watch}
+        self._asked = [{"op": "watch", "id": WATCH, **watch}] if watch is not None else []
 
     def begin(self, nodes: Sequence[str]) -> PdshRun:
         """Prepare a run that pushes."""
-        push = Push({EVERYBODY: [self._watch]}, LIFETIME_S, 0, MAX_LINE, hello=True)
+        push = Push({EVERYBODY: self._asked}, LIFETIME_S, 0, MAX_LINE, hello=True)
         return PdshRun(nodes, self.login, push)
 
 

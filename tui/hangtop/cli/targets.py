@@ -16,7 +16,7 @@ from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.attach.local import Launcher
 
@@ -24,8 +24,10 @@ PUSH_EVERY_S = 2.0
 """Seconds between two looks over pdsh, at least."""
 
 
-def launchers(arguments: argparse.Namespace) -> list[Launcher]:
+def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launcher]:
     """Return a launcher for every node the options name; without any, for this machine.
+
+    ``watch`` says whether the session will watch, as in `Options`.
 
     Raises:
         UsageError: when an option cannot be used.
@@ -64,20 +66,19 @@ def launchers(arguments: argparse.Namespace) -> list[Launcher]:
     by_login = via != "auto" or login.user is not None or login.sudo
     here = {name for name in names if is_here(name) and not by_login}
     others = [name for name in names if name not in here]
-    reached = {name: LocalLauncher(name) for name in here} | _by_shell(
-        via, arguments, others, login
-    )
+    asked = watched(arguments) if watch else None
+    reached = {name: LocalLauncher(name) for name in here} | _by_shell(via, others, login, asked)
     return [reached[name] for name in names]
 
 
 def _by_shell(
-    via: str, arguments: argparse.Namespace, names: Sequence[str], login: Login
+    via: str, names: Sequence[str], login: Login, watch: Mapping[str, Any] | None
 ) -> dict[str, Launcher]:
     if not names:
         return {}
     if _remote_shell(via) == "pdsh":
         print(f"hangtop: {NOTE}", file=sys.stderr)
-        channel = PdshChannel(names, login, watched(arguments))
+        channel = PdshChannel(names, login, watch)
         return {name: PdshLauncher(name, channel) for name in names}
     jumps = Jumps()
     return {name: SshLauncher(name, login, jumps.of(name)) for name in names}
