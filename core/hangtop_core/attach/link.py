@@ -257,7 +257,7 @@ class Link:
             if error is None:
                 pulse.pong()
 
-        request = self._requests.add("ping", _ignore, pong, None)
+        request = self._requests.add("ping", lambda _: None, pong, None)
         self._send({"op": "ping", "id": request.id})
 
     def table_came(self, now: Moment, pause: float) -> None:
@@ -385,7 +385,3 @@ class Link:
         if self.conn is not None:
             for line in wire.encode(message, message["id"]):
                 self._engine.write(self.conn, line)
-
-
-def _ignore(piece: Any) -> None:
-    """Pings have no pieces."""
