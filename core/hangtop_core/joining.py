@@ -71,7 +71,15 @@ def once(members: Iterable[Member], places: Places) -> list[Member]:
     found = []
     for one in sorted(members, key=lambda m: (m.node, m.process.pid, m.process.start)):
         process = one.process
-        key = (places.machine(one.node), process.pid, process.start, process.started_at)
+        # Containers share the boot of their machine, and number their processes alike.
+        key = (
+            places.machine(one.node),
+            process.pid,
+            process.start,
+            process.started_at,
+            process.rank,
+            process.env.get("GROUP_RANK"),
+        )
         if key not in seen:
             seen.add(key)
             found.append(one)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hangtop_core.jobs import Group, Member, group
@@ -275,6 +276,17 @@ def test_a_machine_with_two_names_is_seen_once() -> None:
     again = Node("10.0.0.1", "ready", hostname="n1.cluster", boot_id="a")
     seen = [*half("n1", 0, "n1"), *half("10.0.0.1", 0, "n1"), *half("n2", 2, "n1")]
     (job,) = group(seen, Places([N1, N2, again]))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
+def test_containers_of_one_machine_are_not_one() -> None:
+    inside = Node("n2", "ready", hostname="n2", boot_id="a")
+    seen = [*half("n1", 0, "n1"), *half("n2", 2, "n1")]
+    alike = [
+        m._replace(process=msgspec.structs.replace(m.process, pid=22 + i % 2))
+        for i, m in enumerate(seen)
+    ]
+    (job,) = group(alike, Places([N1, inside]))
     assert numbers(job) == [0, 1, 2, 3]
 
 
