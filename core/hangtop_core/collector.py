@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from hangtop_core import sampling
+from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link
@@ -26,7 +27,7 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.model import StackSample
+    from hangtop_core.model import Snapshot, StackSample
     from hangtop_core.tracked import Tracked
     from hangtop_core.updates import Options
 
@@ -190,9 +191,10 @@ class Collector:
                     self._round(link)
         self._router.flush()
 
-    def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
-        """Say, by node, which ranks have a stack few others share."""
-        self._odd = odd
+    def look_closer(self, snapshot: Snapshot) -> None:
+        """Note whose descriptors tell most: of odd stacks, and whom other nodes may wait for."""
+        odd, asked, none = self.store.odd_ranks(), sought(snapshot), frozenset[int]()
+        self._odd = {n: odd.get(n, none) | asked.get(n, none) for n in {*odd, *asked}}
 
     # What links report
 

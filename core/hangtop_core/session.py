@@ -164,12 +164,14 @@ class Session:
         mode: Literal["nonblocking", "blocking", "native"] = "nonblocking",
         locals: bool = False,  # noqa: A002  # what py-spy and its users call them
         deadline: float = 10.0,
+        on_node: Callable[[str], object] | None = None,
     ) -> Future[tuple[Sampled, ...]]:
         """Sample stacks now: of ``pids`` by node, or of all ranks.
 
         Every process asked for is in the result; one that gave no stack has a sample with the
         failure. ``blocking`` and ``native`` pause each target for some milliseconds.
-        ``deadline`` is in seconds for each process.
+        ``deadline`` is in seconds for each process. ``on_node`` gets the name of every node that
+        has answered for all its processes, or never will, on the session's thread.
         """
         future: Future[tuple[Sampled, ...]] = Future()
         if mode != "nonblocking" and self._refused(future, f"{mode} stacks pause the ranks"):
@@ -177,7 +179,7 @@ class Session:
 
         def work() -> None:
             wanted = self._collector.all_ranks() if pids is None else pids
-            gather = Gather(self._collector, wanted, future)
+            gather = Gather(self._collector, wanted, future, on_node)
             for node, some in wanted.items():
                 gather.ask(node, some, mode, locals, deadline)
             gather.settle()
@@ -337,7 +339,7 @@ class Session:
     def _publish(self, now: Moment) -> None:
         began = time.perf_counter()
         snapshot = self._collector.store.publish(now.epoch)
-        self._collector.set_odd(self._collector.store.odd_ranks())
+        self._collector.look_closer(snapshot)
         diagnoses = self._judge(snapshot)
         self._cost = time.perf_counter() - began
         self._published = now.mono

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
+from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from hangtop.bridge import Bridge
     from hangtop.messages import Answered
     from hangtop.source import Source
-    from hangtop_core.model import Node, Rank
+    from hangtop_core.model import Node, Rank, Snapshot
 
 
 class Teller(Protocol):
@@ -60,6 +62,12 @@ class Requests:
             kind, told, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
         )
 
+    def peers(self, snapshot: Snapshot, rank: Rank) -> None:
+        """Read descriptors of ranks on other nodes that a rank's sockets lead to, once."""
+        for node, pids in unread(snapshot, rank, peers(snapshot)).items():
+            told = f"who rank {rank.rank} is connected to"
+            self._bridge.ask("peers", told, partial(self._source.descriptors, node, pids))
+
     def strace(self, rank: Rank, now: float) -> None:
         """Start a trace of a rank."""
         told = f"strace of rank {rank.rank}"
@@ -94,7 +102,7 @@ class Requests:
             self._end_trace(answer)
         if answer.kind in ("quiet", "descriptors"):
             self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
-        if answer.error is not None and answer.kind != "quiet":
+        if answer.error is not None and answer.kind not in ("quiet", "peers"):
             self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":
             self._tell(*_sampled(answer))

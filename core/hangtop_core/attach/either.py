@@ -76,8 +76,9 @@ class EitherLauncher:
 
     def argv(self) -> list[str]:
         """Return the command of the present launcher."""
+        now = self._now
         self._began = True
-        return self._now.argv()
+        return now.argv()
 
     def opening(self) -> bytes:
         """Return what is written first; the boot is the same for both."""

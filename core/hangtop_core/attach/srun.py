@@ -238,7 +238,7 @@ class SrunLauncher:
 
     def opening(self) -> bytes:
         """Return the boot."""
-        return bundle.opening()
+        return bundle.opening(self._login.keep)
 
     def shell(self) -> list[str]:
         """Return a step with a terminal."""

@@ -10,10 +10,13 @@ import pytest
 from hangtop import palette
 from hangtop.situation import Situation
 from hangtop.spans import plain
+from hangtop.views.node import node_items
+from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.verdict import command_in, evidence_items
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import Node, Snapshot
 from support.build import NOW, POLL, SLEEP, World, c10d, user
 from support.record import load
 
@@ -84,3 +87,17 @@ def test_commands_of_next_steps_are_found() -> None:
     assert command_in("lslocks | grep /a") == "lslocks | grep /a"
     assert command_in("try the endpoint: nc -zv n1 29400") == "nc -zv n1 29400"
     assert command_in("start the launcher on every node") is None
+
+
+def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:
+    via = {"n0": "ssh", "n1": "srun (ssh: login refused)", "n2": "this machine"}
+    snapshot = Snapshot(
+        at=NOW,
+        observed_since=NOW,
+        tick=1,
+        nodes=tuple(Node(name, "ready", via=how, python="3.11.7") for name, how in via.items()),
+    )
+    rows = node_rows(snapshot, None, None, NOW, folded=False)
+    assert [row.reason for row in rows] == ["", "by srun (ssh: login refused)", ""]
+    texts = [plain(one) for item in node_items(rows[1], None) for one in item.lines]
+    assert any("srun (ssh: login refused)" in text for text in texts)

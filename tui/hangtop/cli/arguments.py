@@ -178,7 +178,11 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --json > stacks.json\n"
         "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
         "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
-        "  hangtop dump -w @gpu -o 'trace-%N.out'",
+        "  hangtop dump -w @gpu -o 'trace-%N.out'\n\n"
+        "Ctrl-C prints what has arrived by then, and says which nodes are missing.\n\n"
+        "exit status:\n"
+        "  0 stacks printed   12 no training job, or no rank yet   13 not a single stack\n"
+        "  130 interrupted   2 wrong usage",
         formatter_class=Formatter,
     )
     form = parser.add_mutually_exclusive_group()
@@ -229,7 +233,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
-        "  13 nothing could be concluded   2 wrong usage",
+        "  13 nothing could be concluded   130 interrupted: what was known by then   2 wrong usage",
         formatter_class=Formatter,
     )
     parser.add_argument(

@@ -15,7 +15,6 @@ from hangtop_core.analysis.ladder.climb import climb
 from hangtop_core.analysis.ladder.fold import Group, fold
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.reach import explore
-from hangtop_core.attach.ssh import SshLauncher
 from hangtop_core.diagnosis import to_json
 from hangtop_core.examine import clean_all, examine
 from hangtop_core.session import Options, Session
@@ -50,17 +49,22 @@ def run(arguments: argparse.Namespace) -> int:
             cleaned, failed = clean_all(session, line.show)
             line.clear()
             return tell_cleaned(cleaned, failed, arguments.json)
-        names = [target.node for target in targets if isinstance(target, SshLauncher)]
+        names = [target.node for target in targets if target.via == "ssh"]
         ways = explore(names, arguments.user, arguments.connect_timeout)
         seen = examine(session, targets, ways, line.show)
         line.clear()
-    ladders = [climb(one) for one in seen]
+        # Before the session ends, which waits a moment for nodes that do not answer.
+        return tell([climb(one) for one in seen], arguments.json)
+
+
+def tell(ladders: Sequence[Ladder], as_json: bool) -> int:
+    """Print what was found; returns the exit status."""
     status = exit_status(ladders)
-    if arguments.json:
-        print(to_json(document(ladders, status)).decode())
+    if as_json:
+        print(to_json(document(ladders, status)).decode(), flush=True)
     else:
         columns = min(width(), MAX_WIDTH) if sys.stdout.isatty() else PIPE_WIDTH
-        print(coloured(report(ladders, columns)), end="")
+        print(coloured(report(ladders, columns)), end="", flush=True)
     return status
 
 

@@ -68,7 +68,8 @@ def _find(arguments: argparse.Namespace) -> SlurmJob | None:
         if own is None:
             raise UsageError("--via srun needs a Slurm job", "Name it: --job 123")
         return find_job(own)
-    if own is None or arguments.via == "local" or arguments.nodes or arguments.hostfile:
+    elsewhere = arguments.nodes or arguments.hostfile or arguments.pid
+    if own is None or arguments.via == "local" or elsewhere:
         return None
     try:
         job = find_job(own)

@@ -38,6 +38,8 @@ class RankPage(Page):
 
     def __init__(self) -> None:
         super().__init__()
+        self._followed = ""
+        """The rank whose sockets were followed to other nodes."""
         self._asked: tuple[str, float] = ("", 0.0)
         self._trace_ended: str | None = None
         self.following = True
@@ -121,7 +123,7 @@ class RankPage(Page):
         why = self.state.unread.get(rank_key(rank), "")
         table.retitle(*files.files_title(rank, now, why))
         asking = self._asked[0] == rank_key(rank)
-        table.set_items(files.file_rows(rank), files.files_empty(rank, asking, why))
+        table.set_items(files.file_rows(rank, snapshot), files.files_empty(rank, asking, why))
         threads = views.thread_rows(rank)
         self.table("threads").retitle(line(("THREADS  ", "title"), str(len(threads))))
         gone = rank.process.denied or "No thread is seen: the process is gone or not readable."
@@ -165,6 +167,11 @@ class RankPage(Page):
         if not self.state.live or self.state.paused or rank.state in ("exited", "zombie"):
             return
         key, now = rank_key(rank), self.hangtop.real_now()
+        snapshot = self.state.snapshot
+        if snapshot is not None and rank.descriptors is not None and self._followed != key:
+            # Its own table tells whom else to ask.
+            self._followed = key
+            self.hangtop.requests.peers(snapshot, rank)
         if self._asked[0] == key and now - self._asked[1] < READ_AGAIN_S:
             return
         self._asked = (key, now)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import ago
+from hangtop_core.analysis.peers import End, peers
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
-    from hangtop_core.model import Rank
+    from hangtop_core.model import Rank, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,12 @@ class FileRow:
     item: Descriptor
     used: bool
     waiting: bool = False
+    peer: str = ""
+    """Who is at the other end of a socket: `rank 6 on node-2`."""
 
 
-def file_rows(rank: Rank) -> list[FileRow]:
-    """Descriptors, those that something waits on first."""
+def file_rows(rank: Rank, snapshot: Snapshot | None = None) -> list[FileRow]:
+    """Descriptors, those that something waits on first; ``snapshot`` tells whose peers are."""
     table = rank.descriptors
     if table is None:
         return []
@@ -37,7 +40,12 @@ def file_rows(rank: Rank) -> list[FileRow]:
         if thread.fd is not None and (thread.tid == rank.process.pid or not _polls(thread.syscall))
     }
     rows = [FileRow(f"lock:{item.target}", item, True, True) for item in table.waiting_locks]
-    rows += [FileRow(f"fd:{item.fd}", item, item.fd in used) for item in table.descriptors]
+    others = peers(snapshot) if snapshot is not None else {}
+    for item in table.descriptors:
+        other = others.get(End(rank.node, rank.process.pid, item.fd))
+        # A program that is none of the job is named with its pid below.
+        told = other.text if other is not None and (other.rank is not None or not other.pid) else ""
+        rows.append(FileRow(f"fd:{item.fd}", item, item.fd in used, peer=told))
     rows.sort(key=lambda row: (not row.waiting, not row.used, _weight(row.item), row.item.fd))
     return rows
 
@@ -111,7 +119,9 @@ def _target(row: FileRow) -> Line:
 def _others(row: FileRow) -> str:
     item = row.item
     told = [f"{one.comm} {one.pid} {one.how}" for one in item.holders]
-    if item.socket is not None and item.socket.peer_pid is not None:
+    if row.peer:
+        told.append(row.peer)
+    elif item.socket is not None and item.socket.peer_pid is not None:
         told.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
     return ", ".join(told)
 

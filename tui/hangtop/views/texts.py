@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
 """Told with the arrow keys."""
 
+NOT_READ = line(("  not read", "dim"))
+
 
 def help_lines(now: Situation) -> list[Line]:
     """Keys of this screen first, then all others, with why one is not possible now."""
@@ -131,7 +133,7 @@ def rank_text(
         lines += [EMPTY, line(("Children", "title"))]
         lines += [_row(CHILD_COLUMNS, item) for item in child_rows(snapshot, rank)]
     lines += [EMPTY, line(("Open files", "title"))]
-    lines += [_row(FILE_COLUMNS, item) for item in file_rows(rank)] or [line(("  not read", "dim"))]
+    lines += [_row(FILE_COLUMNS, item) for item in file_rows(rank, snapshot)] or [NOT_READ]
     recorder = rank.recorder
     if recorder is not None:
         lines += [EMPTY, line(("Flight recorder", "title"))]

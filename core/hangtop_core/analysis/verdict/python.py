@@ -13,6 +13,7 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     name_process,
+    peer,
     sentence,
     waiting_facts,
     who,
@@ -125,15 +126,18 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         if subject.activity.kind != "remote":
             continue
-        peer = descriptor(subject) or _guess(subject)
+        one = descriptor(subject) or _guess(subject)
+        other = peer(case, subject, one) if one is not None else None
         told = "a network peer"
-        if peer is not None and peer.socket is not None:
-            told = f"{peer.socket.remote} (fd {peer.fd}, {peer.socket.state})"
-            if peer.socket.peer_pid:
-                told += (
-                    f", pid {peer.socket.peer_pid} ({peer.socket.peer_name or '?'}) on this node"
-                )
-            if not peer.socket.recv_queue:
+        if one is not None and one.socket is not None:
+            told = f"{one.socket.remote} (fd {one.fd}, {one.socket.state})"
+            if other is not None and other.rank is not None:
+                told += f" = {other.text}"
+            elif other is not None and other.pid is not None:
+                told += f", pid {other.pid} ({other.label}) on {other.node}"
+            elif other is not None:
+                told += f", {other.text}"
+            if not one.socket.recv_queue:
                 told += ", which sends nothing"
         yield Hit(
             subjects=(subject,),
@@ -143,7 +147,7 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case.since(subject),
             ),
             evidence=(
-                *([fact("network", subject.number, name_descriptor(peer))] if peer else []),
+                *([fact("network", subject.number, name_descriptor(one, other))] if one else []),
                 *common_facts(case, [subject]),
                 *waiting_facts(case),
             ),
