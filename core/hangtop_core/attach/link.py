@@ -239,7 +239,7 @@ class Link:
                     f"no hello from the probe within {self._patience:g} s",
                 )
             return
-        beat = self._pulse.beat(now.mono)
+        beat = self._pulse.beat(now.mono, self._engine.clogged(self.conn))
         if beat == "lost":
             self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
             return

@@ -50,10 +50,10 @@ class Pulse:
         """Return for how long the present ping has had no answer, in seconds."""
         return 0.0 if self._pinged is None else now - self._pinged
 
-    def beat(self, now: float) -> Beat:
-        """Return how it is."""
+    def beat(self, now: float, clogged: bool = False) -> Beat:
+        """Return how it is; ``clogged`` when what is written to it does not go out."""
         waiting, timing = self.waiting(now), self._timing
-        if waiting > timing.lost and now - self._heard > timing.lost:
+        if waiting > timing.lost and (clogged or now - self._heard > timing.lost):
             return "lost"
         if waiting > timing.slow:
             return "late"

@@ -93,6 +93,9 @@ class Connections(Protocol):
     def kill(self, conn: int) -> None:
         """End the connection in any case; `Closed` follows."""
 
+    def clogged(self, conn: int | None) -> bool:
+        """Whether what is written may be held up by a node that was given up."""
+
 
 class _Run:
     """One run of a channel: its nodes gather, then it is a child."""
@@ -109,6 +112,8 @@ class _Run:
         """Connections that are not over, by node."""
         self.ended: set[str] = set()
         """Nodes whose input was closed."""
+        self.given_up = False
+        """Whether a node was left that did not end: what it does not read may fill all buffers."""
         self.writes: list[tuple[str, bytes | None]] = []
         self.complaints: dict[str | None, bytes] = {}
         """Last of standard error by node; under None what is about all."""
@@ -177,8 +182,13 @@ class Router:
             if run.conn and len(run.members) == 1:
                 self._engine.kill(run.conn)
             else:
+                run.given_up = True
                 self._leave(conn, None)
                 self._close_when_unused(run)
+
+    def clogged(self, conn: int | None) -> bool:
+        """Whether a node that was given up may hold up the others of its run."""
+        return conn in self._places and self._places[conn][0].given_up
 
     def consumed(self, conn: int, size: int) -> None:
         """Hand back credit; for what is shared that was done when it was sorted."""

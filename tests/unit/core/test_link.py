@@ -38,6 +38,7 @@ class FakeEngine:
         self.killed: list[int] = []
         self.ended: list[int] = []
         self.sent: list[dict[str, Any]] = []
+        self.held_up = False
         self._reader = wire.Reader()
 
     def connect(self, launcher: Launcher) -> int:
@@ -54,6 +55,9 @@ class FakeEngine:
 
     def kill(self, conn: int) -> None:
         self.killed.append(conn)
+
+    def clogged(self, conn: int | None) -> bool:
+        return self.held_up
 
 
 class Bench:
@@ -427,3 +431,18 @@ def test_closing_ends_input_then_kills(bench: Bench) -> None:
     assert bench.link.idle
     bench.wait(60)
     assert bench.engine.opened == [1]
+
+
+@pytest.mark.parametrize(("held_up", "state"), [(False, "slow"), (True, "lost")])
+def test_what_is_heard_is_not_enough_where_nothing_gets_through(
+    bench: Bench, held_up: bool, state: str
+) -> None:
+    bench.say(HELLO)
+    bench.engine.held_up = held_up
+    asked = Asked(bench)
+    for seq in range(20):
+        bench.wait(1)
+        if bench.node["state"] == "lost":
+            break
+        bench.say({"id": asked.id, "seq": seq, "data": "still here"})
+    assert bench.node["state"] == state

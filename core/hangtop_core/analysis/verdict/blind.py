@@ -90,19 +90,20 @@ def _absent(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
     groups: dict[str | None, list[Seat]] = defaultdict(list)
     for seat in seats(snapshot, job):
         groups[unseen(snapshot, seat)].append(seat)
+    named = {node.name: node for node in snapshot.nodes}
     for reason, some in groups.items():
         nodes = tuple(sorted({seat.node for seat in some if seat.node is not None}))
         ranks = tuple(seat.rank for seat in some)
         text = f"WORLD_SIZE is {job.world_size}; {plural(len(ranks), 'rank')} ({fold(ranks)}) "
-        if reason is not None:
-            are = "should be" if len(nodes) == 1 else "should each be"
-            text += f"{are} on {nodesets.fold(nodes)}, which was not observed: {reason}"
-            yield _spot("ranks", nodes, ranks, text, "observe these nodes, too: -w NODES")
+        if reason is None:
+            text += f"{'was' if len(ranks) == 1 else 'were'} not found on the nodes observed"
+            fix = "run hangtop on their node, too; on this one, the launcher's log says why they "
+            yield _spot("ranks", nodes, ranks, text, fix + "left")
             continue
-        text += f"{'was' if len(ranks) == 1 else 'were'} not found on the nodes observed"
-        fix = (
-            "run hangtop on their node, too; on this one, see the launcher's log for why they left"
-        )
+        text += f"should be on {nodesets.fold(nodes)}, which was not observed: {reason}"
+        fix = f"name it, too: -w {nodesets.fold((*named, *nodes))}"
+        if nodes and nodes[0] in named:
+            fix = named[nodes[0]].fix or "see why the node cannot be observed"
         yield _spot("ranks", nodes, ranks, text, fix)
 
 
