@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Node
+from hangtop_core.report import diagnosis_text, each_text
 from support import build
 from support.build import FUTEX, HUNG_SINCE, INIT, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d
 
@@ -250,6 +251,15 @@ def test_what_is_left_of_an_earlier_run_is_to_be_ended_where_it_is() -> None:
     assert (verdict.cause, [c.pid for c in verdict.culprits]) == ("launch-misconfigured", [77])
     assert "rank 3 is there twice: pid 77 on n2 is left from an earlier run" in verdict.summary
     assert verdict.next_steps[0] == "ssh n2 'kill 77'"
+    snapshot = made.snapshot(world_size=4)
+    told = diagnosis_text(diagnose(snapshot, snapshot.job(None)))
+    assert "4 of 4 ranks seen (3 by more than one process) on n[1-2]" in told
+    assert [
+        line[:17] for line in each_text(snapshot, snapshot.jobs[0]).splitlines() if ":3" in line
+    ] == [
+        "n2:3  process 201",
+        "n2:3  process 77:",
+    ]
 
 
 def test_a_helper_that_kept_its_rank_is_no_second_rank() -> None:
