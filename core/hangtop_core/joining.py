@@ -66,12 +66,17 @@ def world_size(process: Process) -> int | None:
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:
-    """Leave out what is seen twice because one machine is observed under two names."""
+    """Leave out what is seen twice because one machine is observed under two names.
+
+    Containers on one machine count their processes for themselves, and a launcher starts them in
+    the same moment: equal numbers and times of two ranks are two processes there.
+    """
     seen: set[tuple[object, ...]] = set()
     found = []
     for one in sorted(members, key=lambda m: (m.node, m.process.pid, m.process.start)):
         process = one.process
-        key = (places.machine(one.node), process.pid, process.start, process.started_at)
+        when = (process.start, process.started_at)
+        key = (places.machine(one.node), process.pid, when, process.rank)
         if key not in seen:
             seen.add(key)
             found.append(one)

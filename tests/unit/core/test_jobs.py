@@ -278,6 +278,14 @@ def test_a_machine_with_two_names_is_seen_once() -> None:
     assert numbers(job) == [0, 1, 2, 3]
 
 
+def test_containers_of_one_machine_may_count_their_processes_alike() -> None:
+    other = Node("n3", "ready", hostname="n3", boot_id=N1.boot_id)
+    first, second = half("n1", 0, "n1"), half("n3", 2, "n1")
+    assert [m.process.pid for m in first] == [m.process.pid for m in second]
+    (job,) = group([*first, *second], Places([N1, other]))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("endpoint", ["n1:29400", "localhost:29400"])
 def test_launchers_on_several_nodes_wait_for_one_another(endpoint: str) -> None:
     options = ("--nnodes=3", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}")
