@@ -265,8 +265,9 @@ def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
     with attach(srun_launchers(job, Login(), job.nodes)) as session:
         assert session.wait(lambda u: set(states(u).values()) == {"ready"}, 20)
         # The probes of one hangtop, tasks of the job as they are, are no ranks to another.
-        found = dumped(capsys, "--job", hung, "--via", "srun")
-        assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2]
+        code, out, err = run(capsys, "dump", "--json", "--job", hung, "--via", "srun")
+        assert (code, err) == (0, ""), "one job, no choice to be made"
+        assert [rank["rank"] for rank in json.loads(out)["ranks"]] == [0, 1, 2]
         slurm.run("scancel", hung)
         update = session.wait(
             lambda u: all("is over" in (node.reason or "") for node in u.snapshot.nodes), 20
