@@ -28,6 +28,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     # Set by `relay`, for connections whose lines may not be long.
     short = wire.SHORT_LINE if os.environ.pop("HANGTOP_SHORT_LINES", "") else wire.MAX_LINE
     connection = server.Server(probe.handlers(), 0, out, max_line=short)
+    probe.bear_silence = connection.bear_silence
     server.end_on_signals(connection.stop)
     try:
         connection.writer.send(probe.hello(), True)

@@ -61,11 +61,14 @@ class Tools:
         self._env = clean_environment()
 
     def start(
-        self, argv: Sequence[str], orphaned: int = signal.SIGKILL
+        self,
+        argv: Sequence[str],
+        orphaned: int = signal.SIGKILL,
+        stderr: int = subprocess.PIPE,
     ) -> "subprocess.Popen[bytes]":
         """Start ``argv``; raise OSError where that fails or the probe is ending.
 
-        ``orphaned`` is the signal it gets should the probe die.
+        ``orphaned`` is the signal it gets should the probe die, ``stderr`` where it writes to.
         """
         with self._lock:
             if self._closed:
@@ -74,7 +77,7 @@ class Tools:
                 [*self._prefix(int(orphaned)), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 env=self._env,
                 start_new_session=True,
             )
