@@ -34,7 +34,9 @@ def test_core_runs_without_screen_or_torch(module: str) -> None:
     assert _loaded_after(f"import {module}").isdisjoint({"textual", "rich", "torch", "hangtop"})
 
 
-@pytest.mark.parametrize("command", ["--help", "dump --help", "diagnose --help", "--version"])
+@pytest.mark.parametrize(
+    "command", ["--help", "dump --help", "diagnose --help", "doctor --help", "--version"]
+)
 def test_headless_commands_never_import_textual(command: str) -> None:
     code = f"import sys; sys.argv = ['hangtop', *{command.split()!r}]\n" + (
         "from hangtop.cli.main import main\n"

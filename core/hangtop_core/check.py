@@ -116,6 +116,8 @@ class Processes(Struct, frozen=True):
     """What is seen of the node's processes."""
 
     seen: Bytes = 0
+    others: Bytes = 0
+    """Of these, processes of other users."""
     hidepid: Text | None = None
     sees_init: bool = True
     contained: bool = False

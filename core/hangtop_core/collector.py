@@ -9,9 +9,8 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct
-
 from hangtop_core import sampling
+from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link
@@ -26,9 +25,9 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.model import StackSample
+    from hangtop_core.model import Snapshot, StackSample
     from hangtop_core.tracked import Tracked
-    from hangtop_core.updates import Options
+    from hangtop_core.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -38,35 +37,6 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
-class Watching(Struct, frozen=True):
-    """What the `watch` request of every node asks for, and how often stacks are sampled."""
-
-    interval: float = 1.0
-    sample_every: float = 5.0
-    all_users: bool = False
-    pids: tuple[int, ...] = ()
-    readonly: bool = False
-    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
-    it is a thread of the rank that does."""
-    slurm_jobs: tuple[str, ...] = ()
-    slurm_step: str | None = None
-    enabled: bool = True
-
-
-def watching(options: Options) -> Watching:
-    """Return what to watch by the options of a session."""
-    return Watching(
-        options.interval,
-        options.sample_every,
-        options.all_users,
-        options.pids,
-        options.readonly,
-        options.slurm_jobs,
-        options.slurm_step,
-        options.watch,
-    )
 
 
 class Ask(NamedTuple):
@@ -195,9 +165,10 @@ class Collector:
                     self._round(link)
         self._router.flush()
 
-    def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
-        """Say, by node, which ranks have a stack few others share."""
-        self._odd = odd
+    def look_closer(self, snapshot: Snapshot) -> None:
+        """Note whose descriptors tell most: of odd stacks, and whom other nodes may wait for."""
+        odd, asked, none = self.store.odd_ranks(), sought(snapshot), frozenset[int]()
+        self._odd = {n: odd.get(n, none) | asked.get(n, none) for n in {*odd, *asked}}
 
     # What links report
 
@@ -214,19 +185,15 @@ class Collector:
         watching = self._watching
         if not watching.enabled:
             return
-        params: dict[str, Any] = {
-            "interval": watching.interval,
-            "all_users": watching.all_users,
-            "pids": list(watching.pids) or None,
-        }
-        if watching.slurm_jobs:
-            params |= {"slurm_jobs": watching.slurm_jobs, "slurm_step": watching.slurm_step}
+        params = {**watching.request(), "silence": link.silence}
+        link.table_came(now, watching.interval)
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
             self.store.fold_watch(link.name, piece, link.note)
+            link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
                 view.strings = {}
                 link.send_again(request_id, "watch", {**params, "resync": True})
@@ -245,7 +212,8 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        plan = sampling.plan(view.live.values(), now, self._watching.sample_every, odd)
+        rate = sampling.Rate(self._watching.sample_every, self._watching.sample_early)
+        plan = sampling.plan(view.live.values(), now, rate, odd)
         for pid in plan.renew:
             self.store.renew(link.name, pid, now)
         if plan.sample:
@@ -293,10 +261,16 @@ class Collector:
             pauses=ask.pauses,
         )
         held = ask.pids if ask.pauses else ()
+        params, stacks = ask.params, self.store.stacks
+        edition = stacks.lend() if ask.op == "stacks" else None
+        if edition is not None:
+            params = {**params, "edition": edition}
         for known in self._known(link, held):
             known.disturb(self._now.epoch)
 
         def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            if edition is not None:
+                stacks.give_back(edition)
             for known in self._known(link, held):
                 known.let_go(self._now.epoch)
             if summary is not None and error is None:
@@ -309,7 +283,7 @@ class Collector:
 
         return link.request(
             ask.op,
-            ask.params,
+            params,
             on_piece=lambda raw: ask.take(link.name, raw),
             on_end=end,
             deadline=self._now.mono + ask.deadline + GRACE,
@@ -329,6 +303,18 @@ class Collector:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
 
+    def all_ranks(self) -> dict[str, list[int]]:
+        """Return by node the pids of all ranks that can be sampled."""
+        return {
+            name: [
+                known.process.pid
+                for known in view.live.values()
+                if known.process.role == "rank" and sampling.can_sample(known)
+            ]
+            for name, view in self.store.nodes.items()
+            if view.live
+        }
+
     def stacks(
         self,
         pids: Sequence[int],
@@ -346,7 +332,7 @@ class Collector:
             try:
                 sample = self.store.fold_stacks(node, piece)
             except BadPieceError:
-                # Its stack was dropped here, or lost on the way: begin anew with all of them.
+                # It was never told, whatever the probe believes: begin anew with all of them.
                 self.links[node].restart(self._now, "stacks and their names do not fit together")
                 raise
             if got is not None:

@@ -135,7 +135,7 @@ def examine(
             Examined(
                 node,
                 isinstance(launcher, LocalLauncher),
-                _known(ways.get(node.name)),
+                _known(ways.get(node.name)) if launcher.via == "ssh" else None,
                 answer.check if answer is not None else None,
                 _same_clock(node) or (answer.clock if answer is not None else None),
                 str(error) if error is not None and answer is None else None,

@@ -34,9 +34,11 @@ class Gather:
         collector: Collector,
         wanted: Mapping[str, Sequence[int]],
         future: Future[tuple[Sampled, ...]],
+        on_node: Callable[[str], object] | None = None,
     ) -> None:
         self._collector = collector
         self._future = future
+        self._on_node = on_node
         self._got: dict[tuple[str, int], Sampled] = {}
         self._wanted = [(node, pid) for node, pids in wanted.items() for pid in pids]
         self._waiting = 1
@@ -58,6 +60,8 @@ class Gather:
                     self._got[node, pid] = Sampled(node, pid, failed)
                     self._collector.store.fold_failure(node, pid, failed)
             self._collector.urgent = True
+            if self._on_node is not None:
+                self._on_node(node)
             self.settle()
 
         def got(node: str, pid: int, sample: StackSample) -> None:

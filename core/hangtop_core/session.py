@@ -14,11 +14,10 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hangtop_core import sampling
 from hangtop_core.attach.engine import ClusterShellEngine, Event
 from hangtop_core.attach.local import Launcher, LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
-from hangtop_core.collector import Ask, Collector, watching
+from hangtop_core.collector import Ask, Collector
 from hangtop_core.errors import (
     ClosedError,
     HangtopError,
@@ -29,6 +28,7 @@ from hangtop_core.errors import (
 from hangtop_core.gather import Gather, Sampled, answer, reject
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
+from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -165,20 +165,22 @@ class Session:
         mode: Literal["nonblocking", "blocking", "native"] = "nonblocking",
         locals: bool = False,  # noqa: A002  # what py-spy and its users call them
         deadline: float = 10.0,
+        on_node: Callable[[str], object] | None = None,
     ) -> Future[tuple[Sampled, ...]]:
         """Sample stacks now: of ``pids`` by node, or of all ranks.
 
         Every process asked for is in the result; one that gave no stack has a sample with the
         failure. ``blocking`` and ``native`` pause each target for some milliseconds.
-        ``deadline`` is in seconds for each process.
+        ``deadline`` is in seconds for each process. ``on_node`` gets the name of every node that
+        has answered for all its processes, or never will, on the session's thread.
         """
         future: Future[tuple[Sampled, ...]] = Future()
         if mode != "nonblocking" and self._refused(future, f"{mode} stacks pause the ranks"):
             return future
 
         def work() -> None:
-            wanted = self._all_ranks() if pids is None else pids
-            gather = Gather(self._collector, wanted, future)
+            wanted = self._collector.all_ranks() if pids is None else pids
+            gather = Gather(self._collector, wanted, future, on_node)
             for node, some in wanted.items():
                 gather.ask(node, some, mode, locals, deadline)
             gather.settle()
@@ -240,6 +242,16 @@ class Session:
         """Connect to a node now that was lost, refused or unreachable."""
         self._inbox.put(lambda: self._collector.retry(node, _now()))
 
+    def shell(self, node: str) -> list[str] | None:
+        """Return the command for a person's shell on a node; None where none is known."""
+        return next((one.shell() for one in self._launchers if one.node == node), None)
+
+    def note_command(self, node: str, what: str) -> Callable[[str], None]:
+        """Log what a person runs on a node from here; call the result with how it ended."""
+        commands = self._collector.commands
+        number = commands.begin(node, (), what, time.time(), by_itself=False)
+        return lambda outcome: commands.end(number, time.time(), outcome)
+
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
         """Everything that was run against nodes beyond reading /proc, oldest first."""
@@ -281,17 +293,6 @@ class Session:
             return {pid: pick(live[pid]) if pid in live else None for pid in pids}
 
         return self.ask(node, ask, picked)
-
-    def _all_ranks(self) -> dict[str, list[int]]:
-        return {
-            name: [
-                known.process.pid
-                for known in view.live.values()
-                if known.process.role == "rank" and sampling.can_sample(known)
-            ]
-            for name, view in self._collector.store.nodes.items()
-            if view.live
-        }
 
     # The session's thread
 
@@ -339,7 +340,7 @@ class Session:
     def _publish(self, now: Moment) -> None:
         began = time.perf_counter()
         snapshot = self._collector.store.publish(now.epoch)
-        self._collector.set_odd(self._collector.store.odd_ranks())
+        self._collector.look_closer(snapshot)
         diagnoses = self._judge(snapshot)
         self._cost = time.perf_counter() - began
         self._published = now.mono

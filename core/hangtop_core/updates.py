@@ -17,6 +17,8 @@ class Options(Struct, frozen=True):
 
     interval: float = 1.0
     sample_every: float = 5.0
+    sample_early: float | None = None
+    """Between two stacks of a process in its first half minute, where that is less."""
     hang_after: float = 30.0
     all_users: bool = False
     pids: tuple[int, ...] = ()

@@ -33,6 +33,7 @@ def main(argv: Optional[List[str]] = None, push: Optional[Dict[str, Any]] = None
     order = server.Push(**push) if push is not None else None
     limits = (order.max_line, order.number) if order is not None else (short,)
     connection = server.Server(probe.handlers(), 0, out, server.SILENCE, *limits)
+    probe.bear_silence = connection.bear_silence
     server.end_on_signals(connection.stop)
     try:
         if order is None:

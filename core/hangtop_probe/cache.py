@@ -24,15 +24,17 @@ _ENTRY = re.compile(r"[0-9a-f]{64}|\.(?:new|old)-[A-Za-z0-9_]+")
 _FILE = re.compile(
     r"py-spy|(?:hangtop_probe/)?(?:[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?)"
 )
+_COPIED = "copied.txt"
+"""What was copied in the terminal app, where that runs: a file beside the directories."""
 _MAX_TOLD = 10
 
 
 class Entry(NamedTuple):
-    """One directory of the cache that is ours."""
+    """One directory of the cache that is ours, or one file."""
 
     path: str
     files: Tuple[str, ...]
-    """Relative paths."""
+    """Relative paths; none for a file."""
     size: int
     """Bytes."""
     used: float
@@ -66,7 +68,7 @@ def look(base: str) -> Tuple[List[Entry], List[str]]:
     ours, foreign = [], []
     for name in sorted(_names(base)):
         path = os.path.join(base, name)
-        entry = _entry(path) if _ENTRY.fullmatch(name) else None
+        entry = _entry(path) if _ENTRY.fullmatch(name) or name == _COPIED else None
         if entry is not None:
             ours.append(entry)
         elif os.path.lexists(path):
@@ -82,12 +84,16 @@ def _names(base: str) -> List[str]:
 
 
 def _entry(path: str) -> Optional[Entry]:
-    """Return a directory with nothing but our files in it, or None."""
+    """Return a directory with nothing but our files in it, or the one file; else None."""
     files, size = [], 0
+    copied = os.path.basename(path) == _COPIED
     try:
         top = os.lstat(path)
-        if not stat.S_ISDIR(top.st_mode) or top.st_uid != os.geteuid():
+        usual = stat.S_ISREG(top.st_mode) if copied else stat.S_ISDIR(top.st_mode)
+        if not usual or top.st_uid != os.geteuid():
             return None
+        if copied:
+            return Entry(path, (), top.st_blocks * 512, top.st_mtime)
         for name, found in _walk(path):
             own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
             if not own or not _FILE.fullmatch(name):
@@ -109,6 +115,9 @@ def _walk(path: str) -> Iterator[Tuple[str, os.stat_result]]:
 
 def remove(entry: Entry) -> bool:
     """Remove the files that were seen, and then directories that are empty; say if all went."""
+    if os.path.basename(entry.path) == _COPIED:
+        _try(os.unlink, entry.path)
+        return not os.path.lexists(entry.path)
     folders = {entry.path}
     for name in entry.files:
         full = os.path.join(entry.path, name)
@@ -206,7 +215,8 @@ class Keeper:
         for name in self._own:
             _try(os.utime, os.path.join(base, str(name)))
         for entry in look(base)[0]:
-            old = os.path.basename(entry.path) not in self._own and now - entry.used > OLD
+            name = os.path.basename(entry.path)
+            old = name not in self._own and name != _COPIED and now - entry.used > OLD
             if old and remove(entry):
                 self.removed += 1
                 self.bytes += entry.size

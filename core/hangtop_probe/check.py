@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from . import cache, nvml, permission, procfs, recorder, secrets, trial
+from .guard import Guard, Hanging
 from .table import Table
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ MAX_RANKS = 256
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of linux/proc_ns.h: the one that shows every process of the machine."""
 _SECONDS = 5.0
+_GUARD = Guard()
 
 
 def handle(
@@ -97,6 +99,7 @@ def _processes(rights: permission.Rights) -> Message:
     return {
         "processes": {
             "seen": table.total,
+            "others": _of_others(rights.uid),
             "hidepid": _hidepid(),
             "sees_init": os.path.exists("/proc/1/stat"),
             "contained": own_space is not None and own_space != _INITIAL_PID_NAMESPACE,
@@ -104,6 +107,17 @@ def _processes(rights: permission.Rights) -> Message:
         "ranks": [_rank(fields, rights) for fields in live[:MAX_RANKS]],
         "more_ranks": max(0, len(live) - MAX_RANKS),
     }
+
+
+def _of_others(uid: int) -> int:
+    """Count the processes of other users; /proc/PID belongs to its process's user (proc(5))."""
+    count = 0
+    for pid in procfs.numbers(procfs.PROC):
+        try:
+            count += os.stat("%s/%d" % (procfs.PROC, pid)).st_uid != uid
+        except OSError:
+            continue
+    return count
 
 
 def _hidepid() -> Optional[str]:
@@ -145,12 +159,21 @@ def _recorder(
     pipe = "%s%d.pipe" % (stem, rank) if stem and rank is not None else None
     dump = "%s%d" % (prefix, rank) if prefix and rank is not None else None
     size = env.get("TORCH_FR_BUFFER_SIZE") or env.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
-    root = "/proc/%d/root" % pid
     return {
         "server": secrets.mask_path(listening.local) if listening is not None else None,
         "pipe": pipe,
-        "pipe_there": pipe is not None and os.path.exists(root + pipe),
+        "pipe_there": _exists(pid, pipe),
         "dump": dump,
-        "dump_there": dump is not None and os.path.exists(root + dump),
+        "dump_there": _exists(pid, dump),
         "size": procfs.decimal(size) if size else None,
     }
+
+
+def _exists(pid: int, path: Optional[str]) -> bool:
+    """Whether a process sees this file; a file server that does not answer counts as no."""
+    if path is None or not path.startswith("/"):
+        return False
+    try:
+        return _GUARD.call(lambda: os.path.exists("/proc/%d/root%s" % (pid, path)))
+    except Hanging:
+        return False

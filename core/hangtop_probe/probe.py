@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from . import cache, check, descriptors, node, permission, recorder, strace
 from .requests import Message, Refused, Request
@@ -30,6 +30,8 @@ class Probe:
         self.table.tools = self.tools.pids
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
+        self.bear_silence: Callable[[float], None] = _ignore
+        """Is told by the head after which silence to end."""
         self._ending = threading.Event()
         self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
@@ -72,6 +74,9 @@ class Probe:
         jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
         slurm = (frozenset(map(str, jobs)), str(step) if step else None) if jobs else None
         self.table.scope(bool(message.get("all_users")), only, slurm)
+        silence = message.get("silence")
+        if isinstance(silence, (int, float)) and silence >= 1:
+            self.bear_silence(float(silence))
         try:
             watch = Watch(self.table, float(message.get("interval") or 1.0))
         except (TypeError, ValueError):
@@ -98,6 +103,10 @@ class Probe:
         self._ending.set()
         self.resolver.stop()
         self.tools.close()
+
+
+def _ignore(seconds: float) -> None:
+    """Nobody listens yet."""
 
 
 def internal_error(error: BaseException) -> Message:

@@ -129,6 +129,10 @@ class Server:
         """Make `run` return, from any thread or a signal handler."""
         os.write(self._wake_in, b"x")
 
+    def bear_silence(self, seconds: float) -> None:
+        """End only after so many seconds without any message from the head."""
+        self._silence = seconds
+
     def run(self) -> None:
         """Answer requests until the connection is over; then cancel what is under way."""
         rest = b""

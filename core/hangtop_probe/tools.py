@@ -71,11 +71,14 @@ class Tools:
         self._env = clean_environment()
 
     def start(
-        self, argv: Sequence[str], orphaned: int = signal.SIGKILL
+        self,
+        argv: Sequence[str],
+        orphaned: int = signal.SIGKILL,
+        stderr: int = subprocess.PIPE,
     ) -> "subprocess.Popen[bytes]":
         """Start ``argv``; raise OSError where that fails or the probe is ending.
 
-        ``orphaned`` is the signal it gets should the probe die.
+        ``orphaned`` is the signal it gets should the probe die, ``stderr`` where it writes to.
         """
         with self._lock:
             if self._closed:
@@ -84,7 +87,7 @@ class Tools:
                 [*dying_with_us(self._setpriv, int(orphaned)), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 env=self._env,
                 start_new_session=True,
             )

@@ -14,6 +14,7 @@ import pytest
 
 from hangtop_probe import node as probe_node
 from support.cluster import Cluster, why_not
+from support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,6 +245,21 @@ def test_the_oldest_python_tries_all_of_it(cluster: Cluster) -> None:
     rungs = found["node-1"]
     assert (code, states(rungs, "missing")) == (0, []), rungs
     assert rungs["python"]["text"] == "Python 3.8.18"
+
+
+def test_py_spy_needs_no_libc_of_the_node(
+    cluster: Cluster, found: dict[str, dict[str, Any]]
+) -> None:
+    """So a node with musl can run it as well: here below a root with nothing but it and /proc."""
+    node = cluster.node(2)
+    node.sh(f"mkdir -p /run/bare/proc; cp {CACHE}/hangtop/*/py-spy /run/bare/")
+    node.sh("mount --bind /proc /run/bare/proc")
+    node.sh("setsid python3 -c 'import time; time.sleep(1e5)' </dev/null >/dev/null 2>&1 &")
+    try:
+        look = "chroot /run/bare /py-spy dump --nonblocking --pid $(pgrep -f '[t]ime.sleep.1e5')"
+        assert wait_until(lambda: "<module> (<string>:1)" in node.sh(f"{look} 2>&1 || true"), 15)
+    finally:
+        node.sh("pkill -KILL -f '[t]ime.sleep.1e5'; umount /run/bare/proc")
 
 
 OLD = f"{CACHE}/hangtop/{'a' * 64}"

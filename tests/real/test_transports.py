@@ -82,7 +82,10 @@ def job(cluster: Cluster, hostfile: Path) -> Iterator[str]:
     with run:
         with Session(Options(), judge, launchers) as session:
             found = session.wait(lambda u: any(map(stands, u.snapshot.jobs)), 60)
-            assert found is not None, [(j.key, [(r.rank, r.moved_at, r.state) for r in j.ranks]) for j in session.latest.snapshot.jobs]
+            assert found is not None, [
+                (j.key, [(r.rank, r.moved_at, r.state) for r in j.ranks])
+                for j in session.latest.snapshot.jobs
+            ]
         yield launcher
 
 

@@ -44,6 +44,14 @@ def torchrun(cluster: Cluster, ranks: Mapping[int, int], what: str) -> Iterator[
 
 
 @contextlib.contextmanager
+def on_node(cluster: Cluster, number: int, *argv: str, **environ: str) -> Iterator[None]:
+    """One process on a node, a rank or a launcher: what its environment says it is."""
+    told = [f"{name}={value}" for name, value in {**SETTINGS, **environ}.items()]
+    with _started(cluster.node(number).argv("env", *told, sys.executable, *argv)):
+        yield
+
+
+@contextlib.contextmanager
 def mpirun(cluster: Cluster, hostfile: Path, address: str, ranks: int) -> Iterator[None]:
     """Open MPI's mpirun, from the network that the nodes are on, by the cluster's ssh."""
     argv = cluster.at_head(

@@ -49,6 +49,7 @@ ReturnToService=2
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+GresTypes=gpu
 SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
 MessageTimeout={patience}
 SlurmdTimeout=300
@@ -107,13 +108,15 @@ class SlurmCluster(Cluster):
 
     def _files(self) -> dict[str, str]:
         nodes = "".join(
-            f"NodeName=node-{n} NodeAddr=10.77.0.{n + 1} CPUs={CPUS} RealMemory=1000\n"
+            f"NodeName=node-{n} NodeAddr=10.77.0.{n + 1} CPUs={CPUS} RealMemory=1000 Gres=gpu:2\n"
             for n in range(1, self._count + 1)
         )
         return {
             **super()._files(),
             "munge.key": self._key,
             "slurm.conf": _CONFIG.format(nodes=nodes, patience=self.patience),
+            # Counted, but no devices: jobs hold them, nothing uses them.
+            "gres.conf": "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n",
             # Not detected where /sys is a fresh one; a name is needed all the same.
             "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
         }
@@ -179,8 +182,9 @@ class SlurmCluster(Cluster):
         return self.run("sbatch", *wrapped).partition(";")[0]
 
     def wait_state(self, job: str, *states: str, timeout: float = 30.0) -> None:
-        """Wait until a job is in one of these states."""
+        """Wait until a job, with all its components, is in one of these states."""
+        ask = ("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
         deadline = time.monotonic() + timeout
-        while (seen := self.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")) not in states:
+        while not (seen := set(self.run(*ask).split())) or not seen <= set(states):
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)

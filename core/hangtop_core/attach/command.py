@@ -70,6 +70,10 @@ class Template:
         options = [*login.options(node), "--command", self._text]
         return ByHand(shlex.join(shell), shlex.join(options))
 
+    def terminal(self, node: str) -> list[str]:
+        """Return what gives a person a shell there."""
+        return self._fill(node) + ([] if self._for_shell else ["sh", "-i"])
+
     def trial(self, node: str, python: str) -> str:
         """Return what a person can type to see whether Python starts there."""
         boot = [f"{python} -V"] if self._for_shell else [python, "-V"]
@@ -114,6 +118,10 @@ class CommandLauncher:
     def opening(self) -> bytes:
         """Return the boot."""
         return bundle.opening(self._login.keep)
+
+    def shell(self) -> list[str]:
+        """Return the same command with a shell; it has a terminal if the command gives one."""
+        return self._template.terminal(self._node)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the command ended."""

@@ -13,8 +13,8 @@ from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.attach.channel import Channel
     from hangtop_core.attach.local import ByHand, Launcher, Wave
-    from hangtop_core.attach.router import Channel
 
 ENOUGH = 3
 """Nodes closed to ssh after which the others are not tried by it any more."""
@@ -76,12 +76,17 @@ class EitherLauncher:
 
     def argv(self) -> list[str]:
         """Return the command of the present launcher."""
+        now = self._now
         self._began = True
-        return self._now.argv()
+        return now.argv()
 
     def opening(self) -> bytes:
         """Return what is written first; the boot is the same for both."""
         return self._now.opening()
+
+    def shell(self) -> list[str] | None:
+        """Return the present launcher's."""
+        return self._now.shell()
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the command ended; a first one that never got in was the last of its kind."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import socket
 import sys
@@ -13,8 +14,8 @@ import hangtop_probe
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.attach.channel import Channel
     from hangtop_core.attach.engine import Closed
-    from hangtop_core.attach.router import Channel
     from hangtop_core.model import NodeState
 
 _BOOT = (
@@ -92,6 +93,9 @@ class Launcher(Protocol):
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say what it means that the command ended with ``code`` and ``stderr``."""
 
+    def shell(self) -> list[str] | None:
+        """Return the command that gives a person a shell on the node; None if none is known."""
+
 
 class LocalLauncher:
     """The probe as a child of this process, under the same Python."""
@@ -133,6 +137,10 @@ class LocalLauncher:
         how = _ended(code)
         reason = f"the probe {how}" + (f": {last}" if last else "")
         return Ending("lost" if was_ready else "unreachable", reason, retry=True)
+
+    def shell(self) -> list[str]:
+        """Return the user's own shell."""
+        return [os.environ.get("SHELL") or "/bin/sh"]
 
 
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)

@@ -20,9 +20,9 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
+from hangtop_core.attach.channel import Order, Orders, Part
 from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import PDSH, Context, explain_login
-from hangtop_core.attach.router import Order, Orders, Part
 from hangtop_core.attach.timing import Timing
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -229,6 +229,9 @@ class PdshLauncher:
     def opening(self) -> bytes:
         """Return nothing: the boot is in the command."""
         return b""
+
+    def shell(self) -> None:
+        """Return nothing: pdsh gives no input to a shell."""
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the node's part of the run ended."""

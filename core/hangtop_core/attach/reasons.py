@@ -7,6 +7,7 @@ sudo 1.9 and the shells bash, dash, zsh, tcsh and fish.
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.local import Ending
@@ -38,7 +39,10 @@ class Context(NamedTuple):
 
 
 class Known(NamedTuple):
-    """One known ending. ``reason`` may use groups of ``pattern``; ``fix`` those of `Context`."""
+    """One known ending.
+
+    ``reason`` may use groups of ``pattern``; ``fix`` named ones, quoted for a shell, and `Context`.
+    """
 
     pattern: re.Pattern[str]
     state: NodeState
@@ -54,6 +58,7 @@ def _known(
 
 
 _PYTHON_FIX = "hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH"
+_CHANGED = "its host key has changed: it was installed anew, or somebody sits in between"
 
 SUDO = (
     _known(
@@ -79,9 +84,17 @@ SUDO = (
 # Asked in this order: what OpenSSH prints last is often only a consequence.
 TABLE = (
     _known(
+        r"Offending \S+ key in (?P<file>\S.*):\d+\s"
+        r"(?:.|\n)*^Host key for (?P<host>\S+) has changed",
+        "denied",
+        _CHANGED,
+        "ask whoever runs {node} for its new key, then: ssh-keygen -f {file} -R {host} && "
+        "{login} -o StrictHostKeyChecking=ask true",
+    ),
+    _known(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "denied",
-        "its host key has changed: it was installed anew, or somebody sits in between",
+        _CHANGED,
         "ask whoever runs {node} for its new key; then: ssh-keygen -R {node} && {login} true",
     ),
     _known(
@@ -175,6 +188,14 @@ TABLE = (
         None,
         retry=True,
     ),
+    # What ssh says only once a session is there.
+    _known(
+        r"Connection to \S+ closed by remote host",
+        "unreachable",
+        "its sshd ended the connection, or was killed",
+        None,
+        retry=True,
+    ),
     _known(
         r"Connection (?:closed by|reset by|to \S+ closed by) (UNKNOWN port 65535|\S+)",
         "unreachable",
@@ -261,6 +282,8 @@ def known_ending(
     """Fill in the reason from ``stderr`` and the fix from ``values``."""
     found = known.pattern.search(stderr)
     reason = clean(found.expand(known.reason), 300) if found else known.reason
-    fix = known.fix.format(**values) if known.fix is not None else None
+    named = found.groupdict() if found else {}
+    words = {name: shlex.quote(clean(text, 200)) for name, text in named.items()}
+    fix = known.fix.format(**values, **words) if known.fix is not None else None
     state = "lost" if was_ready and known.retry else known.state
     return Ending(state, reason, known.retry, fix)

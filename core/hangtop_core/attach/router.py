@@ -6,111 +6,31 @@ asked for it, sorts what the child prints by node, joins what is written to node
 connection is over when its node is, or when the child is.
 
 What a shared command looks like (its arguments, its labels, how one node of it is addressed) is a
-`Channel`'s business. Connections of their own pass through unchanged. Everything here belongs to
-the session's thread.
+`channel.Channel`'s business. Connections of their own pass through unchanged. Everything here
+belongs to the session's thread.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from hangtop_core.attach.channel import Pushed
 from hangtop_core.attach.engine import MAX_STDERR, Closed, Errors, Lines
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
+    from hangtop_core.attach.channel import Channel, Order, Orders, Part, Shared
     from hangtop_core.attach.engine import Engine, Event
     from hangtop_core.attach.local import Launcher
-    from hangtop_core.attach.timing import Timing
 
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.3
 """Seconds a shared child waits for more of its nodes, from the first one that asks for it."""
-
-
-class Part(NamedTuple):
-    """What one line of a shared child is about."""
-
-    node: str
-    line: bytes | None = None
-    """A line of this node; of standard error, a reason should its connection end."""
-    over: bool = False
-    """This node's part of the command has ended."""
-    code: int | None = None
-    """With which exit status, where that is known."""
-
-
-class Shared(Protocol):
-    """One run of a shared command: for some nodes, from its start to its end."""
-
-    @property
-    def argv(self) -> list[str]:
-        """The command."""
-
-    @property
-    def opening(self) -> bytes:
-        """What is written to the command before anything else, as it is."""
-
-    def said(self, line: bytes) -> Part | None:
-        """Say whose a line of standard output is; None for nobody's."""
-
-    def complained(self, line: bytes) -> Part | None:
-        """Say whom a line of standard error is about; None when about all of them."""
-
-    def frame(self, nodes: Sequence[str], data: bytes | None) -> bytes:
-        """Return what is written to the command so that ``data`` reaches these nodes only.
-
-        None for ``data`` is the end of their input.
-        """
-
-
-class Order(NamedTuple):
-    """A command of its own that takes requests to nodes, and brings the answers back."""
-
-    argv: list[str]
-    requests: Mapping[str, Sequence[int]]
-    """Ids of the requests by node."""
-
-
-class Orders(NamedTuple):
-    """What becomes of what was written to nodes that nothing can be sent to."""
-
-    commands: Sequence[Order]
-    answers: Sequence[tuple[str, bytes]]
-    """Lines that are answers already, with their nodes."""
-
-
-@runtime_checkable
-class Pushed(Shared, Protocol):
-    """A shared command that has no input: what is written to nodes needs commands beside it.
-
-    It ends in order on a SIGINT.
-    """
-
-    def orders(self, writes: Sequence[tuple[str, bytes | None]]) -> Orders:
-        """Say how to get there what was written to nodes."""
-
-    def refusal(self, request: int, code: int | None, reason: bytes) -> bytes:
-        """Return the answer to a request whose command has ended, in case there was none."""
-
-
-class Channel(Protocol):
-    """A command that can serve many nodes. Launchers that name the same object share it."""
-
-    @property
-    def nodes(self) -> frozenset[str]:
-        """Everyone who may ask for it: when all of them have, nobody else is waited for."""
-
-    @property
-    def timing(self) -> Timing | None:
-        """Waits that are special to it; None for those of any connection."""
-
-    def begin(self, nodes: Sequence[str]) -> Shared:
-        """Prepare a run of it for these nodes."""
 
 
 class Connections(Protocol):
@@ -127,6 +47,9 @@ class Connections(Protocol):
 
     def kill(self, conn: int) -> None:
         """End the connection in any case; `Closed` follows."""
+
+    def clogged(self, conn: int | None) -> bool:
+        """Whether what is written may be held up by a node that was given up."""
 
 
 class _Complaints:
@@ -162,6 +85,8 @@ class _Run:
         """Connections that are not over, by node."""
         self.ended: set[str] = set()
         """Nodes whose input was closed."""
+        self.given_up = False
+        """Whether a node was left that did not end: what it does not read may fill all buffers."""
         self.writes: list[tuple[str, bytes | None]] = []
         self.complaints = _Complaints()
         self.asides: set[int] = set()
@@ -240,8 +165,13 @@ class Router:
             if run.conn and len(run.members) == 1:
                 self._engine.kill(run.conn)
             else:
+                run.given_up = True
                 self._leave(conn, None)
                 self._close_when_unused(run)
+
+    def clogged(self, conn: int | None) -> bool:
+        """Whether a node that was given up may hold up the others of its run."""
+        return conn in self._places and self._places[conn][0].given_up
 
     def consumed(self, conn: int, size: int) -> None:
         """Hand back credit; for what is shared that was done when it was sorted."""

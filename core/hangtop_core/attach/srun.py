@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
+from hangtop_core.attach.channel import Part
 from hangtop_core.attach.local import ByHand, Wave
-from hangtop_core.attach.router import Part
 from hangtop_core.attach.slurm_reasons import Step, explain_srun, launch_failures
 from hangtop_probe import wire
 
@@ -239,7 +239,11 @@ class SrunLauncher:
 
     def opening(self) -> bytes:
         """Return the boot."""
-        return bundle.opening()
+        return bundle.opening(self._login.keep)
+
+    def shell(self) -> list[str]:
+        """Return a step with a terminal."""
+        return [*self._step(), "--pty", "/bin/sh", "-c", "exec ${SHELL:-/bin/sh}"]
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why srun ended; a node that ended it for all goes by itself from now on."""

@@ -157,11 +157,7 @@ class SshLauncher:
     @property
     def by_hand(self) -> ByHand:
         """By the same ssh; the options are those that differ from what hangtop does by itself."""
-        return ByHand(self._by_ssh(), shlex.join(self._login.options(self._node)))
-
-    def _by_ssh(self) -> str:
-        user = ["-l", self._login.user] if self._login.user else []
-        return shlex.join(["ssh", *user, self._node])
+        return ByHand(shlex.join(self.shell()), shlex.join(self._login.options(self._node)))
 
     @property
     def wave(self) -> Wave:
@@ -196,6 +192,10 @@ class SshLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        by_ssh, python = self._by_ssh(), self._login.python
-        context = Context(self._node, by_ssh, python, self._login.sudo, f"{by_ssh} {python} -V")
+        login, python = shlex.join(self.shell()), self._login.python
+        context = Context(self._node, login, python, self._login.sudo, f"{login} {python} -V")
         return explain_login(code, stderr, was_ready, context)
+
+    def shell(self) -> list[str]:
+        """Return a plain login as the same user: a person may be asked for a password or a yes."""
+        return ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]

@@ -21,6 +21,10 @@ class Timing(Struct, frozen=True):
     """Without a pong for this long a node is slow."""
     lost: float = 15.0
     """Without any answer for this long it is lost, and connected to again."""
+    table: float = 10.0
+    """With its process table late by this long a node is slow, even if it answers."""
+    silence: float = 60.0
+    """Without any message for this long a probe ends: its connection may be half open."""
     kill: float = 2.0
     """From ending a probe's input to killing it."""
     retry_first: float = 0.5

@@ -156,3 +156,15 @@ def test_a_closed_session_says_so() -> None:
     with pytest.raises(ClosedError):
         session.start()
     assert session.wait(lambda u: False, 5) is None
+
+
+def test_a_shell_is_known_and_what_a_person_runs_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/zsh")
+    session = Session(Options(), judge, [LocalLauncher("n1")])
+    assert session.shell("n1") == ["/bin/zsh"]
+    assert session.shell("n2") is None
+    ended = session.note_command("n1", "/bin/zsh")
+    ended("done")
+    (record,) = session.commands
+    assert (record.node, record.what, record.outcome) == ("n1", "/bin/zsh", "done")
+    assert not record.by_itself

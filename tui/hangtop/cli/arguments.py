@@ -108,7 +108,8 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         "--sample-every",
         type=seconds,
         metavar="S",
-        help="seconds between two stacks of a process that runs (default: 5; of diagnose: 1)",
+        help="seconds between two stacks of a process that runs (default: 5, in its first half "
+        "minute on the screen and with diagnose: 1)",
     )
     add_flag(group, "--readonly", "refuse whatever could pause a process")
 
@@ -200,7 +201,11 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --json > stacks.json\n"
         "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
         "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
-        "  hangtop dump -w @gpu -o 'trace-%N.out'",
+        "  hangtop dump -w @gpu -o 'trace-%N.out'\n\n"
+        "Ctrl-C prints what has arrived by then, and says which nodes are missing.\n\n"
+        "exit status:\n"
+        "  0 stacks printed   12 no training job, or no rank yet   13 not a single stack\n"
+        "  130 interrupted   2 wrong usage",
         formatter_class=Formatter,
     )
     form = parser.add_mutually_exclusive_group()
@@ -251,7 +256,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
-        "  13 nothing could be concluded   2 wrong usage",
+        "  13 nothing could be concluded   130 interrupted: what was known by then   2 wrong usage",
         formatter_class=Formatter,
     )
     parser.add_argument(
@@ -297,12 +302,17 @@ def in_file() -> dict[str, argparse.Action]:
     return {key: action for key, action in actions.items() if key not in NOT_IN_FILE}
 
 
-def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argparse.Namespace:
+def complete(
+    arguments: argparse.Namespace,
+    sample_every: float = 5.0,
+    sample_early: float | None = None,
+) -> argparse.Namespace:
     """Fill in what the config file says of options that nobody gave, and then their defaults.
 
     Args:
         arguments: as parsed.
         sample_every: seconds between two stacks; a short look needs more of them than a long one.
+        sample_early: the same for the first half minute, unless the user says how often.
 
     Raises:
         UsageError: when the config file cannot be used.
@@ -310,6 +320,7 @@ def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argpar
     given = vars(arguments)
     file = config.defaults(config.read(config.config_path(), in_file()), given)
     filled = {**DEFAULTS, **file, **given, "from_file": frozenset(file)}
+    filled["sample_early"] = None if filled["sample_every"] else sample_early
     filled["sample_every"] = filled["sample_every"] or sample_every
     return argparse.Namespace(**filled)
 
@@ -323,6 +334,7 @@ def session_options(arguments: argparse.Namespace) -> Options:
     return Options(
         interval=arguments.interval,
         sample_every=arguments.sample_every,
+        sample_early=arguments.sample_early,
         hang_after=arguments.hang_after,
         all_users=arguments.all_users,
         pids=tuple(arguments.pid),

@@ -8,15 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hangtop.cli.arguments import complete
-from hangtop.cli.observe import fold_nodes
 from hangtop.cli.output import DIM, GREEN, RED, YELLOW, has_colour, width
 from hangtop.cli.targets import launchers
-from hangtop_core import __version__
+from hangtop_core import __version__, nodesets
 from hangtop_core.analysis.ladder.climb import climb
 from hangtop_core.analysis.ladder.fold import Group, fold
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.reach import explore
-from hangtop_core.attach.ssh import SshLauncher
 from hangtop_core.diagnosis import to_json
 from hangtop_core.examine import clean_all, examine
 from hangtop_core.session import Options, Session
@@ -51,17 +49,22 @@ def run(arguments: argparse.Namespace) -> int:
             cleaned, failed = clean_all(session, line.show)
             line.clear()
             return tell_cleaned(cleaned, failed, arguments.json)
-        names = [target.node for target in targets if isinstance(target, SshLauncher)]
+        names = [target.node for target in targets if target.via == "ssh"]
         ways = explore(names, arguments.user, arguments.connect_timeout)
         seen = examine(session, targets, ways, line.show)
         line.clear()
-    ladders = [climb(one) for one in seen]
+        # Before the session ends, which waits a moment for nodes that do not answer.
+        return tell([climb(one) for one in seen], arguments.json)
+
+
+def tell(ladders: Sequence[Ladder], as_json: bool) -> int:
+    """Print what was found; returns the exit status."""
     status = exit_status(ladders)
-    if arguments.json:
-        print(to_json(document(ladders, status)).decode())
+    if as_json:
+        print(to_json(document(ladders, status)).decode(), flush=True)
     else:
         columns = min(width(), MAX_WIDTH) if sys.stdout.isatty() else PIPE_WIDTH
-        print(coloured(report(ladders, columns)), end="")
+        print(coloured(report(ladders, columns)), end="", flush=True)
     return status
 
 
@@ -127,7 +130,7 @@ def summary(ladders: Sequence[Ladder]) -> str:
 def group_lines(group: Group, first: Group | None, columns: int) -> Iterator[str]:
     """The lines of one group; of one after the first only what is not as in the first."""
     yield from textwrap.wrap(
-        f"{clean(fold_nodes(group.nodes), 2000)}: {standing(group)}",
+        f"{nodesets.fold(group.nodes)}: {standing(group)}",
         columns,
         subsequent_indent="  ",
     )
@@ -139,7 +142,7 @@ def group_lines(group: Group, first: Group | None, columns: int) -> Iterator[str
     if unreached:
         yield from _row("-", "not reached", ", ".join(unreached), columns)
     if first is not None and len(rungs) < len(group.rungs):
-        name = clean(fold_nodes(first.nodes), 200)
+        name = nodesets.fold(first.nodes)
         yield f"  the rest as on {shorten(name, columns - 18)}"
 
 
@@ -208,7 +211,7 @@ def tell_cleaned(cleaned: dict[str, Cleaned], failed: dict[str, str], as_json: b
     for name, why in failed.items():
         texts.setdefault(f"not reached: {clean(why)}", []).append(name)
     for text, names in texts.items():
-        print(f"{clean(fold_nodes(names), 2000)}: {text}")
+        print(f"{nodesets.fold(names)}: {text}")
     return status
 
 
@@ -240,7 +243,7 @@ class ProgressLine:
         """Say for whom one waits; nothing for nobody."""
         if not self.shown or not waiting:
             return
-        names = clean(fold_nodes(waiting), 200)
+        names = nodesets.fold(waiting)
         text = (
             f"{self.count - len(waiting)} of {plural(self.count, 'node')} done, waiting for {names}"
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the app; returns when the user leaves it."""
-    arguments = complete(arguments)
+    arguments = complete(arguments, sample_early=1.0)
     nodes = launchers(arguments)
     prepare()  # before the session starts: without a terminal there is nothing to observe for
     with Session(session_options(arguments), diagnose, nodes) as session:

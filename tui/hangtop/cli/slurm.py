@@ -6,7 +6,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from hangtop.cli.observe import fold_nodes
+from hangtop_core import nodesets
 from hangtop_core.attach.either import Doors, EitherLauncher
 from hangtop_core.attach.local import LocalLauncher, is_here
 from hangtop_core.attach.slurm import find_job, own_job, visibility
@@ -57,7 +57,7 @@ def notices(arguments: argparse.Namespace) -> list[str]:
 
 
 def _nodes(job: SlurmJob) -> str:
-    return f"{plural(len(job.nodes), 'node')} {fold_nodes(job.nodes)}"
+    return f"{plural(len(job.nodes), 'node')} {nodesets.fold(job.nodes)}"
 
 
 def _find(arguments: argparse.Namespace) -> SlurmJob | None:
@@ -68,7 +68,8 @@ def _find(arguments: argparse.Namespace) -> SlurmJob | None:
         if own is None:
             raise UsageError("--via srun needs a Slurm job", "Name it: --job 123")
         return find_job(own)
-    if own is None or arguments.via == "local" or arguments.nodes or arguments.hostfile:
+    elsewhere = arguments.nodes or arguments.hostfile or arguments.pid
+    if own is None or arguments.via == "local" or elsewhere:
         return None
     try:
         job = find_job(own)
@@ -122,6 +123,7 @@ def chosen(arguments: argparse.Namespace, job: SlurmJob) -> tuple[str, ...]:
     others = [name for name in names if name not in set(job.nodes)]
     if others:
         raise UsageError(
-            f"{fold_nodes(others)} is not of job {job.name}", f"Its nodes: {fold_nodes(job.nodes)}"
+            f"{nodesets.fold(others)} is not of job {job.name}",
+            f"Its nodes: {nodesets.fold(job.nodes)}",
         )
     return names

@@ -52,7 +52,7 @@ def _logged_in(seen: Examined) -> bool:
 
 def _reason(seen: Examined) -> str:
     """Why the connection failed, without what will be tried next."""
-    text = clean(seen.node.reason or f"no answer in time ({seen.node.state})")
+    text = clean(seen.node.reason or f"no answer yet ({seen.node.state})")
     return text.partition("; connecting again")[0]
 
 
@@ -60,10 +60,14 @@ def _failed(name: str, seen: Examined) -> Rung:
     return missing(name, _reason(seen), clean(seen.node.fix) if seen.node.fix else None)
 
 
+def _elsewise(seen: Examined) -> str:
+    return "this machine" if seen.here else f"reached by {clean(seen.node.via or 'a command', 200)}"
+
+
 def _resolve(seen: Examined) -> Rung:
     way = seen.way
     if way is None:
-        return skipped("resolve", "this machine" if seen.here else "not reached by ssh")
+        return skipped("resolve", _elsewise(seen))
     if way.through is not None:
         return skipped("resolve", f"behind {clean(way.through, 100)}, which does that")
     if way.addresses:
@@ -78,7 +82,7 @@ def _resolve(seen: Examined) -> Rung:
 def _reach(seen: Examined) -> Rung:
     way = seen.way
     if way is None:
-        return skipped("reach", "this machine" if seen.here else "not reached by ssh")
+        return skipped("reach", _elsewise(seen))
     if way.through is not None:
         return skipped("reach", f"behind {clean(way.through, 100)}: the login tells")
     if way.took is not None:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangtop_core.analysis.ladder.rung import Ladder, Rung
 
@@ -22,6 +23,8 @@ class Group(Struct, frozen=True):
     nodes: tuple[str, ...]
     rungs: tuple[Rung, ...]
     """With details only where all nodes of the group share them."""
+    keys: tuple[Rung, ...]
+    """What makes them equal: the rungs without details and without the nodes' own names."""
 
     @property
     def failing(self) -> bool:
@@ -30,45 +33,40 @@ class Group(Struct, frozen=True):
 
     def differences(self, other: Group) -> tuple[Rung, ...]:
         """Return the rungs that are not as in another group."""
-        same = {(rung.name, rung.state, rung.text) for rung in other.rungs}
-        return tuple(rung for rung in self.rungs if (rung.name, rung.state, rung.text) not in same)
+        return tuple(
+            rung for rung, key in zip(self.rungs, self.keys, strict=True) if key not in other.keys
+        )
 
 
 def fold(ladders: Iterable[Ladder]) -> tuple[Group, ...]:
     """Return the groups, the largest of those that work first, then by size."""
-    found: dict[tuple[object, ...], list[Ladder]] = {}
+    found: dict[tuple[Rung, ...], list[Ladder]] = {}
     for ladder in ladders:
-        found.setdefault(tuple(map(_key, _named(ladder))), []).append(ladder)
-    groups = [_group(some) for some in found.values()]
+        found.setdefault(_keys(ladder), []).append(ladder)
+    groups = [_group(keys, some) for keys, some in found.items()]
     return tuple(sorted(groups, key=lambda group: (group.failing, -len(group.nodes))))
 
 
-def _key(rung: Rung) -> tuple[object, ...]:
-    return rung.name, rung.state, rung.text, rung.fix
-
-
-def _group(ladders: list[Ladder]) -> Group:
+def _group(keys: tuple[Rung, ...], ladders: list[Ladder]) -> Group:
     first, *others = ladders
-    if not others:
-        return Group((first.node,), first.rungs)
-    rungs = []
-    for index, rung in enumerate(_named(first)):
-        shared = all(other.rungs[index].detail == rung.detail for other in others)
-        detail = rung.detail if shared else None
-        rungs.append(Rung(rung.name, rung.state, rung.text, rung.fix, detail))
-    return Group(tuple(ladder.node for ladder in ladders), tuple(rungs))
+    rungs = first.rungs
+    if others:
+        details = zip(*(ladder.rungs for ladder in ladders), strict=True)
+        rungs = tuple(
+            replace(key, detail=some[0].detail if len({one.detail for one in some}) == 1 else None)
+            for key, some in zip(keys, details, strict=True)
+        )
+    return Group(tuple(ladder.node for ladder in ladders), rungs, keys)
 
 
-def _named(ladder: Ladder) -> list[Rung]:
-    """The rungs with the node's own name taken out of their texts."""
+def _keys(ladder: Ladder) -> tuple[Rung, ...]:
     own = re.compile(rf"(?<![\w.-]){re.escape(ladder.node)}(?![\w-])")
-    return [
+    return tuple(
         Rung(
             rung.name,
             rung.state,
             own.sub(PLACEHOLDER, rung.text),
             own.sub(PLACEHOLDER, rung.fix) if rung.fix is not None else None,
-            rung.detail,
         )
         for rung in ladder.rungs
-    ]
+    )

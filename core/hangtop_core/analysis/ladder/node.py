@@ -6,6 +6,8 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop_core.analysis.ladder import recorder
 from hangtop_core.analysis.ladder.rung import Rung, missing, ok, skipped, unreached, warning
 from hangtop_core.text import clean, plural, size
@@ -34,6 +36,7 @@ _SECCOMP_FIX = "start the container with --cap-add=SYS_PTRACE, or --security-opt
 _DRIVER_FIX = (
     "install the driver's libnvidia-ml1, or start the container with its GPUs (--gpus all)"
 )
+_SUDO = "sudo hangtop"
 _NOT_SENT = ("installed", "shared")
 
 
@@ -41,7 +44,7 @@ def rungs(seen: Examined, check: Check) -> list[Rung]:
     """Return the rungs after the probe, in the order of `NAMES`."""
     facts = seen.node.capabilities
     ptrace = _ptrace(check, facts.get("ptrace"))
-    return [
+    found = [
         _cache(check),
         _processes(check),
         ptrace,
@@ -52,6 +55,14 @@ def rungs(seen: Examined, check: Check) -> list[Rung]:
         recorder.rung(check),
         _clock(seen),
     ]
+    return found if seen.here else [_from_afar(rung) for rung in found]
+
+
+def _from_afar(rung: Rung) -> Rung:
+    """On another node, it is an option that makes hangtop root there."""
+    if rung.fix is None or _SUDO not in rung.fix:
+        return rung
+    return replace(rung, fix=rung.fix.replace(_SUDO, "hangtop --sudo"))
 
 
 def _cache(check: Check) -> Rung:
@@ -70,7 +81,7 @@ def _cache(check: Check) -> Rung:
 
 def _processes(check: Check) -> Rung:
     seen = check.processes
-    detail = f"{plural(seen.seen, 'process', 'processes')} seen"
+    detail = f"{plural(seen.seen, 'process', 'processes')}, {seen.others} of other users"
     hidden = seen.hidepid not in (None, "0", "off")
     if seen.seen == 0:
         return missing("processes", "/proc shows none", "mount /proc on it")
@@ -79,13 +90,13 @@ def _processes(check: Check) -> Rung:
             "processes",
             f"/proc is mounted with hidepid={clean(seen.hidepid or '', 20)}: only those of "
             f"{clean(check.rights.user, 60)} are seen",
-            "hangtop --sudo, or the mount option gid= with a group of yours",
+            f"{_SUDO}, or the mount option gid= with a group of yours",
             detail,
         )
     if seen.contained:
-        return ok("processes", "those of its container (a PID namespace)", detail)
+        return ok("processes", "those of its PID namespace, as in a container", detail)
     if not seen.sees_init:
-        return warning("processes", "not all are shown: process 1 is not", "hangtop --sudo", detail)
+        return warning("processes", "not all are shown: process 1 is not", _SUDO, detail)
     return ok("processes", "all of them", detail)
 
 
@@ -116,7 +127,7 @@ def _ptrace(check: Check, fact: Fact | None) -> Rung:
 def _ptrace_refused(check: Check, fact: Fact | None, number: int) -> Rung:
     """Without ptrace(2) py-spy may still read memory: a filter of system calls lets it."""
     text = f"the kernel refuses it: {os.strerror(number)}"
-    fix: str | None = "hangtop --sudo, or run it outside of the container"
+    fix: str | None = f"{_SUDO}, or run it outside of the container"
     if fact is not None and not fact.ok:
         text, fix = clean(fact.why or text), _fix(fact)
     elif check.rights.seccomp == 2 and number in (errno.EPERM, errno.ENOSYS, errno.EACCES):
@@ -139,8 +150,7 @@ def _user(check: Check) -> str:
 
 
 def _fix(what: RankCheck | Fact) -> str | None:
-    """The probe's words for a user on that node, with the option that does it from here."""
-    return clean(what.fix).replace("sudo hangtop", "hangtop --sudo") if what.fix else None
+    return clean(what.fix) if what.fix else None
 
 
 def _py_spy(check: Check, fact: Fact | None, ptrace: Rung) -> Rung:

@@ -14,6 +14,7 @@ from hangtop_core.analysis.flight.align import Pending, pending
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
+from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
@@ -68,6 +69,11 @@ class Case:
     def nodes(self) -> Mapping[str, Node]:
         """The nodes that are observed, by name."""
         return {node.name: node for node in self.snapshot.nodes}
+
+    @cached_property
+    def peers(self) -> Mapping[End, Peer]:
+        """Who is at the other end of the sockets that were read."""
+        return peers(self.snapshot)
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:

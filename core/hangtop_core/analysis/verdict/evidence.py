@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.text import clean, duration, plural
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.layout import Seat
+    from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.descriptors import Descriptor
@@ -109,17 +111,37 @@ def waiting_facts(case: Case) -> list[Evidence]:
     return facts
 
 
-def common_facts(case: Case, subjects: Sequence[Subject]) -> list[Evidence]:
+def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...]:
     """Stack and kernel facts of the first few subjects."""
     facts: list[Evidence] = []
     for subject in subjects[:SHOWN]:
         seen = stack_fact(case, subject)
         facts.extend([seen] if seen else [])
         facts.append(process_fact(case, subject))
+        facts.extend(socket_facts(case, subject))
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
-    return facts
+    return tuple(facts)
+
+
+def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """Connections of a subject to others on which bytes have piled up."""
+    table = subject.rank.descriptors
+    piled = [
+        (one, one.socket)
+        for one in (table.descriptors if table is not None else ())
+        if one.socket is not None and (one.socket.recv_queue or one.socket.send_queue)
+    ]
+    for one, socket in piled[:SHOWN]:
+        text = f"{name_descriptor(one, peer(case, subject, one))}: "
+        text += f"{socket.recv_queue} bytes it has not read, {socket.send_queue} not acknowledged"
+        yield fact("network", subject.number, text)
+
+
+def peer(case: Case, subject: Subject, one: Descriptor) -> Peer | None:
+    """Who is at the other end of a subject's socket, where that is known."""
+    return case.peers.get(End(subject.rank.node, subject.pid, one.fd))
 
 
 def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None:
@@ -132,14 +154,18 @@ def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None
     return next((one for one in table.descriptors if one.fd == wanted), None)
 
 
-def name_descriptor(one: Descriptor) -> str:
-    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders."""
+def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
+    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders.
+
+    Of a socket the two ends, and whose the other one is.
+    """
     text = f"fd {one.fd} = {one.target}"
     if one.fstype and one.kind in ("file", "directory"):
         source = f", {one.server}" if one.server else ""
         text += f" on {one.mount or '?'} ({one.fstype}{source})"
     if one.socket is not None:
         text += f" {one.socket.local} -> {one.socket.remote} {one.socket.state}"
+        text += f" = {other.text}" if other is not None else ""
     if one.holders:
         text += "; " + ", ".join(
             f"{h.how} pid {h.pid} ({h.comm}, state {h.state})" for h in one.holders[:SHOWN]

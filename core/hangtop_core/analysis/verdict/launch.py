@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence, waiting_facts
+from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.versions import NAMES, differences
-from hangtop_core.nodenames import fold_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _CONFIDENCE = {"nccl": 0.7, "torch": 0.7, "torch_folder": 0.5, "python": 0.4}
+_BESIDE = 0.3
 _SHOWN = 3
 
 
@@ -36,7 +37,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         # All wait for the same: nobody else is to be blamed for where that keeps them.
         explained=case.waiters,
         summary=sentence(case, first.text),
-        evidence=(*(fact("environment", None, one.text) for one in found), *waiting_facts(case)),
+        evidence=(*(fact("environment", None, one.text) for one in found),),
         steps=(
             *(on(s, f"kill {s.pid}") for s in odd[:8] if (s.rank.node, s.pid) in ended),
             *(one.fix for one in found),
@@ -46,23 +47,25 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     found = differences(case.job)
-    if not found or not case.waiters:
+    if not found or not case.waiters or case.contradictions:
         return
     first = found[0]
     (most, _), *others = first.ranks.items()
     odd = {(rank.node, rank.process.pid) for _, some in others for rank in some}
     subjects = tuple(s for s in case.subjects if (s.rank.node, s.pid) in odd)
+    # Where somebody stays away, that explains the wait, and nobody is to blame for the software.
+    beside = bool(case.suspects or case.seats)
     yield Hit(
-        subjects=subjects,
-        explained=case.waiters,
+        subjects=() if beside else subjects,
+        explained=() if beside else case.waiters,
         summary=sentence(
             case,
             f"{name_ranks(subjects)} {is_are(subjects, 'runs', 'run')} other software than the "
             f"others: {_told(first)}",
         ),
-        evidence=(*_version_facts(found), *waiting_facts(case)),
+        evidence=(*_version_facts(found),),
         steps=(f"use one environment on all nodes, with {NAMES[first.key]} {most}",),
-        confidence=_CONFIDENCE.get(first.key, 0.5),
+        confidence=_BESIDE if beside else _CONFIDENCE.get(first.key, 0.5),
     )
 
 
@@ -74,7 +77,7 @@ def _version_facts(found: Sequence[Difference]) -> Iterator[Evidence]:
 def _told(one: Difference) -> str:
     """`torch 2.12.0 on node-2 (ranks 2-3), 2.13.0 on node-1 (ranks 0-1)`."""
     parts = [
-        f"{version} on {fold_names(rank.node for rank in some)} "
+        f"{version} on {nodesets.fold(rank.node for rank in some)} "
         f"({name_ranks(rank.rank for rank in some)})"
         for version, some in list(one.ranks.items())[:_SHOWN]
     ]

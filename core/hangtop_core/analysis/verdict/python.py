@@ -13,8 +13,8 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     name_process,
+    peer,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -40,7 +40,7 @@ def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"at {group[0].activity.at}",
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 on(group[0], f"ls -l /proc/{group[0].pid}/fd/0"),
                 "remove the breakpoint, or use torch.distributed.breakpoint(rank)",
@@ -66,7 +66,6 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", subject.number, name_descriptor(pipe))] if pipe else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 *(
@@ -97,7 +96,6 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     for c in children[:4]
                 ),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 *(on(subject, f"ls -l /proc/{child.pid}/fd") for child in children[:1]),
@@ -125,15 +123,18 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         if subject.activity.kind != "remote":
             continue
-        peer = descriptor(subject) or _guess(subject)
+        one = descriptor(subject) or _guess(subject)
+        other = peer(case, subject, one) if one is not None else None
         told = "a network peer"
-        if peer is not None and peer.socket is not None:
-            told = f"{peer.socket.remote} (fd {peer.fd}, {peer.socket.state})"
-            if peer.socket.peer_pid:
-                told += (
-                    f", pid {peer.socket.peer_pid} ({peer.socket.peer_name or '?'}) on this node"
-                )
-            if not peer.socket.recv_queue:
+        if one is not None and one.socket is not None:
+            told = f"{one.socket.remote} (fd {one.fd}, {one.socket.state})"
+            if other is not None and other.rank is not None:
+                told += f" = {other.text}"
+            elif other is not None and other.pid is not None:
+                told += f", pid {other.pid} ({other.label}) on {other.node}"
+            elif other is not None:
+                told += f", {other.text}"
+            if not one.socket.recv_queue:
                 told += ", which sends nothing"
         yield Hit(
             subjects=(subject,),
@@ -143,9 +144,8 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case.since(subject),
             ),
             evidence=(
-                *([fact("network", subject.number, name_descriptor(peer))] if peer else []),
+                *([fact("network", subject.number, name_descriptor(one, other))] if one else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"ss -tnpi | grep pid={subject.pid},"),
@@ -193,7 +193,6 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *common_facts(case, [subject]),
                 *([fact("stacks", subject.number, f"{owner.name} holds the GIL")] if owner else []),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
@@ -219,7 +218,7 @@ def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"compiling at {group[0].activity.at}",
                 case.since(group[0]) + told,
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 "wait, or compile before training; keep the cache on a local disk "
                 "(TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)",
@@ -238,7 +237,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 group[0].activity.text,
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 "read the first traceback in its log: it may be leaving after an error",
                 *trace_steps(group[0]),

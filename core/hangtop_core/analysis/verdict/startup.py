@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text, unseen
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
@@ -13,12 +14,11 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
-from hangtop_core.nodenames import fold_names
 from hangtop_core.places import is_loopback
 from hangtop_core.rankset import fold
 
@@ -62,7 +62,7 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence.append(fact("environment", None, f"the command line asks for {wanted} nodes"))
     named = f"(pid {waiting[0].pid}) waits"
     if len(waiting) > 1:
-        named = f"waits on {fold_names(p.node for p in waiting)}"
+        named = f"waits on {nodesets.fold(p.node for p in waiting)}"
     nodes = f"{wanted} nodes" if wanted else "the other nodes"
     are = "is" if len(waiting) == 1 else "are"
     missing = _without_launcher(case)
@@ -90,8 +90,8 @@ def _without_launcher(case: Case) -> str:
         return ""
     seen = [node.name for node in others if node.state in OBSERVED]
     away = [node.name for node in others if node.state not in OBSERVED]
-    told = [f"there is none on {fold_names(seen)}"] if seen else []
-    told += [f"{fold_names(away)} could not be observed"] if away else []
+    told = [f"there is none on {nodesets.fold(seen)}"] if seen else []
+    told += [f"{nodesets.fold(away)} could not be observed"] if away else []
     return f" ({'; '.join(told)})"
 
 
@@ -113,14 +113,15 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if any(not one.ends for one in case.contradictions):
         return  # those are why they did not find one another
     here = {rank.rank for rank in case.job.ranks}
-    lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
+    # Those that stood beside others have left: `rank-exited` says so.
+    lacking = [s for s in case.seats if unseen(case.snapshot, s) is None and not s.beside]
     blind = [node.name for node in case.snapshot.nodes if node.state not in OBSERVED]
     for some in by_node(lacking):
         node = some[0].node
         numbers = name_ranks(seat.rank for seat in some)
         told = f"{place_text(some)} never joined" if node else f"{numbers} never joined"
         if node:
-            told += f": no such process on {node}"
+            told += f", and no such process is on {node}"
         yield Hit(
             subjects=(),
             absent=absent(some),
@@ -130,15 +131,24 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     "environment", joining[0].number, f"WORLD_SIZE={size}; seen: {name_ranks(here)}"
                 ),
                 *_place_facts(some),
-                *waiting_facts(case),
             ),
             steps=(
-                f"start {numbers}{f' on {node}' if node else ''}, or look why they ended: "
-                "their node's launcher and log",
-                f"check that they reach {case.job.master or 'MASTER_ADDR:MASTER_PORT'}",
+                f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
+                f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
+                f"check from there that {_store(case)} can be reached",
             ),
             confidence=0.6 if blind and node is None else None,
         )
+
+
+def _store(case: Case) -> str:
+    """Where ranks meet, as another node would say it."""
+    first = case.job.ranks[0]
+    told = master(first.process)
+    if told is None:
+        return "MASTER_ADDR:MASTER_PORT"
+    alone = len(case.snapshot.nodes) < 2
+    return f"{first.node if is_loopback(told[0]) and not alone else told[0]}:{told[1]}"
 
 
 def _place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
@@ -169,7 +179,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{subject.activity.at}",
                 case.since(subject),
             ),
-            evidence=(*common_facts(case, [subject]), *waiting_facts(case)),
+            evidence=common_facts(case, [subject]),
             steps=trace_steps(subject),
             confidence=0.85,
         )
@@ -197,7 +207,6 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 fact(
                     "network", None, f"{name} is {node.state}: {node.reason or 'no reason given'}"
                 ),
-                *waiting_facts(case),
             ),
             steps=_look_at(name),
         )
@@ -217,13 +226,13 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
             absent=absent(some),
             summary=sentence(
                 case,
-                f"{place_text(some)} were not seen, for {node.name} cannot be reached: {why}. "
-                "Whether they run is not known",
+                f"{place_text(some)} {'was' if len(some) == 1 else 'were'} not seen, for "
+                f"{node.name} cannot be reached: {why}. Whether "
+                f"{'it runs' if len(some) == 1 else 'they run'} is not known",
             ),
             evidence=(
                 fact("network", None, f"{node.name} is {node.state}: {why}"),
                 *_place_facts(some),
-                *waiting_facts(case),
             ),
             steps=_look_at(node.name),
             confidence=0.5,

@@ -19,6 +19,10 @@ ENDINGS = [
     (255, "Host key verification failed.", "denied", False),
     (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
      "denied", False),
+    (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n"
+     "Offending ED25519 key in /home/me/known hosts:7\r\n"
+     "Host key for [10.0.0.7]:2222 has changed and you have requested strict checking.\n"
+     "Host key verification failed.", "denied", False),
     (255, "me@n1: Permission denied (publickey,password).", "denied", False),
     (255, "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures",
      "denied", False),
@@ -53,6 +57,19 @@ def test_endings(code: int | None, stderr: str, state: str, retry: bool) -> None
     assert ending.fix
 
 
+def test_a_changed_key_is_forgotten_by_the_name_and_in_the_file_it_stands_in() -> None:
+    (stderr,) = (text for _, text, _, _ in ENDINGS if "[10.0.0.7]:2222" in text)
+    fix = explain_login(255, stderr, False, CONTEXT).fix
+    assert fix is not None
+    command = fix.partition("then: ")[2]
+    assert command == (
+        "ssh-keygen -f '/home/me/known hosts' -R '[10.0.0.7]:2222' && "
+        "ssh n1 -o StrictHostKeyChecking=ask true"
+    )
+    evil = stderr.replace("[10.0.0.7]:2222", "$(reboot)")
+    assert "-R '$(reboot)'" in (explain_login(255, evil, False, CONTEXT).fix or "")
+
+
 def test_every_line_of_the_table_is_of_use() -> None:
     first = [
         next((known for known in TABLE if known.pattern.search(stderr)), None)
@@ -72,6 +89,7 @@ def test_a_node_that_was_there_is_lost_and_connected_to_again() -> None:
     ]:
         ending = explain_login(code, text, True, CONTEXT)
         assert (ending.state, ending.retry) == ("lost", True)
+        assert "login" not in ending.reason, "the login was done long before"
 
 
 def test_nothing_a_node_prints_gets_through_uncleaned() -> None:
@@ -121,6 +139,11 @@ def test_few_at_once_behind_a_jump_host() -> None:
     assert behind.at_once == AT_ONCE_BEHIND_A_JUMP
     assert behind.hold_s >= 10
     assert SshLauncher("n1", Login(fanout=2), "gate").wave.at_once == 2
+
+
+def test_a_shell_is_a_plain_login_of_the_same_user() -> None:
+    assert SshLauncher("n1", Login(user="ada", sudo=True)).shell() == ["ssh", "-l", "ada", "n1"]
+    assert SshLauncher("n1", Login()).shell() == ["ssh", "n1"]
 
 
 def test_a_faster_key_exchange_only_when_asked_for() -> None:
