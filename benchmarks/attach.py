@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[1]
-RANKS = 2
-"""Per node."""
 DUMPS = 3
 """Dumps over one warm connection, per round."""
 TRAIN = """
@@ -68,16 +66,16 @@ def place(cluster: Cluster, py_spy: str, script: str) -> None:
         (run / "train.py").write_text(script)
 
 
-def light(cluster: Cluster, count: int) -> list[subprocess.Popen[bytes]]:
+def light(cluster: Cluster, count: int, ranks: int) -> list[subprocess.Popen[bytes]]:
     """Start the small ranks."""
     started = []
-    for number in range(count * RANKS):
-        node = cluster.nodes[number // RANKS]
+    for number in range(count * ranks):
+        node = cluster.nodes[number // ranks]
         variables = {
             "RANK": number,
-            "LOCAL_RANK": number % RANKS,
-            "WORLD_SIZE": count * RANKS,
-            "LOCAL_WORLD_SIZE": RANKS,
+            "LOCAL_RANK": number % ranks,
+            "WORLD_SIZE": count * ranks,
+            "LOCAL_WORLD_SIZE": ranks,
             "MASTER_ADDR": cluster.nodes[0].address,
             "MASTER_PORT": 29500,
         }
@@ -87,13 +85,13 @@ def light(cluster: Cluster, count: int) -> list[subprocess.Popen[bytes]]:
     return started
 
 
-def real(cluster: Cluster, count: int) -> list[subprocess.Popen[bytes]]:
+def real(cluster: Cluster, count: int, ranks: int) -> list[subprocess.Popen[bytes]]:
     """Start torchrun on every node: a gloo job whose rank 2 does not come to its all_reduce."""
     started = []
     for number, node in enumerate(cluster.nodes[:count]):
         argv = node.argv("env", "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth0", sys.executable)
         argv += ["-m", "torch.distributed.run", f"--nnodes={count}", f"--node-rank={number}"]
-        argv += [f"--nproc-per-node={RANKS}", f"--master-addr={cluster.nodes[0].address}"]
+        argv += [f"--nproc-per-node={ranks}", f"--master-addr={cluster.nodes[0].address}"]
         argv += ["--master-port=29500", "/run/train.py", "collective"]
         null = subprocess.DEVNULL
         started.append(subprocess.Popen(argv, stdin=null, stdout=null, stderr=null))
@@ -118,10 +116,10 @@ class Times(dict[str, list[float]]):
 class Bench:
     """N nodes of a cluster with their ranks."""
 
-    def __init__(self, cluster: Cluster, count: int) -> None:
+    def __init__(self, cluster: Cluster, count: int, ranks: int) -> None:
         self.cluster = cluster
         self.nodes = cluster.nodes[:count]
-        self.ranks = count * RANKS
+        self.ranks = count * ranks
         self.names = [node.name for node in self.nodes]
         self.times = Times()
 
@@ -266,6 +264,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("counts", nargs="*", type=int, default=[1, 4, 8, 16], metavar="N")
+    parser.add_argument("--ranks", type=int, default=2, help="per node (default: 2)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--torch", action="store_true", help="real gloo ranks instead of small ones"
@@ -296,9 +295,9 @@ def main() -> None:
 
 def measure(cluster: Cluster, count: int, options: argparse.Namespace) -> None:
     """Measure one number of nodes."""
-    started = (real if options.torch else light)(cluster, count)
+    started = (real if options.torch else light)(cluster, count, options.ranks)
     try:
-        bench = Bench(cluster, count)
+        bench = Bench(cluster, count, options.ranks)
         bench.wait_for_ranks()
         for _ in range(options.rounds):
             bench.round()

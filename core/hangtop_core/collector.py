@@ -9,8 +9,6 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct
-
 from hangtop_core import sampling
 from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Snapshot, StackSample
     from hangtop_core.tracked import Tracked
-    from hangtop_core.updates import Options
+    from hangtop_core.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -39,37 +37,6 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
-class Watching(Struct, frozen=True):
-    """What the `watch` request of every node asks for, and how often stacks are sampled."""
-
-    interval: float = 1.0
-    sample_every: float = 5.0
-    sample_early: float | None = None
-    all_users: bool = False
-    pids: tuple[int, ...] = ()
-    readonly: bool = False
-    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
-    it is a thread of the rank that does."""
-    slurm_jobs: tuple[str, ...] = ()
-    slurm_step: str | None = None
-    enabled: bool = True
-
-
-def watching(options: Options) -> Watching:
-    """Return what to watch by the options of a session."""
-    return Watching(
-        options.interval,
-        options.sample_every,
-        options.sample_early,
-        options.all_users,
-        options.pids,
-        options.readonly,
-        options.slurm_jobs,
-        options.slurm_step,
-        options.watch,
-    )
 
 
 class Ask(NamedTuple):
@@ -102,6 +69,9 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._next_round = 0.0
         self._busy: dict[str, set[str]] = {}
+        self._rest: dict[str, float] = {}
+        self._rested: dict[str, float] = {}
+        """From when on a node may be asked again by itself."""
         self._wave: Counter[str] = Counter()
         self._wave_at: Moment | None = None
         self._boot_id = boot_id()
@@ -116,7 +86,10 @@ class Collector:
     def add(self, launcher: Launcher, now: Moment) -> None:
         """Start watching a node."""
         self._now = now
-        link = Link(launcher, self._router, self, self._timing, self._may_start)
+        channel = launcher.channel
+        timing = (channel.timing if channel is not None else None) or self._timing
+        link = Link(launcher, self._router, self, timing, self._may_start)
+        self._rest[link.name] = timing.rest if timing is not None else 0.0
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
@@ -187,7 +160,8 @@ class Collector:
         if now.mono >= self._next_round:
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
-                if link.can_ask and not self._busy[link.name]:
+                rested = now.mono >= self._rested.get(link.name, 0.0)
+                if link.can_ask and rested and not self._busy[link.name]:
                     self._round(link)
         self._router.flush()
 
@@ -211,19 +185,15 @@ class Collector:
         watching = self._watching
         if not watching.enabled:
             return
-        params: dict[str, Any] = {
-            "interval": watching.interval,
-            "all_users": watching.all_users,
-            "pids": list(watching.pids) or None,
-        }
-        if watching.slurm_jobs:
-            params |= {"slurm_jobs": watching.slurm_jobs, "slurm_step": watching.slurm_step}
+        params = {**watching.request(), "silence": link.silence}
+        link.table_came(now, watching.interval)
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
             self.store.fold_watch(link.name, piece, link.note)
+            link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
                 view.strings = {}
                 link.send_again(request_id, "watch", {**params, "resync": True})
@@ -258,6 +228,7 @@ class Collector:
             return
         busy = self._busy[link.name]
         busy.add(ask.op)
+        self._rested[link.name] = self._now.mono + self._rest[link.name]
 
         def done(error: HangtopError | None) -> None:
             busy.discard(ask.op)
@@ -290,10 +261,16 @@ class Collector:
             pauses=ask.pauses,
         )
         held = ask.pids if ask.pauses else ()
+        params, stacks = ask.params, self.store.stacks
+        edition = stacks.lend() if ask.op == "stacks" else None
+        if edition is not None:
+            params = {**params, "edition": edition}
         for known in self._known(link, held):
             known.disturb(self._now.epoch)
 
         def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            if edition is not None:
+                stacks.give_back(edition)
             for known in self._known(link, held):
                 known.let_go(self._now.epoch)
             if summary is not None and error is None:
@@ -306,7 +283,7 @@ class Collector:
 
         return link.request(
             ask.op,
-            ask.params,
+            params,
             on_piece=lambda raw: ask.take(link.name, raw),
             on_end=end,
             deadline=self._now.mono + ask.deadline + GRACE,
@@ -355,7 +332,7 @@ class Collector:
             try:
                 sample = self.store.fold_stacks(node, piece)
             except BadPieceError:
-                # Its stack was dropped here, or lost on the way: begin anew with all of them.
+                # It was never told, whatever the probe believes: begin anew with all of them.
                 self.links[node].restart(self._now, "stacks and their names do not fit together")
                 raise
             if got is not None:

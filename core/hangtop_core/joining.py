@@ -66,20 +66,17 @@ def world_size(process: Process) -> int | None:
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:
-    """Leave out what is seen twice because one machine is observed under two names."""
+    """Leave out what is seen twice because one machine is observed under two names.
+
+    Containers of one machine have its boot, and numbers of their own, which begin alike: only what
+    is the same rank with the same command is the same process.
+    """
     seen: set[tuple[object, ...]] = set()
     found = []
     for one in sorted(members, key=lambda m: (m.node, m.process.pid, m.process.start)):
         process = one.process
-        # Containers share the boot of their machine, and number their processes alike.
-        key = (
-            places.machine(one.node),
-            process.pid,
-            process.start,
-            process.started_at,
-            process.rank,
-            process.env.get("GROUP_RANK"),
-        )
+        at = (places.machine(one.node), process.pid, process.start, process.started_at)
+        key = (*at, process.rank, process.cmdline)
         if key not in seen:
             seen.add(key)
             found.append(one)
@@ -134,6 +131,8 @@ class _Part(NamedTuple):
     started_at: float
     own_port: str | None
     """The port of its store, where that is on the part's own node."""
+    one_node: bool
+    """Whether it was told that all of its ranks are on one node."""
 
 
 def joined(parts: Mapping[str, Parts], places: Places) -> dict[str, str]:
@@ -179,7 +178,7 @@ def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
     size = world_size(first) if live else launchline.announced_world_size(first.cmdline)
     meets = master(first) if live else launchline.endpoint(first.cmdline)
     local = first.env.get("LOCAL_WORLD_SIZE") or first.env.get("LOCAL_SIZE")
-    if what is None or size is None or meets is None or len(numbers) >= size or local == str(size):
+    if what is None or size is None or meets is None or len(numbers) >= size:
         return None, None
     env = first.env
     ids = {env.get("SLURM_JOB_ID"), env.get("TORCHELASTIC_RUN_ID")} - {None, "", "none"}
@@ -194,13 +193,15 @@ def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
         slurm=env.get("SLURM_JOB_ID"),
         started_at=min(m.process.started_at for m in heads),
         own_port=meets[1] if own else None,
+        one_node=local == str(size),
     )
 
 
 def _are_one(one: _Part, other: _Part) -> bool:
     if one.slurm != other.slurm:
         return False
-    apart = one.nodes.isdisjoint(other.nodes) or bool(one.starters & other.starters)
+    apart = one.nodes.isdisjoint(other.nodes) and not one.one_node and not other.one_node
+    apart = apart or bool(one.starters & other.starters)
     together = abs(one.started_at - other.started_at) < TOGETHER_S or bool(one.ids & other.ids)
     fit = one.numbers.isdisjoint(other.numbers) or (
         one.own_port is not None and one.own_port == other.own_port

@@ -97,7 +97,9 @@ def _verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Ite
 
 
 def _blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
-    ranks = f", ranks {fold(spot.ranks)}" if spot.ranks else ""
+    ranks = f", rank{'s' * (len(spot.ranks) > 1)} {fold(spot.ranks)}" if spot.ranks else ""
+    if spot.what == "ranks":
+        ranks = f" {fold(spot.ranks)}"
     nodes = f" ({shorten(nodesets.fold(spot.nodes), 60)})" if spot.nodes else ""
     yield from _wrap(f"{spot.what}{ranks}{nodes}: {spot.why}", width, "  ", "    ")
     if spot.fix:

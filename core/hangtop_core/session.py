@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hangtop_core.attach.engine import ClusterShellEngine, Event
 from hangtop_core.attach.local import Launcher, LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
-from hangtop_core.collector import Ask, Collector, watching
+from hangtop_core.collector import Ask, Collector
 from hangtop_core.errors import (
     ClosedError,
     HangtopError,
@@ -28,6 +28,7 @@ from hangtop_core.errors import (
 from hangtop_core.gather import Gather, Sampled, answer, reject
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
+from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -299,8 +299,7 @@ class Store:
             if group.key in self._changed or group.key not in self._jobs:
                 self._jobs[group.key] = self._job(group)
         self._changed.clear()
-        if self.stacks.full and self._tick % 10 == 0:
-            self.stacks.keep_only(self._used_stacks())
+        self.stacks.trim(self._used_stacks)
         return Snapshot(
             at=now,
             observed_since=self._observed_since if self._observed_since is not None else now,

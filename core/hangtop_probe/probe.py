@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from . import cache, check, descriptors, node, permission, recorder, strace
 from .requests import Message, Refused, Request
@@ -14,6 +14,9 @@ from .stacks import Sampler
 from .table import Table
 from .tools import Tools
 from .watch import Watch
+
+UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
+VIA_SSH = "hangtop --via ssh"
 
 
 class Probe:
@@ -27,6 +30,8 @@ class Probe:
         self.table.tools = self.tools.pids
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
+        self.bear_silence: Callable[[float], None] = _ignore
+        """Is told by the head after which silence to end."""
         self._ending = threading.Event()
         self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
@@ -51,6 +56,12 @@ class Probe:
         """Return the first message."""
         return {"id": 0, "hello": node.hello(self.bundle, self.rights)}
 
+    def pushed_hello(self) -> Message:
+        """Return the first message of a probe that nothing can be sent to."""
+        message = self.hello()
+        message["hello"]["capabilities"]["strace"] = {"ok": False, "why": UNENDING, "fix": VIA_SSH}
+        return message
+
     def watch(self, request: Request) -> Message:
         """Answer `watch`: pieces until cancelled or replaced by another watch."""
         with self._lock:
@@ -63,6 +74,9 @@ class Probe:
         jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
         slurm = (frozenset(map(str, jobs)), str(step) if step else None) if jobs else None
         self.table.scope(bool(message.get("all_users")), only, slurm)
+        silence = message.get("silence")
+        if isinstance(silence, (int, float)) and silence >= 1:
+            self.bear_silence(float(silence))
         try:
             watch = Watch(self.table, float(message.get("interval") or 1.0))
         except (TypeError, ValueError):
@@ -89,6 +103,10 @@ class Probe:
         self._ending.set()
         self.resolver.stop()
         self.tools.close()
+
+
+def _ignore(seconds: float) -> None:
+    """Nobody listens yet."""
 
 
 def internal_error(error: BaseException) -> Message:

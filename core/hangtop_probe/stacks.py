@@ -180,6 +180,7 @@ class Sampler:
         self._tools = tools
         self._table = processes
         self._told: Set[str] = set()
+        self._edition = 0
         self._native = threading.Lock()
         self._rested: rest.Rested[Tuple[bool, Sample]] = rest.Rested()
         self._cpus = node.cpus()
@@ -193,6 +194,11 @@ class Sampler:
             raise Refused("error", "mode is none of %s" % ", ".join(MODES))
         seconds = min(max(float(message.get("deadline") or 10), 0.1), 120.0)
         wants = bool(message.get("locals"))
+        edition = message.get("edition")
+        if isinstance(edition, int) and edition != self._edition:
+            # The head is about to drop what it was told before.
+            self._edition = edition
+            self._told.clear()
         workers = 1 if mode == "native" else self._cpus
         with ThreadPoolExecutor(workers) as pool:
             jobs = [pool.submit(self._answer, request, pid, mode, wants, seconds) for pid in pids]

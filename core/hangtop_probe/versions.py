@@ -28,7 +28,9 @@ _TORCH = re.compile(rb"\s(/[^\n]*/torch)/lib/libtorch(?:_cpu|_cuda|_python)?\.so
 _NCCL = re.compile(rb"\s(/[^\n]*/libnccl\.so[^\n/ ]*)")
 _PYTHON = re.compile(r"python(\d\.\d+)")
 _WHEEL = re.compile(r"nvidia_nccl_cu\d+-([0-9][0-9.]*)\.dist-info")
-_ASSIGNED = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*'([^'\n]{1,80})'", re.MULTILINE)
+_ASSIGNED = re.compile(
+    r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]{1,80})['\"]", re.MULTILINE
+)
 _NAMES = {"__version__": "torch", "cuda": "cuda", "hip": "hip"}
 
 

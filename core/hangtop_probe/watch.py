@@ -120,6 +120,7 @@ class Watch:
             piece["whole"] = True
         piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
+        piece["pause"] = round(self.pause, 2)
         return piece
 
     def restart(self) -> None:

@@ -65,11 +65,13 @@ class Reader:
     """Turns lines into messages and noise.
 
     Lines without the prefix are counted in ``noise_lines`` and the last few kept in
-    ``noise``; lines with the prefix that cannot be read raise `WireError`.
+    ``noise``; ``noise_run`` is how many bytes of them came in a row, until now. Lines with the
+    prefix that cannot be read raise `WireError`.
     """
 
     def __init__(self, keep_noise: int = 20) -> None:
         self.noise_lines = 0
+        self.noise_run = 0
         self.noise = []  # type: List[bytes]
         self._keep_noise = keep_noise
         self._open = {}  # type: Dict[int, _Cut]
@@ -77,6 +79,7 @@ class Reader:
     def feed(self, line: bytes) -> Optional[Message]:
         """Take one line without its newline; return the message it completes, if any."""
         at = line.find(MAGIC)
+        self.noise_run = 0 if at >= 0 else self.noise_run + len(line) + 1
         if at < 0:
             if line.strip():
                 self._add_noise(line)

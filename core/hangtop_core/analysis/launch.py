@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core import launchline
+from hangtop_core import launchline, nodesets
 from hangtop_core.analysis.layout import node_rank, number
 from hangtop_core.joining import master, world_size
 from hangtop_core.model import Rank
@@ -66,11 +66,11 @@ def _stores(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
     ports = {one[1] for one in told.values() if one is not None}
     if len(groups) < 2 or (len(ports) == 1 and _may_be_alias(ranks, places)):
         return None
-    nodes = _nodes(ranks)
+    nodes = {rank.node for rank in ranks}
     right = next((r.node for r in ranks if r.rank == 0), ranks[0].node)
     fix = f"give all of them one address and port of the node of rank 0, which is {right}"
     if len(nodes) > 1 and all(map(is_loopback, addresses)):
-        text = f"MASTER_ADDR is {' or '.join(sorted(addresses))} on {', '.join(nodes[:SHOWN])}: "
+        text = f"MASTER_ADDR is {' or '.join(sorted(addresses))} on {nodesets.fold(nodes)}: "
         text += "every node waits at a store of its own"
     else:
         what = "MASTER_ADDR:MASTER_PORT" if len(addresses) > 1 else "MASTER_PORT"
@@ -114,8 +114,7 @@ def _twice(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
     fix = "give every process a rank of its own"
     if len(nodes) > 1 and len(groups) == 1 and None not in groups:
         (group,) = groups
-        text = f"{' and '.join(map(clean, nodes))} both have node rank {group}, and so both run "
-        text += _name(twice)
+        text = f"{_both(nodes)} have node rank {group}, and so all run {_name(twice)}"
         fix = "give every node its own --node-rank"
     head = next((places.node_of(m[0], r.node) for r in involved if (m := master(r.process))), None)
     odd = [rank for rank in involved if rank.node != head] if head in nodes else []
@@ -136,7 +135,7 @@ def _sizes(ranks: Sequence[Rank]) -> Contradiction | None:
     beyond = [r for r in ranks if r.rank >= (world_size(r.process) or r.rank + 1)]
     if not beyond:
         return None
-    text = f"{_name(r.rank for r in beyond)} on {', '.join(_nodes(beyond)[:SHOWN])}: ranks go up "
+    text = f"{_name(r.rank for r in beyond)} on {_nodes(beyond)}: ranks go up "
     text += f"to {(world_size(beyond[0].process) or 1) - 1}, for WORLD_SIZE is "
     text += f"{world_size(beyond[0].process)}"
     return Contradiction(text, tuple(beyond), "look how RANK is computed where these are started")
@@ -163,13 +162,13 @@ def _launchers(launchers: Sequence[Process], places: Places) -> Iterable[Contrad
         return
     meets = [(one, launchline.endpoint(one.cmdline)) for one, _ in spanning]
     stores = {places.store(*at, one, one.node) for one, at in meets if at is not None}
-    nodes = tuple(dict.fromkeys(clean(one.node) for one, _ in meets))
+    nodes = nodesets.fold(one.node for one, _ in meets)
     if len(stores) > 1:
         text = "the rendezvous differs: " + _each(
             (":".join(at), one.node) for one, at in meets if at is not None
         )
         if all(at is None or is_loopback(at[0]) for _, at in meets):
-            text = f"the rendezvous is on localhost on {', '.join(nodes[:SHOWN])}: "
+            text = f"the rendezvous is on localhost on {nodes}: "
             text += "every node waits at one of its own"
         yield Contradiction(text, (), "give all nodes one endpoint: the address of one of them")
     for option in ("nnodes", "rdzv_id", "rdzv_backend"):
@@ -181,8 +180,9 @@ def _launchers(launchers: Sequence[Process], places: Places) -> Iterable[Contrad
     numbered = [(options["node_rank"], one.node) for one, options in spanning if _ranked(options)]
     for value, count in Counter(value for value, _ in numbered).items():
         if count > 1:
-            some = " and ".join(clean(node) for own, node in numbered if own == value)
-            text = f"{some} {'both' if count == 2 else 'all'} have node rank {value}"
+            text = (
+                f"{_both([node for own, node in numbered if own == value])} have node rank {value}"
+            )
             yield Contradiction(text, (), "give every node its own --node-rank")
 
 
@@ -209,8 +209,7 @@ def _differs(what: str, ranks: Sequence[Rank], told: Callable[[Rank], str]) -> s
     """`WORLD_SIZE differs: 8 on node-2 (ranks 2-3), 4 on node-1 (ranks 0-1)`."""
     groups = _apart(ranks, lambda rank: told(rank) or None)
     parts = [
-        f"{clean(told(some[0]), 80)} on {', '.join(_nodes(some)[:SHOWN])} "
-        f"({_name(r.rank for r in some)})"
+        f"{clean(told(some[0]), 80)} on {_nodes(some)} ({_name(r.rank for r in some)})"
         for some in reversed(groups[:SHOWN])
     ]
     return f"{what} differs: {', '.join(parts)}"
@@ -219,12 +218,22 @@ def _differs(what: str, ranks: Sequence[Rank], told: Callable[[Rank], str]) -> s
 def _each(values: Iterable[tuple[str, str]]) -> str:
     on: dict[str, list[str]] = defaultdict(list)
     for value, node in values:
-        on[clean(value, 80)].append(clean(node))
-    return ", ".join(f"{value} on {', '.join(some[:SHOWN])}" for value, some in on.items())
+        on[clean(value, 80)].append(node)
+    return ", ".join(f"{value} on {nodesets.fold(some)}" for value, some in on.items())
 
 
-def _nodes(ranks: Iterable[Rank]) -> list[str]:
-    return list(dict.fromkeys(clean(rank.node) for rank in ranks))
+def _nodes(ranks: Iterable[Rank]) -> str:
+    return nodesets.fold(rank.node for rank in ranks)
+
+
+def _both(nodes: Sequence[str]) -> str:
+    """`n1 and n2 both`, `n[1-8] all`; one node alone has two of its processes in mind."""
+    some = sorted(set(nodes))
+    if len(some) == 2:
+        return f"{clean(some[0])} and {clean(some[1])} both"
+    return (
+        f"{nodesets.fold(some)} all" if some[1:] else f"{len(nodes)} launchers on {clean(some[0])}"
+    )
 
 
 def _name(numbers: Iterable[int]) -> str:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hangtop_core.attach import bundle
 from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
+from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
+from hangtop_core.attach.pulse import Pulse
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError
@@ -29,7 +31,12 @@ if TYPE_CHECKING:
     from hangtop_core.model import NodeState
 
 log = logging.getLogger(__name__)
-KEPT_NOISE = 8
+
+
+STALLED = (
+    "it answers, but its process table stands still: something there hangs while /proc is read, "
+    "or the node has no time for it"
+)
 
 
 class Link:
@@ -50,6 +57,8 @@ class Link:
         self.conn: int | None = None
         self.unsupported: set[str] = set()
         """Requests that this node's probe does not know."""
+        self.silence = (timing or Timing()).silence
+        """Seconds of silence after which its probe is to end."""
         self.launcher = launcher
         self._may_start = may_start
         self._engine = engine
@@ -57,17 +66,13 @@ class Link:
         self._timing = timing or Timing()
         self._reader = wire.Reader()
         self._requests = Requests()
-        self._noise: list[str] = []
-        self._noise_lines = 0
+        self._noise = Noise()
         self._started = 0.0
         self._patience = self._timing.hello
         self._booted = False
         self._ready_since: float | None = None
         self._was_ready = False
-        self._heard = 0.0
-        self._pinged: float | None = None
-        self._ponged: float | None = None
-        self._next_ping = 0.0
+        self._pulse = Pulse(self._timing, 0.0)
         self._retry_at: float | None = None
         self._failures = 0
         self._dying: dict[int, float] = {}
@@ -101,7 +106,6 @@ class Link:
         self._reader = wire.Reader()
         self._started = now.mono
         self._patience = max(self._timing.hello, self.launcher.patience)
-        self._pinged = None
         way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
         self._listener.link_changed(self, way)
         self.conn = self._engine.connect(self.launcher)
@@ -181,9 +185,20 @@ class Link:
                 self._drop(now, "lost", f"the probe's stream is damaged: {clean(str(error), 120)}")
                 return
             if message is not None:
-                self._heard = now.mono
+                self._pulse.heard(now.mono)
                 self._message(message, now)
+            if self._reader.noise_run > FLOOD:
+                self._flooded(now)
+                return
         self._take_noise()
+
+    def _flooded(self, now: Moment) -> None:
+        """Leave at once a node that sends anything but messages: reading on costs the others."""
+        conn = self.conn
+        state: NodeState = "lost" if self._was_ready else "unreachable"
+        self._drop(now, state, "it floods its output with other things", fix=FLOOD_FIX)
+        if conn is not None:
+            self._engine.kill(conn)
 
     def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
@@ -223,29 +238,32 @@ class Link:
                     f"no hello from the probe within {self._patience:g} s",
                 )
             return
-        if self._pinged is not None:
-            waiting = now.mono - self._pinged
-            if waiting > timing.lost and now.mono - self._heard > timing.lost:
-                self._drop(now, "lost", f"no answer for {waiting:.0f} s")
-                return
-            if waiting > timing.slow and self.state == "ready":
-                self._set(now, "slow", f"no answer for more than {timing.slow:g} s")
-        elif now.mono >= self._next_ping:
-            self._ping(now)
+        beat = self._pulse.beat(now.mono, self._engine.clogged(self.conn))
+        if beat == "lost":
+            self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
+            return
+        if beat != "good" and self.state == "ready":
+            late = f"no answer for more than {timing.slow:g} s"
+            self._set(now, "slow", late if beat == "late" else STALLED)
+        if self._pulse.ping_due(now.mono):
+            self._ping()
         if self._failures and now.mono - self._ready_since > timing.healthy:
             self._failures = 0
 
-    def _ping(self, now: Moment) -> None:
-        self._pinged = sent = now.mono
-        self._next_ping = now.mono + self._timing.ping
+    def _ping(self) -> None:
+        pulse = self._pulse
 
         def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
-            if error is None and self._pinged == sent:
-                self._pinged = None
-                self._ponged = self._heard - sent
+            if error is None:
+                pulse.pong()
 
-        request = self._requests.add("ping", _ignore, pong, None)
+        request = self._requests.add("ping", lambda _: None, pong, None)
         self._send({"op": "ping", "id": request.id})
+
+    def table_came(self, now: Moment, pause: float) -> None:
+        """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""
+        self._pulse.table(now.mono, pause)
+        self._see_pulse(now, {})
 
     # Messages
 
@@ -269,16 +287,14 @@ class Link:
             self.note(handled.wrong)
         if handled.credit is not None:
             self._send({"op": "credit", "id": handled.credit[0], "n": handled.credit[1]})
-        self._see_pong(now)
+        if self._pulse.latency is not None:
+            latency, self._pulse.latency = self._pulse.latency, None
+            self._see_pulse(now, {"latency_s": round(latency, 4)})
 
-    def _see_pong(self, now: Moment) -> None:
-        if self._ponged is None:
-            return
-        latency, self._ponged = self._ponged, None
-        changes: dict[str, Any] = {"latency_s": round(latency, 4)}
-        if self.state == "slow":
+    def _see_pulse(self, now: Moment, changes: dict[str, Any]) -> None:
+        if self.state == "slow" and self._pulse.beat(now.mono) == "good":
             self._set(now, "ready", None, **changes)
-        else:
+        elif changes:
             self._listener.link_changed(self, changes)
 
     def _hello(self, hello: Hello, now: Moment) -> None:
@@ -291,21 +307,8 @@ class Link:
             return
         self._ready_since = now.mono
         self._was_ready = True
-        self._next_ping = now.mono
-        self._set(
-            now,
-            "ready",
-            None,
-            hostname=clean(hello.hostname, 100) or None,
-            system=clean(hello.system, 100),
-            arch=clean(hello.arch, 40),
-            python=clean(hello.python, 40),
-            user=clean(hello.user, 60),
-            uid=hello.uid,
-            boot_id=hello.boot_id,
-            cpus=hello.cpus,
-            capabilities=hello.capabilities,
-        )
+        self._pulse = Pulse(self._timing, now.mono)
+        self._set(now, "ready", None, **hello.facts())
         self._listener.link_ready(self, hello, now)
 
     def _boot(self, said: bundle.BootMessage, now: Moment) -> None:
@@ -328,21 +331,11 @@ class Link:
     def note(self, text: str) -> None:
         """Keep a finding about what this node sends."""
         log.warning("%s: %s", self.name, clean(text, 500))
-        self._noise_lines += 1
-        self._add_noise([clean(text, 200)])
+        self._listener.link_changed(self, self._noise.add(1, text))
 
     def _take_noise(self) -> None:
-        if self._reader.noise_lines:
-            self._noise_lines += self._reader.noise_lines
-            lines = [raw.decode("utf-8", "replace") for raw in self._reader.noise]
-            self._reader.noise_lines = 0
-            self._reader.noise.clear()
-            self._add_noise([clean(line, 200) for line in lines])
-
-    def _add_noise(self, lines: list[str]) -> None:
-        self._noise = (self._noise + lines)[-KEPT_NOISE:]
-        changes = {"noise_lines": self._noise_lines, "noise": tuple(self._noise)}
-        self._listener.link_changed(self, changes)
+        if changes := self._noise.take(self._reader):
+            self._listener.link_changed(self, changes)
 
     # States
 
@@ -379,7 +372,6 @@ class Link:
 
     def _abandon(self, now: Moment) -> None:
         self._ready_since = None
-        self._pinged = None
         if self.conn is not None:
             self._engine.close_input(self.conn)
             self._dying[self.conn] = now.mono + self._timing.kill
@@ -393,7 +385,3 @@ class Link:
         if self.conn is not None:
             for line in wire.encode(message, message["id"]):
                 self._engine.write(self.conn, line)
-
-
-def _ignore(piece: Any) -> None:
-    """Pings have no pieces."""

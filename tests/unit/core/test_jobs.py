@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from hangtop_core.jobs import Group, Member, group
@@ -234,6 +233,16 @@ def test_whole_jobs_on_their_own_localhost_stay_apart() -> None:
     assert [numbers(job) for job in jobs] == [[0, 1], [0, 1]]
 
 
+def test_one_of_the_ranks_that_a_script_started_was_told_another_port() -> None:
+    told = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    some = [rank(100 + r, r, "n1", env=env(**told)) for r in range(3)]
+    odd = rank(103, 3, "n1", env=env(29501, **told))
+    (job,) = group([*some, odd])
+    assert numbers(job) == [0, 1, 2, 3]
+    elsewhere = rank(103, 3, "n2", env=env(29501, **told))
+    assert len(group([*some, elsewhere])) == 2, "both were told to be on one node alone"
+
+
 def test_containers_on_one_node_have_their_own_localhost() -> None:
     alone = {"more": {"WORLD_SIZE": "2"}}
     jobs = group(
@@ -272,6 +281,12 @@ def test_launchers_count_attempts_each_for_itself() -> None:
     assert numbers(job) == [0, 1, 2, 3]
 
 
+def test_containers_of_one_machine_are_not_one_node() -> None:
+    pods = [Node(name, "ready", hostname=name, boot_id="a") for name in ("p1", "p2")]
+    (job,) = group([*half("p1", 0, "p1"), *half("p2", 2, "p1")], Places(pods))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
 def test_a_machine_with_two_names_is_seen_once() -> None:
     again = Node("10.0.0.1", "ready", hostname="n1.cluster", boot_id="a")
     seen = [*half("n1", 0, "n1"), *half("10.0.0.1", 0, "n1"), *half("n2", 2, "n1")]
@@ -279,14 +294,11 @@ def test_a_machine_with_two_names_is_seen_once() -> None:
     assert numbers(job) == [0, 1, 2, 3]
 
 
-def test_containers_of_one_machine_are_not_one() -> None:
-    inside = Node("n2", "ready", hostname="n2", boot_id="a")
-    seen = [*half("n1", 0, "n1"), *half("n2", 2, "n1")]
-    alike = [
-        m._replace(process=msgspec.structs.replace(m.process, pid=22 + i % 2))
-        for i, m in enumerate(seen)
-    ]
-    (job,) = group(alike, Places([N1, inside]))
+def test_containers_of_one_machine_may_count_their_processes_alike() -> None:
+    other = Node("n9", "ready", hostname="n9", boot_id="a")
+    seen = [*half("n1", 0, "n1"), *half("n9", 2, "n1")]
+    assert [m.process.pid for m in seen[:2]] == [m.process.pid for m in seen[2:]]
+    (job,) = group(seen, Places([N1, other]))
     assert numbers(job) == [0, 1, 2, 3]
 
 

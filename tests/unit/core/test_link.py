@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hangtop_core.attach.engine import Closed
+from hangtop_core.attach.lines import LineCutter
 from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import LocalLauncher, ending_of
 from hangtop_core.attach.messages import BadPieceError
@@ -34,6 +38,7 @@ class FakeEngine:
         self.killed: list[int] = []
         self.ended: list[int] = []
         self.sent: list[dict[str, Any]] = []
+        self.held_up = False
         self._reader = wire.Reader()
 
     def connect(self, launcher: Launcher) -> int:
@@ -50,6 +55,9 @@ class FakeEngine:
 
     def kill(self, conn: int) -> None:
         self.killed.append(conn)
+
+    def clogged(self, conn: int | None) -> bool:
+        return self.held_up
 
 
 class Bench:
@@ -181,6 +189,95 @@ def test_silence_is_lost_and_a_new_generation(bench: Bench) -> None:
     assert bench.node["state"] == "lost", "late words of the old generation count for nothing"
     bench.say(HELLO)
     assert bench.node["state"] == "ready"
+
+
+def test_a_table_that_stands_still_is_slow_although_pings_are_answered(bench: Bench) -> None:
+    bench.say(HELLO)
+
+    def wait_and_answer(seconds: int) -> None:
+        for _ in range(seconds):
+            bench.wait(1)
+            bench.pong()
+
+    bench.link.table_came(bench.now, pause=30.0)
+    wait_and_answer(39)
+    assert bench.node["state"] == "ready", "it was told that the next one takes its time"
+    wait_and_answer(2)
+    assert bench.node["state"] == "slow"
+    assert "process table stands still" in bench.node["reason"]
+    since = bench.node["since"]
+    wait_and_answer(100)
+    assert (bench.node["state"], bench.node["since"]) == ("slow", since)
+    assert bench.engine.opened == [1], "it is the node that hangs, not the connection"
+    bench.link.table_came(bench.now, pause=1.0)
+    assert (bench.node["state"], bench.node["reason"]) == ("ready", None)
+
+
+def test_a_flood_ends_the_connection_at_once_and_a_trickle_does_not(bench: Bench) -> None:
+    line = b"x" * 999
+    for _ in range(5):
+        bench.raw(*[line] * 1000)
+        bench.say(HELLO if bench.readied == 0 else {"id": 99, "end": {}})
+    assert bench.node["state"] == "ready"
+    assert bench.node["noise_lines"] == 5000
+    bench.raw(*[line] * 2000)
+    assert bench.node["state"] == "lost"
+    assert "floods" in bench.node["reason"]
+    assert ".bashrc" in bench.node["fix"]
+    assert bench.engine.killed == [1]
+    bench.wait(2)
+    bench.raw(*[b"y"] * 2000)
+    bench.say(HELLO)
+    assert (bench.node["state"], bench.engine.opened) == ("ready", [1, 2])
+
+
+LONG = st.text("abcdef/._ 0123456789", min_size=1000, max_size=1500)
+"""Longer than what is sent as it is: everything longer carries a checksum."""
+
+
+@settings(deadline=None)
+@given(
+    st.lists(LONG, min_size=1, max_size=4),
+    st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_garbage_anywhere_in_the_stream_never_becomes_a_piece(
+    texts: list[str], garbage: list[bytes], random: Random
+) -> None:
+    bench = Bench()
+    bench.say(HELLO)
+    asked = Asked(bench)
+    sent = [{"id": asked.id, "seq": seq, "data": text} for seq, text in enumerate(texts)]
+    limit = random.choice([300, 700, wire.MAX_LINE])
+    stream = b"".join(b"".join(wire.encode(one, n, limit)) for n, one in enumerate(sent))
+    for some in garbage:
+        at = random.randint(0, len(stream))
+        stream = stream[:at] + some + stream[at:]
+    cutter = LineCutter()
+    while stream:
+        size = random.randint(1, len(stream))
+        bench.link.on_lines(1, cutter.feed(stream[:size]), bench.now)
+        stream = stream[size:]
+    assert asked.pieces == texts[: len(asked.pieces)], "in order, and none that was not sent"
+    if bench.node["state"] == "lost":
+        assert isinstance(asked.ended[0][1], NodeNotReadyError)
+        bench.wait(2)
+        bench.say(HELLO)
+    assert bench.node["state"] == "ready"
+    again = Asked(bench)
+    bench.say({"id": again.id, "seq": 0, "data": 1}, {"id": again.id, "end": {}})
+    if asked.ended:
+        assert (again.pieces, again.ended) == ([1], [({}, None)])
+
+
+def test_a_long_answer_in_many_parts_is_no_flood(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    text = Random(1).randbytes(2_000_000).hex()
+    lines = wire.encode({"id": asked.id, "seq": 0, "data": text})
+    assert sum(map(len, lines)) > 2_000_000
+    bench.raw(*(line.rstrip(b"\n") for line in lines))
+    assert asked.pieces == [text]
 
 
 def test_words_without_a_pong_keep_it_from_being_lost(bench: Bench) -> None:
@@ -330,3 +427,18 @@ def test_closing_ends_input_then_kills(bench: Bench) -> None:
     assert bench.link.idle
     bench.wait(60)
     assert bench.engine.opened == [1]
+
+
+@pytest.mark.parametrize(("held_up", "state"), [(False, "slow"), (True, "lost")])
+def test_what_is_heard_is_not_enough_where_nothing_gets_through(
+    bench: Bench, held_up: bool, state: str
+) -> None:
+    bench.say(HELLO)
+    bench.engine.held_up = held_up
+    asked = Asked(bench)
+    for seq in range(20):
+        bench.wait(1)
+        if bench.node["state"] == "lost":
+            break
+        bench.say({"id": asked.id, "seq": seq, "data": "still here"})
+    assert bench.node["state"] == state

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from hangtop_core.attach.channel import Part
 from hangtop_core.attach.engine import Closed, ClusterShellEngine, Event, Lines
 from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.router import GATHER_S, Part, Router
+from hangtop_core.attach.router import GATHER_S, Router
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,10 +195,13 @@ def test_a_node_that_is_given_up_takes_nobody_with_it(bench: Bench) -> None:
     a, b = bench.open(channel, "a", "b")
     bench.until(lambda: a in bench.lines)
     bench.router.close_input(a)
+    assert not bench.router.clogged(b)
     bench.router.kill(a)
     bench.until_closed(a)
+    assert bench.router.clogged(b)
     (again,) = bench.open(channel, "a")
     bench.until(lambda: again in bench.lines)
+    assert not bench.router.clogged(again)
     bench.router.write(b, b"still there?")
     bench.until_heard(b, b"got still there?")
     assert bench.lines[a][1:] in ([], [b"got opened"]), "nothing more of what was given up"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_probe import node, permission, procfs, rest
+from hangtop_probe.requests import Message, Request
 from hangtop_probe.stacks import Sampler
 from hangtop_probe.table import Table
 from hangtop_probe.tools import Tools
@@ -84,6 +85,27 @@ def test_a_kernel_that_does_not_count_gives_no_mark(
 
     monkeypatch.setattr(procfs, "read", uncounted)
     assert rest.mark(child.pid) is None
+
+
+def test_a_new_edition_tells_all_stacks_again(child: subprocess.Popen[bytes]) -> None:
+    sampler = Sampler(Tools(), Table(permission.rights()))
+
+    def told(edition: int) -> list[str]:
+        said: list[Message] = []
+        request = Request(
+            {"id": 1, "op": "stacks", "pids": [child.pid], "edition": edition},
+            lambda message, urgent: said.append(message),
+        )
+        sampler.handle(request)
+        [piece] = said
+        assert piece["data"]["threads"]
+        return list(piece["data"]["stacks"])
+
+    first = told(0)
+    assert len(first) == 1
+    assert told(0) == []
+    assert told(1) == first
+    assert told(1) == []
 
 
 def test_py_spy_runs_again_only_after_the_process_ran(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _CONFIDENCE = {"nccl": 0.7, "torch": 0.7, "torch_folder": 0.5, "python": 0.4}
+_BESIDE = 0.3
+"""Where somebody stays away: that explains the wait, and the software is but odd."""
 _SHOWN = 3
 
 
@@ -46,7 +48,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     found = differences(case.job)
-    if not found or not case.waiters:
+    if not found or not case.waiters or case.contradictions:
         return
     first = found[0]
     (most, _), *others = first.ranks.items()
@@ -62,7 +64,7 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=(*_version_facts(found), *waiting_facts(case)),
         steps=(f"use one environment on all nodes, with {NAMES[first.key]} {most}",),
-        confidence=_CONFIDENCE.get(first.key, 0.5),
+        confidence=_BESIDE if case.suspects or case.seats else _CONFIDENCE.get(first.key, 0.5),
     )
 
 

@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.places import is_loopback
 from hangtop_core.rankset import fold
@@ -113,14 +114,15 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if any(not one.ends for one in case.contradictions):
         return  # those are why they did not find one another
     here = {rank.rank for rank in case.job.ranks}
-    lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
+    # Those that stood beside others have left: `rank-exited` says so.
+    lacking = [s for s in case.seats if unseen(case.snapshot, s) is None and not s.beside]
     blind = [node.name for node in case.snapshot.nodes if node.state not in OBSERVED]
     for some in by_node(lacking):
         node = some[0].node
         numbers = name_ranks(seat.rank for seat in some)
         told = f"{place_text(some)} never joined" if node else f"{numbers} never joined"
         if node:
-            told += f": no such process on {node}"
+            told += f", and no such process is on {node}"
         yield Hit(
             subjects=(),
             absent=absent(some),
@@ -133,12 +135,22 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *waiting_facts(case),
             ),
             steps=(
-                f"start {numbers}{f' on {node}' if node else ''}, or look why they ended: "
-                "their node's launcher and log",
-                f"check that they reach {case.job.master or 'MASTER_ADDR:MASTER_PORT'}",
+                f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
+                f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
+                f"check from there that {_store(case)} can be reached",
             ),
             confidence=0.6 if blind and node is None else None,
         )
+
+
+def _store(case: Case) -> str:
+    """Where ranks meet, as another node would say it."""
+    first = case.job.ranks[0]
+    told = master(first.process)
+    if told is None:
+        return "MASTER_ADDR:MASTER_PORT"
+    alone = len(case.snapshot.nodes) < 2
+    return f"{first.node if is_loopback(told[0]) and not alone else told[0]}:{told[1]}"
 
 
 def _place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
@@ -217,8 +229,9 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
             absent=absent(some),
             summary=sentence(
                 case,
-                f"{place_text(some)} were not seen, for {node.name} cannot be reached: {why}. "
-                "Whether they run is not known",
+                f"{place_text(some)} {'was' if len(some) == 1 else 'were'} not seen, for "
+                f"{node.name} cannot be reached: {why}. Whether "
+                f"{'it runs' if len(some) == 1 else 'they run'} is not known",
             ),
             evidence=(
                 fact("network", None, f"{node.name} is {node.state}: {why}"),
