@@ -192,6 +192,25 @@ def test_a_hung_job_is_diagnosed_where_ssh_is_closed(
     )
 
 
+def test_the_doctor_looks_through_one_step_for_all(
+    slurm: SlurmCluster,
+    hung: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(srun, "SHARE_FROM", 2)
+    assert wait_until(lambda: asleep(slurm), 60)
+    code, out, err = run(capsys, "doctor", "--job", hung, "--via", "srun", "--json")
+    assert code == 0, (out, err)
+    said = json.loads(out)
+    assert [node["node"] for node in said["nodes"]] == ["node-1", "node-2", "node-3"]
+    for node in said["nodes"]:
+        rungs = {rung["name"]: rung for rung in node["rungs"]}
+        assert rungs["reach"]["text"] == "reached by srun"
+        assert rungs["ptrace"]["detail"] == "1 rank there"
+        assert rungs["flight recorder"]["state"] == "warning"
+
+
 def attach(launchers: Sequence[Launcher]) -> Session:
     return Session(Options(), judge, launchers)
 

@@ -129,5 +129,6 @@ def explain_srun(
         # What was seen before the job was over is worth keeping: lost, not unreachable.
         over = was_ready and ending.state == "unreachable"
         return ending._replace(state="lost") if over else ending
-    context = Context(step.node, step.command, python, sudo)
+    trial = f"{step.command} {python} -V"
+    context = Context(step.node, step.command, python, sudo, trial)
     return explain_login(code, stderr, was_ready, context)

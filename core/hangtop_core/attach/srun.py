@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
+from hangtop_core.attach.channel import Part
 from hangtop_core.attach.local import ByHand, Wave
-from hangtop_core.attach.router import Part
 from hangtop_core.attach.slurm_reasons import Step, explain_srun, launch_failures
-from hangtop_core.attach.ssh import boot_command
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ def srun_argv(
 class SrunChannel:
     """One step for many nodes of a job (of one of its components, where it has several)."""
 
+    timing = None
+
     def __init__(
         self, job: SlurmJob, component: int | None, nodes: Sequence[str], login: Login
     ) -> None:
@@ -108,7 +109,7 @@ class SrunChannel:
 
     def begin(self, nodes: Sequence[str]) -> BroadcastStep:
         """Prepare a step on these nodes."""
-        command = boot_command(self._login)
+        command = self._login.shell_command()
         argv = srun_argv(self._job, self._component, nodes, command, label=True)
         return BroadcastStep(nodes, argv)
 
@@ -235,7 +236,7 @@ class SrunLauncher:
 
     def argv(self) -> list[str]:
         """Return the srun for this node alone."""
-        command = boot_command(self._login)
+        command = self._login.shell_command()
         return srun_argv(self._job, self._component, [self._node], command, label=False)
 
     def opening(self) -> bytes:

@@ -209,6 +209,10 @@ def test_a_table_that_stands_still_is_slow_although_pings_are_answered(bench: Be
     wait_and_answer(100)
     assert (bench.node["state"], bench.node["since"]) == ("slow", since)
     assert bench.engine.opened == [1], "it is the node that hangs, not the connection"
+    bench.wait(9)
+    assert "no answer" in bench.node["reason"], "worse than before"
+    wait_and_answer(2)
+    assert "process table stands still" in bench.node["reason"]
     bench.link.table_came(bench.now, pause=1.0)
     assert (bench.node["state"], bench.node["reason"]) == ("ready", None)
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from hangtop_core.attach.channel import Part
 from hangtop_core.attach.engine import Closed, ClusterShellEngine, Event, Lines
 from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.router import GATHER_S, Part, Router
+from hangtop_core.attach.router import GATHER_S, Router
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

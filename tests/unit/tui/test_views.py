@@ -98,6 +98,6 @@ def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:
         nodes=tuple(Node(name, "ready", via=how, python="3.11.7") for name, how in via.items()),
     )
     rows = node_rows(snapshot, None, None, NOW, folded=False)
-    assert [row.reason for row in rows] == ["", "not by ssh: login refused", ""]
+    assert [row.reason for row in rows] == ["", "by srun (ssh: login refused)", ""]
     texts = [plain(one) for item in node_items(rows[1], None) for one in item.lines]
     assert any("srun (ssh: login refused)" in text for text in texts)

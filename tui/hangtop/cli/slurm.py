@@ -100,7 +100,7 @@ def job_launchers(arguments: argparse.Namespace, login: Login, job: SlurmJob) ->
     Raises:
         UsageError: when an option names other nodes, or cannot be used with a job.
     """
-    names = _chosen(arguments, job)
+    names = chosen(arguments, job)
     if arguments.via == "local":
         others = [name for name in names if not is_here(name)]
         if others:
@@ -128,7 +128,7 @@ def job_launchers(arguments: argparse.Namespace, login: Login, job: SlurmJob) ->
     ]
 
 
-def _chosen(arguments: argparse.Namespace, job: SlurmJob) -> tuple[str, ...]:
+def chosen(arguments: argparse.Namespace, job: SlurmJob) -> tuple[str, ...]:
     """The job's nodes, or those of them that are named."""
     if not arguments.nodes and not arguments.hostfile:
         return select([",".join(job.nodes)], arguments.exclude, [])

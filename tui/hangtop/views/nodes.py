@@ -127,12 +127,8 @@ def _row(
     lacking = _lacking(node)
     if not reason and lacking:
         reason, reason_role = lacking, "warn"
-    if not reason and "(" in (node.via or ""):
-        # `srun (ssh: connection refused)`: reached, but not as usual.
-        reason, reason_role = (
-            f"not by {(node.via or '').partition('(')[2].removesuffix(')')}",
-            "dim",
-        )
+    if not reason and " (" in (node.via or ""):
+        reason, reason_role = f"by {node.via}", "dim"  # and why not by what comes first
     level = 2
     if guilty or node.state not in (*ANSWERING, "connecting"):
         level = 0

@@ -111,7 +111,7 @@ def waiting_facts(case: Case) -> list[Evidence]:
     return facts
 
 
-def common_facts(case: Case, subjects: Sequence[Subject]) -> list[Evidence]:
+def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...]:
     """Stack and kernel facts of the first few subjects."""
     facts: list[Evidence] = []
     for subject in subjects[:SHOWN]:
@@ -122,7 +122,7 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> list[Evidence]:
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
-    return facts
+    return tuple(facts)
 
 
 def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

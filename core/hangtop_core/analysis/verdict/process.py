@@ -14,7 +14,6 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     process_fact,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import Command, on
@@ -47,7 +46,6 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, who(group), group[0].activity.text, ago),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
-                *waiting_facts(case),
             ),
             steps=_exit_steps(group[0].rank),
         )
@@ -84,7 +82,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
             subjects=(),
             absent=absent(some),
             summary=sentence(case, f"{place_text(some)} {verb} left: no such process on {node}"),
-            evidence=(fact("environment", None, text), *waiting_facts(case)),
+            evidence=(fact("environment", None, text),),
             steps=_exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
             confidence=0.9 if some[0].beside else 0.8,
         )
@@ -102,7 +100,7 @@ def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "stopped by a signal (state T)",
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=tuple(on(s, f"kill -CONT {s.pid}") for s in group[:8]),
         )
 
@@ -122,7 +120,7 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 is_are(group, "it", "them"),
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 on(group[0], f"ps -o pid,user,etime,args -p {process.tracer_pid}"),
                 on(
@@ -147,7 +145,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"frozen with the cgroup {path}",
                 case.since(group[0]),
             ),
-            evidence=(*(process_fact(case, s) for s in group[:4]), *waiting_facts(case)),
+            evidence=(*(process_fact(case, s) for s in group[:4]),),
             steps=(
                 on(group[0], f"cat /sys/fs/cgroup{path}/cgroup.freeze"),
                 on(group[0], f"echo 0 > /sys/fs/cgroup{path}/cgroup.freeze"),

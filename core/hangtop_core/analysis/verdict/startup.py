@@ -14,7 +14,6 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import trace_steps
@@ -132,7 +131,6 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     "environment", joining[0].number, f"WORLD_SIZE={size}; seen: {name_ranks(here)}"
                 ),
                 *_place_facts(some),
-                *waiting_facts(case),
             ),
             steps=(
                 f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
@@ -181,7 +179,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{subject.activity.at}",
                 case.since(subject),
             ),
-            evidence=(*common_facts(case, [subject]), *waiting_facts(case)),
+            evidence=common_facts(case, [subject]),
             steps=trace_steps(subject),
             confidence=0.85,
         )
@@ -209,7 +207,6 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 fact(
                     "network", None, f"{name} is {node.state}: {node.reason or 'no reason given'}"
                 ),
-                *waiting_facts(case),
             ),
             steps=_look_at(name),
         )
@@ -236,7 +233,6 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
             evidence=(
                 fact("network", None, f"{node.name} is {node.state}: {why}"),
                 *_place_facts(some),
-                *waiting_facts(case),
             ),
             steps=_look_at(node.name),
             confidence=0.5,

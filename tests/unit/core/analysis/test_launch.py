@@ -340,6 +340,7 @@ def test_a_rank_that_is_stopped_is_more_to_blame_than_its_version() -> None:
     version_of(made, "n2", torch="2.12.0")
     found = run(made, world_size=5)
     assert [one.cause for one in found.verdicts] == ["rank-stopped", "version-mismatch"]
+    assert [len(one.culprits) for one in found.verdicts] == [1, 0]
 
 
 def test_what_is_not_known_of_a_rank_differs_from_nothing() -> None:
