@@ -41,7 +41,7 @@ class EitherLauncher:
     @property
     def _now(self) -> Launcher:
         if self._closed is None and not self._began and self._doors.closed >= ENOUGH:
-            self._closed = f"{self._first.via} is closed on other nodes"
+            self._closed = f"{self._first.via}: closed on other nodes"
         return self._first if self._closed is None else self._second
 
     @property

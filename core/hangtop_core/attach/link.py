@@ -14,7 +14,7 @@ from hangtop_core.attach import bundle
 from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
-from hangtop_core.attach.pulse import Pulse
+from hangtop_core.attach.pulse import Beat, Pulse
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError
@@ -73,6 +73,7 @@ class Link:
         self._ready_since: float | None = None
         self._was_ready = False
         self._pulse = Pulse(self._timing, 0.0)
+        self._beat: Beat = "good"
         self._retry_at: float | None = None
         self._failures = 0
         self._dying: dict[int, float] = {}
@@ -242,9 +243,10 @@ class Link:
         if beat == "lost":
             self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
             return
-        if beat != "good" and self.state == "ready":
+        if beat != "good" and (self.state == "ready" or beat != self._beat):
             late = f"no answer for more than {timing.slow:g} s"
             self._set(now, "slow", late if beat == "late" else STALLED)
+        self._beat = beat
         if self._pulse.ping_due(now.mono):
             self._ping()
         if self._failures and now.mono - self._ready_since > timing.healthy:

@@ -57,8 +57,8 @@ TABLE = (
     ),
     _known(
         r"Access/permission denied|User not found on host|uid \d+ not found",
-        "Slurm lets only the job's user and root start something in it",
-        "run hangtop as {user}, or --via ssh",
+        "Slurm lets only the job's user start something in it",
+        "run hangtop as {user}, or as root with --via ssh",
     ),
     _known(
         r"Requested node configuration is not available|Invalid node name specified"

@@ -41,6 +41,8 @@ KEEP_FROM = 16 * 1024
 PATIENCE_S = 75.0
 """srun needs this long to give a node up at the longest: its default MessageTimeout is 10 s."""
 
+_RANK_VARIABLES = ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+"""Taken from the probe: a task of Slurm's that runs Python would be taken for a rank elsewhere."""
 _KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
 _EXITED = re.compile(
@@ -88,7 +90,7 @@ def srun_argv(
         *(f"--{name}={value}" for name, value in options.items()),
         "/bin/sh",
         "-c",
-        command,
+        f"unset {' '.join(_RANK_VARIABLES)}; {command}",
     ]
 
 

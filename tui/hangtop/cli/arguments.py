@@ -327,7 +327,7 @@ def complete(
 
 def session_options(arguments: argparse.Namespace) -> Options:
     """The options of a session."""
-    from hangtop.cli.slurm import slurm_job
+    from hangtop.cli.slurm import is_foreign, slurm_job
     from hangtop_core.session import Options
 
     job = slurm_job(arguments)
@@ -336,7 +336,7 @@ def session_options(arguments: argparse.Namespace) -> Options:
         sample_every=arguments.sample_every,
         sample_early=arguments.sample_early,
         hang_after=arguments.hang_after,
-        all_users=arguments.all_users,
+        all_users=arguments.all_users or is_foreign(job),
         pids=tuple(arguments.pid),
         readonly=arguments.readonly,
         slurm_jobs=job.ids if job is not None else (),

@@ -93,7 +93,20 @@ def test_the_only_node_without_ranks_is_where_they_should_be() -> None:
     verdict = first(made, world_size=6)
     assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [(2, "n2"), (3, "n2")])
     assert "ranks 2-3 (n2) never joined, and no such process is on n2" in verdict.summary
-    assert any("node rank 1 is n2" in one.text for one in verdict.evidence)
+    # n2 was named; whether it is one of the job's nodes is not told by anything else.
+    assert any("node rank 1 is n2, if the nodes" in one.text for one in verdict.evidence)
+    assert verdict.confidence == 0.75
+    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
+    assert (sure.confidence, culprits(sure)) == (0.9, culprits(verdict))
+    assert any(one.text.endswith("node rank 1 is n2") for one in sure.evidence)
+
+
+def test_a_launcher_without_its_ranks_makes_its_node_sure() -> None:
+    made = world(N1, N2, N3)
+    halves(made, "n1", "n3", size=6)
+    launcher = made.process(99, SLEEP, role="launcher", launcher="torchrun", node="n2")
+    verdict = first(made, world_size=6, launchers=(launcher,))
+    assert (verdict.confidence, culprits(verdict)) == (0.9, [(2, "n2"), (3, "n2")])
 
 
 def test_ranks_that_had_met_have_left_their_node() -> None:
@@ -101,6 +114,9 @@ def test_ranks_that_had_met_have_left_their_node() -> None:
     halves(made, "n1", "n3", size=6, stack=c10d("all_reduce"))
     verdict = first(made, world_size=6)
     assert (verdict.cause, culprits(verdict)) == ("rank-exited", [(2, "n2"), (3, "n2")])
+    assert verdict.confidence == 0.6
+    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
+    assert (sure.cause, sure.confidence) == ("rank-exited", 0.8)
 
 
 def test_slurm_names_the_node_even_if_nobody_observes_it() -> None:
@@ -340,6 +356,7 @@ def test_a_rank_that_is_stopped_is_more_to_blame_than_its_version() -> None:
     version_of(made, "n2", torch="2.12.0")
     found = run(made, world_size=5)
     assert [one.cause for one in found.verdicts] == ["rank-stopped", "version-mismatch"]
+    assert [len(one.culprits) for one in found.verdicts] == [1, 0]
 
 
 def test_what_is_not_known_of_a_rank_differs_from_nothing() -> None:
