@@ -37,7 +37,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 RANKS = 3
 NODES = "node-[1-2]"
-SOON = ("--hang-after", "6", "--observe", "2")
+SOON = ("--hang-after", "4", "--observe", "1")
 
 
 @pytest.fixture(scope="module")
