@@ -77,7 +77,7 @@ def test_hello_comes_quickly_and_says_what_can_be_used(probe: ProbeClient) -> No
     assert used_by(probe.process.pid) < 0.5
     assert probe.hello_after < 10.0
     probe.send(op="ping", id=9)
-    assert probe.receive(9) == {"id": 9, "end": {}}
+    assert abs(probe.receive(9)["end"]["clock"] - time.time()) < 10
 
 
 def test_ranks_launcher_and_workers_of_torchrun(workers: Started, hung_workers: Table) -> None:

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.attach.command import CommandLauncher, Template
+from hangtop_core.attach.pdsh import PdshChannel, PdshLauncher
 from hangtop_core.attach.ssh import Login
 from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import node as probe_node
-from support.cluster import Cluster, why_not
+from support.cluster import Cluster, Node, why_not
+from support.processes import wait_until
 from support.remote_jobs import mpirun, torchrun
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 RANKS = 3
 NODES = "node-[1-2]"
-SOON = ("--hang-after", "6", "--observe", "2")
+SOON = ("--hang-after", "4", "--observe", "1")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +82,10 @@ def job(cluster: Cluster, hostfile: Path) -> Iterator[str]:
     with run:
         with Session(Options(), judge, launchers) as session:
             found = session.wait(lambda u: any(map(stands, u.snapshot.jobs)), 60)
-            assert found is not None, session.latest and session.latest.snapshot
+            assert found is not None, [
+                (j.key, [(r.rank, r.moved_at, r.state) for r in j.ranks])
+                for j in session.latest.snapshot.jobs
+            ]
         yield launcher
 
 
@@ -151,3 +157,66 @@ def test_a_job_of_mpirun_is_found_by_its_host_file(job: str, hostfile: Path) -> 
     code, said, err = hangtop("diagnose", "--hostfile", str(hostfile), *SOON)
     assert code == 10, (said, err)
     assert_explained(said, "mpirun")
+
+
+# pdsh
+
+
+@pytest.fixture
+def pdsh(job: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pdsh that goes by ssh, as sites set it up."""
+    if shutil.which("pdsh") is None:
+        pytest.skip("no pdsh on this machine")
+    monkeypatch.setenv("PDSH_RCMD_TYPE", "ssh")
+
+
+def test_a_diagnosis_over_pdsh(job: str, pdsh: None, cluster: Cluster) -> None:
+    code, said, err = hangtop("diagnose", "-w", f"{NODES},nowhere.invalid", "--via", "pdsh", *SOON)
+    assert code == 10, (said, err)
+    assert_explained(said, job)
+    spots = {spot["what"]: spot for spot in said["blind_spots"]}
+    assert spots["node"]["nodes"] == ["nowhere.invalid"]
+    assert "its name cannot be resolved" in spots["node"]["why"]
+    assert "py-spy is not sent along" in err
+    for node in cluster.nodes:
+        assert wait_until(lambda n=node: not probes(n), 3.0), "no probe outlives its head"
+
+
+def test_stacks_over_pdsh(job: str, pdsh: None) -> None:
+    code, said, err = hangtop("dump", "-w", NODES, "--via", "pdsh")
+    assert code == 0, err
+    assert_stacks(said)
+
+
+def test_what_pdsh_cannot_do_is_refused_and_the_rest_goes_on(job: str, pdsh: None) -> None:
+    watch = {"interval": 0.5, "all_users": False, "pids": None}
+    channel = PdshChannel(("node-1", "node-2"), Login(), watch)
+    launchers = [PdshLauncher(node, channel) for node in ("node-1", "node-2")]
+    with Session(Options(), judge, launchers) as session:
+        found = session.wait(lambda u: any(map(stands, u.snapshot.jobs)), 20)
+        assert found is not None
+        rank = found.snapshot.jobs[0].ranks[2]
+        with pytest.raises(RefusedError, match="pdsh could not end a trace"):
+            session.strace(rank.node, rank.process.pid, 5.0, print).result(10)
+        table = session.descriptors(rank.node, [rank.process.pid]).result(20)[rank.process.pid]
+        assert table is not None
+        assert table.descriptors
+        node = found.snapshot.nodes[0]
+        assert (node.state, node.via) == ("ready", "pdsh, which only goes one way")
+        seen = node.last_seen or 0.0
+        assert session.wait(lambda u: (u.snapshot.nodes[0].last_seen or 0.0) > seen + 1, 10)
+
+
+def test_no_probe_outlives_a_head_that_is_killed(job: str, pdsh: None, cluster: Cluster) -> None:
+    argv = [sys.executable, "-m", "hangtop", "diagnose", "-w", NODES, "--via", "pdsh"]
+    head = subprocess.Popen(
+        [*argv, "--observe", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    assert wait_until(lambda: all(probes(node) for node in cluster.nodes), 15.0)
+    head.kill()
+    head.wait(10)
+    assert wait_until(lambda: not any(probes(node) for node in cluster.nodes), 5.0)
+
+
+def probes(node: Node) -> str:
+    return node.sh("pgrep -f '[I] -S -u' || true")

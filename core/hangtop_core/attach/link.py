@@ -121,10 +121,10 @@ class Link:
         self._drop(now, "connecting", "trying again", again=False)
         self.start(now)
 
-    def restart(self, now: Moment, reason: str) -> None:
+    def restart(self, now: Moment, reason: str, state: NodeState = "lost") -> None:
         """Begin a new connection, because this one cannot go on."""
         if self.conn is not None:
-            self._drop(now, "lost", reason)
+            self._drop(now, state, reason)
 
     def close(self, now: Moment) -> None:
         """Let the probe end; `idle` tells when it has."""

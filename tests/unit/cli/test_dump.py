@@ -6,9 +6,11 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from hangtop.cli.dump import as_data, has_stacks, sample, say_stale
+from msgspec.structs import replace
+
+from hangtop.cli.dump import Answers, as_data, has_stacks, sample, say_stale
 from hangtop_core.diagnosis import to_json
-from hangtop_core.model import Job, Node, Process, Rank, Snapshot, StackSample, ThreadStack
+from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.updates import Update
 
 if TYPE_CHECKING:
@@ -67,6 +69,22 @@ def test_ctrl_c_tells_which_nodes_have_not_answered() -> None:
     answers = sample(Interrupted(), two_ranks(), arguments)  # type: ignore[arg-type]
     assert answers.missing == {"n2"}
     assert answers.failed == {("n2", 8): "interrupted before it answered"}
+
+
+def test_what_was_asked_for_is_shown_and_not_what_was_sampled_by_itself_since() -> None:
+    def sampled(at: float, *variables: Local) -> StackSample:
+        thread = ThreadStack(7, None, True, False, "k", (variables,))
+        return StackSample(at, 0.1, "nonblocking", (thread,))
+
+    worker = Process(9, 7, 1, 0.0, "dataloader-worker", "", "S")
+    asked = {("n1", 7): sampled(1.0, Local("x", "1")), ("n1", 9): sampled(1.1, Local("y", "2"))}
+    first, second = two_ranks().ranks
+    newer = replace(first, sample=sampled(2.0), children=(worker,), child_samples={9: sampled(2.1)})
+    other = replace(second, sample=sampled(2.2))
+    shown = Answers({}, frozenset(), asked).of(replace(two_ranks(), ranks=(newer, other)))
+    assert shown.ranks[0].sample == asked["n1", 7]
+    assert shown.ranks[0].child_samples == {9: asked["n1", 9]}
+    assert shown.ranks[1] == other
 
 
 def test_a_dump_without_a_job_is_a_document_with_the_nodes() -> None:

@@ -26,10 +26,10 @@ from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from hangtop_core.model import Job, Process, Snapshot, StackSample
+    from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample
     from hangtop_core.session import Sampled
 
     Failed = dict[tuple[str, int], str]
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         answers = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = named(follow(job, snapshot) or job, arguments.pid)
+    job = answers.of(named(follow(job, snapshot) or job, arguments.pid))
     tell_unseen(snapshot)
     say_stale(snapshot, job, answers.failed)
     if answers.missing:
@@ -168,6 +168,23 @@ class Answers(NamedTuple):
     """Why there is no new stack, by node and pid."""
     missing: frozenset[str]
     """Nodes that had not answered when Ctrl-C came."""
+    samples: Mapping[tuple[str, int], StackSample]
+    """What came, by node and pid."""
+
+    def of(self, job: Job) -> Job:
+        """Return the job with what came, and not with what hangtop may have sampled since.
+
+        That would lack the variables, or the native frames, that were asked for.
+        """
+        return replace(job, ranks=tuple(self._of_rank(rank) for rank in job.ranks))
+
+    def _of_rank(self, rank: Rank) -> Rank:
+        own = self.samples.get((rank.node, rank.process.pid), rank.sample)
+        workers = dict(rank.child_samples)
+        for child in rank.children:
+            if (came := self.samples.get((rank.node, child.pid))) is not None:
+                workers[child.pid] = came
+        return replace(rank, sample=own, child_samples=workers)
 
 
 def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers:
@@ -199,7 +216,7 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers
         left = {node: pids for node, pids in wanted.items() if node not in answered}
         why = "interrupted before it answered"
         failed = {(node, pid): why for node, pids in left.items() for pid in pids}
-        return Answers(failed, frozenset(left))
+        return Answers(failed, frozenset(left), {})
     return Answers(
         {
             (one.node, one.pid): one.sample.failure.text
@@ -207,6 +224,7 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers
             if one.sample.failure is not None
         },
         frozenset(),
+        {(one.node, one.pid): one.sample for one in answers if one.sample.threads},
     )
 
 

@@ -6,6 +6,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hangtop.cli.arguments import session_options
 from hangtop.cli.slurm import chosen, job_launchers, slurm_job
 from hangtop_core.attach.command import EXAMPLE, CommandLauncher, Template
 from hangtop_core.attach.local import LocalLauncher, is_here
@@ -13,6 +14,7 @@ from hangtop_core.attach.pdsh import NOTE, PdshChannel, PdshLauncher
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
 from hangtop_core.attach.targets import select
 from hangtop_core.errors import UsageError
+from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     import argparse
@@ -102,11 +104,8 @@ def _remote_shell(via: str) -> str:
 
 def watched(arguments: argparse.Namespace) -> dict[str, Any]:
     """What probes are told to watch that cannot be told later."""
-    return {
-        "interval": max(arguments.interval, PUSH_EVERY_S),
-        "all_users": arguments.all_users,
-        "pids": list(arguments.pid) or None,
-    }
+    asked = watching(session_options(arguments)).request()
+    return {**asked, "interval": max(arguments.interval, PUSH_EVERY_S)}
 
 
 def _by_command(

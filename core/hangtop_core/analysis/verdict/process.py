@@ -12,6 +12,7 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     is_are,
+    place_facts,
     process_fact,
     sentence,
     who,
@@ -66,7 +67,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
 
     Those that a launcher started beside others, and, once ranks have met, those of other nodes.
     """
-    met = not any(s.activity.kind in ("init", "store") for s in case.waiters)
+    met = not any(s.activity.kind == "init" for s in case.waiters)
     lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
     for some in by_node(seat for seat in lacking if seat.beside or met):
         node = some[0].node
@@ -82,9 +83,10 @@ def _vanished(case: Case) -> Iterator[Hit]:
             subjects=(),
             absent=absent(some),
             summary=sentence(case, f"{place_text(some)} {verb} left: no such process on {node}"),
-            evidence=(fact("environment", None, text),),
+            evidence=(fact("environment", None, text), *place_facts(some)),
             steps=_exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
-            confidence=0.9 if some[0].beside else 0.8,
+            confidence=0.9 if some[0].beside else 0.6 if some[0].named else 0.8,
+            decisive=not some[0].named,
         )
 
 
