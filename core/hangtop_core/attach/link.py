@@ -204,10 +204,11 @@ class Link:
     def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
         self._dying.pop(closed.conn, None)
+        text = closed.stderr.decode("utf-8", "replace")
         if closed.conn != self.conn:
+            self.launcher.explain(closed.code, text, True)  # may tell why the next one fails
             return
         self.conn = None
-        text = closed.stderr.decode("utf-8", "replace")
         ending = ending_of(closed, self.launcher, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
