@@ -193,7 +193,7 @@ class PdshRun:
 class PdshLauncher:
     """The probe at the other end of a pdsh that serves others as well."""
 
-    via = "pdsh, which only goes one way"
+    via = "pdsh one-way"
     patience = 0.0
 
     def __init__(self, node: str, channel: PdshChannel) -> None:
