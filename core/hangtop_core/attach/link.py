@@ -246,6 +246,8 @@ class Link:
             return
         if beat != "good" and (self.state == "ready" or beat != self._beat):
             late = f"no answer for more than {timing.slow:g} s"
+            if timing.ping is None:
+                late = f"nothing was heard for {self._pulse.waiting(now.mono):.0f} s"
             self._set(now, "slow", late if beat == "late" else STALLED)
         self._beat = beat
         if self._pulse.ping_due(now.mono):
