@@ -34,8 +34,10 @@ def _turn(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_outlives_the_tests() -> Iterator[None]:
+def _nothing_outlives_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     os.environ[RUN_VARIABLE] = RUN
+    # Neither the config file nor the node groups of whoever runs the tests count.
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     # Whoever runs the tests in the background may ignore these, and what we start would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -69,6 +69,9 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._next_round = 0.0
         self._busy: dict[str, set[str]] = {}
+        self._rest: dict[str, float] = {}
+        self._rested: dict[str, float] = {}
+        """From when on a node may be asked again by itself."""
         self._wave: Counter[str] = Counter()
         self._wave_at: Moment | None = None
         self._boot_id = boot_id()
@@ -83,7 +86,10 @@ class Collector:
     def add(self, launcher: Launcher, now: Moment) -> None:
         """Start watching a node."""
         self._now = now
-        link = Link(launcher, self._router, self, self._timing, self._may_start)
+        channel = launcher.channel
+        timing = (channel.timing if channel is not None else None) or self._timing
+        link = Link(launcher, self._router, self, timing, self._may_start)
+        self._rest[link.name] = timing.rest if timing is not None else 0.0
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
@@ -154,7 +160,8 @@ class Collector:
         if now.mono >= self._next_round:
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
-                if link.can_ask and not self._busy[link.name]:
+                rested = now.mono >= self._rested.get(link.name, 0.0)
+                if link.can_ask and rested and not self._busy[link.name]:
                     self._round(link)
         self._router.flush()
 
@@ -192,8 +199,11 @@ class Collector:
                 link.send_again(request_id, "watch", {**params, "resync": True})
 
         def end(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
-            if link.can_ask:
-                link.restart(self._now, f"the probe gave up watching: {error or 'ended'}")
+            if link.can_ask and error is None:
+                # One that pushes has only so much time, and nothing is wrong with the node.
+                link.restart(self._now, "its probe's time is over", "connecting")
+            elif link.can_ask:
+                link.restart(self._now, f"the probe gave up watching: {error}")
 
         request_id = link.request("watch", params, on_piece=take, on_end=end)
 
@@ -221,6 +231,7 @@ class Collector:
             return
         busy = self._busy[link.name]
         busy.add(ask.op)
+        self._rested[link.name] = self._now.mono + self._rest[link.name]
 
         def done(error: HangtopError | None) -> None:
             busy.discard(ask.op)

@@ -353,7 +353,11 @@ def receive(stream: BinaryIO) -> bytes:
 
 
 def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
-    """Get everything in place, then be the probe. Called by the line the head adds."""
+    """Get everything in place, then be the probe. Called by the line the head adds.
+
+    With ``wanted["push"]`` the probe is in ``stream`` in any case, and nothing comes after it.
+    """
+    push = wanted.get("push")
     signal.alarm(GIVE_UP_S)
     have = {"python": platform.python_version(), "arch": platform.machine()}
     if sys.version_info < OLDEST:
@@ -368,10 +372,11 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     pieces: List[Tuple[str, Any]] = [("probe", Probe(wanted["probe"]))]
     if wanted.get("py-spy"):
         pieces.append(("py-spy", PySpy(wanted["py-spy"])))
-    missing: List[Tuple[str, Any]] = [
-        (name, piece) for name, piece in pieces if not piece.find(base)
-    ]
-    say(dict(have, missing=[name for name, _ in missing]))
+    missing = [one for one in pieces if not one[1].find(base)]
+    if push is None:
+        say(dict(have, missing=[name for name, _ in missing]))
+    elif missing and missing[-1][0] == "py-spy":
+        missing.pop()[1].why = "an argument cannot carry it; one hangtop over ssh leaves it here"
     try:
         for _, piece in missing:
             why = piece.take(receive(stream), base) or why
@@ -391,4 +396,4 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     signal.alarm(0)
     from hangtop_probe.__main__ import main as probe
 
-    return probe(["--bundle", wanted["probe"]["hash"][:16]])
+    return probe(["--bundle", wanted["probe"]["hash"][:16]], push)

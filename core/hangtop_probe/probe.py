@@ -15,6 +15,9 @@ from .table import Table
 from .tools import Tools
 from .watch import Watch
 
+UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
+VIA_SSH = "hangtop --via ssh"
+
 
 class Probe:
     """Everything one connection has on this node."""
@@ -52,6 +55,12 @@ class Probe:
     def hello(self) -> Message:
         """Return the first message."""
         return {"id": 0, "hello": node.hello(self.bundle, self.rights)}
+
+    def pushed_hello(self) -> Message:
+        """Return the first message of a probe that nothing can be sent to."""
+        message = self.hello()
+        message["hello"]["capabilities"]["strace"] = {"ok": False, "why": UNENDING, "fix": VIA_SSH}
+        return message
 
     def watch(self, request: Request) -> Message:
         """Answer `watch`: pieces until cancelled or replaced by another watch."""

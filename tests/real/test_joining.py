@@ -178,9 +178,9 @@ def test_another_torch_on_one_node_is_told(seen: Update) -> None:
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert {one["python"] for one in versions.values()} == {python}
     second = diagnosis(seen, LACKING).verdicts[1]
-    assert second.confidence < 0.5
     assert second.cause == "version-mismatch"
-    assert [(c.rank, c.node) for c in second.culprits] == [(1, "node-2")]
+    # The missing rank explains the wait: the other software is told, and nobody is blamed for it.
+    assert (second.culprits, second.confidence < 0.5) == ((), True)
     assert "torch 2.0.7 on node-2 (rank 1)" in second.summary
 
 

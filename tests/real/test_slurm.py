@@ -181,7 +181,7 @@ def test_a_hung_job_is_diagnosed_where_ssh_is_closed(
     code, out, err = run(capsys, "diagnose", "--job", hung, *options)
     diagnosis = json.loads(out)
     assert code == 10, err
-    assert diagnosis["job"]["ranks_seen"] == [0, 1, 2]
+    assert diagnosis["job"]["ranks_seen"] == [0, 1, 2], out
     (culprit,) = diagnosis["verdicts"][0]["culprits"]
     assert (culprit["rank"], culprit["node"]) == (2, "node-3")
     cached = slurm.node(1).sh("find /run/home/root/.cache/hangtop -name py-spy")
@@ -190,6 +190,25 @@ def test_a_hung_job_is_diagnosed_where_ssh_is_closed(
     assert wait_until(lambda: "hangtop" not in slurm.run("squeue", "-h", "-s", "-o", "%j"), 10), (
         left
     )
+
+
+def test_the_doctor_looks_through_one_step_for_all(
+    slurm: SlurmCluster,
+    hung: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(srun, "SHARE_FROM", 2)
+    assert wait_until(lambda: asleep(slurm), 60)
+    code, out, err = run(capsys, "doctor", "--job", hung, "--via", "srun", "--json")
+    assert code == 0, (out, err)
+    said = json.loads(out)
+    assert [node["node"] for node in said["nodes"]] == ["node-1", "node-2", "node-3"]
+    for node in said["nodes"]:
+        rungs = {rung["name"]: rung for rung in node["rungs"]}
+        assert rungs["reach"]["text"] == "reached by srun"
+        assert rungs["ptrace"]["detail"] == "1 rank there"
+        assert rungs["flight recorder"]["state"] == "warning"
 
 
 def attach(launchers: Sequence[Launcher]) -> Session:
@@ -255,12 +274,19 @@ def test_a_node_that_ends_the_step_for_all_is_left_out(
 
 
 def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
-    slurm: SlurmCluster, hung: str, monkeypatch: pytest.MonkeyPatch
+    slurm: SlurmCluster,
+    hung: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(srun, "SHARE_FROM", 2)
     job = find_job(hung)
     with attach(srun_launchers(job, Login(), job.nodes)) as session:
         assert session.wait(lambda u: set(states(u).values()) == {"ready"}, 20)
+        # The probes of one hangtop, tasks of the job as they are, are no ranks to another.
+        code, out, err = run(capsys, "dump", "--json", "--job", hung, "--via", "srun")
+        assert (code, err) == (0, ""), "one job, no choice to be made"
+        assert [rank["rank"] for rank in json.loads(out)["ranks"]] == [0, 1, 2]
         slurm.run("scancel", hung)
         update = session.wait(
             lambda u: all("is over" in (node.reason or "") for node in u.snapshot.nodes), 20

@@ -117,8 +117,8 @@ def observe(session: Session, pids: frozenset[int], seconds: float) -> Update:
 
 
 @contextmanager
-def half_lost_cluster(root: Path) -> Iterator[Update]:
-    """What a session sees of a job over three nodes, some time after one of them froze."""
+def half_lost_cluster(root: Path) -> Iterator[Session]:
+    """A session on a job over three nodes, some time after one of them froze."""
     with (
         Cluster(root / "c", 4) as cluster,
         patch.dict(os.environ, PATH=f"{cluster.bin}:{os.environ['PATH']}"),
@@ -132,19 +132,26 @@ def half_lost_cluster(root: Path) -> Iterator[Update]:
         with Session(Options(hang_after=10.0), diagnose, launchers) as session:
 
             def runs(update: Update) -> bool:
-                states = [one.state for one in update.diagnoses.values()]
-                ranks = [rank for job in update.snapshot.jobs for rank in job.ranks]
-                return states == ["progressing"] and sum(bool(r.sample) for r in ranks) == 6
+                stacks = update.snapshot.stacks
+                mains = [
+                    stacks.get(rank.sample.threads[0].stack, ())
+                    for job in update.snapshot.jobs
+                    for rank in job.ranks
+                    if rank.sample is not None and rank.sample.threads
+                ]
+                steps = sum(any(frame.name == "steps" for frame in main) for main in mains)
+                return steps == 6 and len(update.snapshot.jobs) == 1
 
             assert session.wait(runs, 60), session.latest
             cluster.node(3).freeze()
             try:
-                yield observe_loss(session)
+                wait_for_loss(session)
+                yield session
             finally:
                 cluster.node(3).thaw()
 
 
-def observe_loss(session: Session) -> Update:
+def wait_for_loss(session: Session) -> None:
     """Wait until a node is lost, blamed and not reached again."""
 
     def blamed(update: Update) -> bool:
@@ -154,7 +161,7 @@ def observe_loss(session: Session) -> Update:
 
     update = session.wait(blamed, 60)
     assert update is not None, session.latest
-    return session.wait(lambda u: u.snapshot.at > update.snapshot.at + 10, 20) or update
+    session.wait(lambda u: u.snapshot.at > update.snapshot.at + 10, 20)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -167,8 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cluster", action="store_true")
     options = parser.parse_args(arguments)
     if options.cluster:
-        with TemporaryDirectory() as root, half_lost_cluster(Path(root)) as update:
-            print(save(options.name, update))  # noqa: T201  # a command
+        with TemporaryDirectory() as root, half_lost_cluster(Path(root)) as session:
+            assert session.latest is not None
+            print(save(options.name, session.latest))  # noqa: T201  # a command
         return
     with ExitStack() as stack:
         pids: frozenset[int] = frozenset()

@@ -54,7 +54,7 @@ def on_node(cluster: Cluster, number: int, *argv: str, **environ: str) -> Iterat
 @contextlib.contextmanager
 def mpirun(cluster: Cluster, hostfile: Path, address: str, ranks: int) -> Iterator[None]:
     """Open MPI's mpirun, from the network that the nodes are on, by the cluster's ssh."""
-    argv = cluster.beside(
+    argv = cluster.at_head(
         *("mpirun", "--allow-run-as-root", "--hostfile", str(hostfile), "-np", str(ranks)),
         *("--mca", "oob_tcp_if_include", "10.77.0.0/16"),
         *(word for name in SETTINGS for word in ("-x", name)),

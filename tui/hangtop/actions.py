@@ -109,8 +109,9 @@ def can_shell(now: Situation) -> str | None:
 
 def can_retry(now: Situation) -> str | None:
     """Only what does not answer can be connected to again."""
-    if now.node is not None and now.node.state in ("ready", "slow"):
-        return f"{now.node.name} is connected: there is nothing to try again"
+    if now.node is not None and now.node.state in ("ready", "slow", "connecting"):
+        how = "being connected to already" if now.node.state == "connecting" else "connected"
+        return f"{now.node.name} is {how}: there is nothing to try again"
     return needs_node(now) or needs_live(now)
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
-RANKS_KEPT = 100_000
+RANKS_KEPT = 50_000
 """Ranks in all kept pictures together. Pictures share what did not change between them, so this
-bounds the worst case, a job whose every rank changes every second: about 300 MB."""
-MOST, LEAST = 240, 12
+bounds the worst case, a job whose every rank changes every second: 1.2 KB each, 60 MB, and what
+the garbage collector has to look through while keys wait."""
+MOST, LEAST = 240, 6
 """Pictures that are kept of a small job, and of the largest."""
 
 

@@ -329,7 +329,7 @@ ACTIONS: tuple[Action, ...] = (
         "copy",
         ("y",),
         "copy",
-        "Copy the line; on What to do the command",
+        "Copy the line; of a fix or a next step the command",
         "Keep",
     ),
     Action("copy_all", ("Y",), "copy pane", "Copy the whole pane", "Keep"),

@@ -41,7 +41,8 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
 
 def shell(command: Sequence[str], where: str) -> str | None:
     """Run a shell after saying which; why it could not be had, if so."""
-    print(f"hangtop: {where}, leaving it comes back: {shlex.join(command)}", file=sys.__stderr__)
+    told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
+    print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
         status = _status(command)
         wrong = f"{command[0]} ended with status {status}" if status in NO_SHELL else None

@@ -4,7 +4,8 @@ Launchers number ranks node by node, so a rank's place follows from the local wo
 (LOCAL_WORLD_SIZE of torchrun and accelerate, LOCAL_SIZE of deepspeed, Open MPI's
 OMPI_COMM_WORLD_LOCAL_SIZE) as soon as all nodes have the same. Which machine has a node rank is
 told by Slurm's list of nodes or by the order in which the nodes were named, but only where the
-ranks that are there agree with it; else by there being only one node without ranks.
+ranks that are there agree with it; else by there being only one node without ranks. Nodes that were
+named need not be those of the job, so what rests on their names alone is marked.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Seat(Struct, frozen=True):
     """Nodes one of which it must be, where it is not known which."""
     beside: bool = False
     """Whether ranks of the same launcher are there."""
+    named: bool = False
+    """Whether its node is only told by taking the nodes that were named for those of the job."""
 
 
 class _Block(NamedTuple):
@@ -89,7 +92,8 @@ def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:
         for one in range(block.first, block.first + min(block.size, 1024)):
             inside.setdefault(one, block)
     size = _even(job, blocks)
-    names = _names(snapshot, job, blocks, size) if size else {}
+    told, guessed = _names(snapshot, job, blocks, size) if size else ({}, {})
+    launchers = {launcher.node for launcher in job.launchers}
     free = _free(snapshot, job)
     found = []
     for one in lacking:
@@ -98,8 +102,9 @@ def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:
             seat = Seat(one, block.node, one - block.first, beside=True)
         elif size:
             group = one // size
-            node = names.get(group)
-            seat = Seat(one, node, one % size, group, () if node else free)
+            node = told.get(group) or guessed.get(group)
+            named = group not in told and node not in launchers
+            seat = Seat(one, node, one % size, group, () if node else free, named=named)
         else:
             seat = Seat(one, among=free)
         found.append(seat)
@@ -147,23 +152,28 @@ def _counted(job: Job) -> tuple[_Block, ...]:
     return tuple(_Block(node, min(some), len(some)) for node, some in on.items())
 
 
-def _names(snapshot: Snapshot, job: Job, blocks: Sequence[_Block], size: int) -> Mapping[int, str]:
-    """Return the names of nodes by node rank, as far as they are known."""
+def _names(
+    snapshot: Snapshot, job: Job, blocks: Sequence[_Block], size: int
+) -> tuple[Mapping[int, str], Mapping[int, str]]:
+    """Return the names of nodes by node rank: those that are told, and those that only fit."""
     count = (job.world_size or 0) // size
     known = {block.first // size: block.node for block in blocks or _counted(job)}
     if len(set(known.values())) != len(known):
-        return {}
+        return {}, {}
     places = Places(snapshot.nodes)
     hosts = tuple(places.node_of(host, host) or host for host in job.hosts)
-    for order in (hosts, tuple(node.name for node in snapshot.nodes)):
-        fits = len(order) == count and all(order[g] == node for g, node in known.items())
-        if fits and (len(known) >= _NAMED or order is hosts):
-            return dict(enumerate(order))
+    if _fits(hosts, count, known):
+        return dict(enumerate(hosts)), {}
+    named = tuple(node.name for node in snapshot.nodes)
+    if len(known) >= _NAMED and _fits(named, count, known):
+        return known, dict(enumerate(named))
     free = _free(snapshot, job)
     lacking = [group for group in range(count) if group not in known]
-    if len(free) == len(lacking) == 1:
-        known[lacking[0]] = free[0]
-    return known
+    return known, {lacking[0]: free[0]} if len(free) == len(lacking) == 1 else {}
+
+
+def _fits(order: Sequence[str], count: int, known: Mapping[int, str]) -> bool:
+    return len(order) == count and all(order[group] == node for group, node in known.items())
 
 
 def place_text(some: Sequence[Seat]) -> str:

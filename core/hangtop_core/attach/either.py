@@ -13,8 +13,8 @@ from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.attach.channel import Channel
     from hangtop_core.attach.local import ByHand, Launcher, Wave
-    from hangtop_core.attach.router import Channel
 
 ENOUGH = 3
 """Nodes closed to ssh after which the others are not tried by it any more."""
@@ -41,7 +41,7 @@ class EitherLauncher:
     @property
     def _now(self) -> Launcher:
         if self._closed is None and not self._began and self._doors.closed >= ENOUGH:
-            self._closed = f"{self._first.via} is closed on other nodes"
+            self._closed = f"{self._first.via}: closed on other nodes"
         return self._first if self._closed is None else self._second
 
     @property

@@ -102,6 +102,9 @@ class Engine(Protocol):
     def close_input(self, conn: int) -> None:
         """End the child's standard input, once all that was written has gone out."""
 
+    def interrupt(self, conn: int) -> None:
+        """Send the child alone a SIGINT, for one that ends in order on it."""
+
     def kill(self, conn: int) -> None:
         """Kill the child and all of its session; `Closed` follows."""
 
@@ -249,6 +252,10 @@ class ClusterShellEngine:
         """End the child's standard input."""
         self._order("close", conn)
 
+    def interrupt(self, conn: int) -> None:
+        """Send the child alone a SIGINT."""
+        self._order("interrupt", conn)
+
     def kill(self, conn: int) -> None:
         """Kill the child and all of its session."""
         self._order("kill", conn)
@@ -320,6 +327,8 @@ class ClusterShellEngine:
             connection.write(value)
         elif what == "close":
             connection.set_write_eof()
+        elif what == "interrupt":
+            connection.child.interrupt()
         elif what == "kill":
             connection.abort()
         else:

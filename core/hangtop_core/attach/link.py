@@ -121,10 +121,10 @@ class Link:
         self._drop(now, "connecting", "trying again", again=False)
         self.start(now)
 
-    def restart(self, now: Moment, reason: str) -> None:
+    def restart(self, now: Moment, reason: str, state: NodeState = "lost") -> None:
         """Begin a new connection, because this one cannot go on."""
         if self.conn is not None:
-            self._drop(now, "lost", reason)
+            self._drop(now, state, reason)
 
     def close(self, now: Moment) -> None:
         """Let the probe end; `idle` tells when it has."""
@@ -259,7 +259,7 @@ class Link:
             if error is None:
                 pulse.pong()
 
-        request = self._requests.add("ping", _ignore, pong, None)
+        request = self._requests.add("ping", lambda _: None, pong, None)
         self._send({"op": "ping", "id": request.id})
 
     def table_came(self, now: Moment, pause: float) -> None:
@@ -387,7 +387,3 @@ class Link:
         if self.conn is not None:
             for line in wire.encode(message, message["id"]):
                 self._engine.write(self.conn, line)
-
-
-def _ignore(piece: Any) -> None:
-    """Pings have no pieces."""

@@ -14,8 +14,8 @@ import hangtop_probe
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.attach.channel import Channel
     from hangtop_core.attach.engine import Closed
-    from hangtop_core.attach.router import Channel
     from hangtop_core.model import NodeState
 
 _BOOT = (

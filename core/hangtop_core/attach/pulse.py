@@ -34,7 +34,7 @@ class Pulse:
 
     def ping_due(self, now: float) -> bool:
         """Say whether to ping now, and note that this is done."""
-        if self._pinged is not None or now < self._next_ping:
+        if self._timing.ping is None or self._pinged is not None or now < self._next_ping:
             return False
         self._pinged = now
         self._next_ping = now + self._timing.ping
@@ -47,8 +47,12 @@ class Pulse:
             self._pinged = None
 
     def waiting(self, now: float) -> float:
-        """Return for how long the present ping has had no answer, in seconds."""
-        return 0.0 if self._pinged is None else now - self._pinged
+        """Return for how long the present ping has had no answer, in seconds.
+
+        Where nothing can be asked, for how long nothing was heard.
+        """
+        since = self._heard if self._timing.ping is None else self._pinged
+        return 0.0 if since is None else now - since
 
     def beat(self, now: float, clogged: bool = False) -> Beat:
         """Return how it is; ``clogged`` when what is written to it does not go out."""

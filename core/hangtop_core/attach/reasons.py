@@ -14,13 +14,14 @@ from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.model import NodeState
 
 NOISE = re.compile(
     r"^(Warning: Permanently added|\*\* |debug\d:|Pseudo-terminal will not|X11 forwarding request"
-    r"|.*warning: setlocale|.*cannot change locale|Connection to \S+ closed\.$|@@@|\s*$)"
+    r"|.*warning: setlocale|.*cannot change locale|Connection to \S+ closed\.$|@@@"
+    r"|command terminated with |Defaulted container |\s*$)"
 )
 """Lines of standard error that say nothing about why it ended."""
 
@@ -33,6 +34,8 @@ class Context(NamedTuple):
     """The ssh command that logs in to the node as hangtop does, for a person to try."""
     python: str
     sudo: bool
+    trial: str
+    """The command that shows whether Python starts there."""
 
 
 class Known(NamedTuple):
@@ -56,6 +59,27 @@ def _known(
 
 _PYTHON_FIX = "hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH"
 _CHANGED = "its host key has changed: it was installed anew, or somebody sits in between"
+
+SUDO = (
+    _known(
+        r"sudo: (a password is required|a terminal is required|no tty present)",
+        "denied",
+        "sudo asks for a password there, and hangtop gives none",
+        "allow it without one (NOPASSWD in sudoers), or leave out --sudo",
+    ),
+    _known(
+        r"(is not in the sudoers file|is not allowed to (?:execute|run))",
+        "denied",
+        r"sudo refuses: the user \1",
+        "leave out --sudo, or ask for the right",
+    ),
+    _known(
+        r"sudo: (?:command )?not found|sudo: Unknown command",
+        "denied",
+        "there is no sudo on it",
+        "leave out --sudo, or log in as root: -l root",
+    ),
+)
 
 # Asked in this order: what OpenSSH prints last is often only a consequence.
 TABLE = (
@@ -110,29 +134,18 @@ TABLE = (
         "login refused: too many keys were offered",
         "name the key in ~/.ssh/config: IdentityFile and IdentitiesOnly yes",
     ),
-    _known(
-        r"sudo: (a password is required|a terminal is required|no tty present)",
-        "denied",
-        "sudo asks for a password there, and hangtop gives none",
-        "allow it without one (NOPASSWD in sudoers), or leave out --sudo",
-    ),
-    _known(
-        r"(is not in the sudoers file|is not allowed to (?:execute|run))",
-        "denied",
-        r"sudo refuses: the user \1",
-        "leave out --sudo, or ask for the right",
-    ),
-    _known(
-        r"sudo: (?:command )?not found|sudo: Unknown command",
-        "denied",
-        "there is no sudo on it",
-        "leave out --sudo, or log in as root: -l root",
-    ),
+    *SUDO,
     _known(
         r"account is currently not available|nologin",
         "denied",
         "this user has no shell there",
         "log in as another user: -l USER",
+    ),
+    _known(
+        r"Bad SSH2 KexAlgorithms",
+        "denied",
+        "the ssh of this machine is too old for --fast-kex",
+        "leave out --fast-kex: it needs OpenSSH 8",
     ),
     _known(
         r"(Bad (?:owner or permissions on|configuration option:) .*|terminating, \d+ bad config.*)",
@@ -199,12 +212,53 @@ TABLE = (
     ),
 )
 
+# What programs say that run something inside a container (runc, containerd, CRI-O), and shells.
+COMMANDS = (
+    *SUDO,
+    _known(
+        r"""exec:? \\?"([^"\\]+)\\?":? (?:executable file not found|stat .*no such file)""",
+        "no-python",
+        r"there is no \1 in it",
+        _PYTHON_FIX,
+    ),
+    _known(
+        r"syntax error|unexpected token|[Bb]adly placed|parse error|expected a command",
+        "incompatible",
+        "the command gives its words to a shell, which cuts them up again",
+        "put %c at its end, which is quoted for a shell: --command 'lsh %h %c'",
+    ),
+)
 
-def explain_login(code: int | None, stderr: str, was_ready: bool, context: Context) -> Ending:
+# pdsh tries rsh where it was not told of another remote shell.
+PDSH = (
+    _known(
+        r"rcmd: |rresvport|poll: protocol failure",
+        "denied",
+        "pdsh tries to reach it by rsh",
+        "export PDSH_RCMD_TYPE=ssh (pdsh -V lists what it can do)",
+    ),
+    # With rsh it then starts nothing at all, so this node must stay out of the next run.
+    _known(
+        r"gethostbyname\(.*\) failed",
+        "unreachable",
+        "its name cannot be resolved",
+        "check the name: getent hosts {node}; or export PDSH_RCMD_TYPE=ssh",
+    ),
+    *TABLE,
+)
+
+
+def explain_login(
+    code: int | None,
+    stderr: str,
+    was_ready: bool,
+    context: Context,
+    table: Sequence[Known] = TABLE,
+) -> Ending:
     """Say what the end of an ssh means. Once a probe was there, the node is `lost`."""
     said = [line for line in stderr.splitlines() if not NOISE.match(line)]
     text = "\n".join(line for line in said)
-    known = None if code == 0 else next((one for one in TABLE if one.pattern.search(stderr)), None)
+    known = None if code == 0 else next((one for one in table if one.pattern.search(stderr)), None)
     if known is not None and not (was_ready and code != 255):
         return known_ending(known, stderr, was_ready, context._asdict())
     last = clean(said[-1], 200) if said else ""
@@ -218,7 +272,7 @@ def explain_login(code: int | None, stderr: str, was_ready: bool, context: Conte
         )
     how = "did not end" if code is None else f"ended with status {code}"
     reason = f"the connection {how}" + (f": {last}" if last else "")
-    fix = None if was_ready else f"see what happens: {context.login} {context.python} -V"
+    fix = None if was_ready else f"see what happens: {context.trial}"
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
 
 

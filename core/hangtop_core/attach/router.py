@@ -6,8 +6,8 @@ asked for it, sorts what the child prints by node, joins what is written to node
 connection is over when its node is, or when the child is.
 
 What a shared command looks like (its arguments, its labels, how one node of it is addressed) is a
-`Channel`'s business. Connections of their own pass through unchanged. Everything here belongs to
-the session's thread.
+`channel.Channel`'s business. Connections of their own pass through unchanged. Everything here
+belongs to the session's thread.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from hangtop_core.attach.channel import Pushed
 from hangtop_core.attach.engine import MAX_STDERR, Closed, Errors, Lines
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
+    from hangtop_core.attach.channel import Channel, Order, Orders, Part, Shared
     from hangtop_core.attach.engine import Engine, Event
     from hangtop_core.attach.local import Launcher
 
@@ -29,53 +31,6 @@ log = logging.getLogger(__name__)
 
 GATHER_S = 0.3
 """Seconds a shared child waits for more of its nodes, from the first one that asks for it."""
-
-
-class Part(NamedTuple):
-    """What one line of a shared child is about."""
-
-    node: str
-    line: bytes | None = None
-    """A line of this node; of standard error, a reason should its connection end."""
-    over: bool = False
-    """This node's part of the command has ended."""
-    code: int | None = None
-    """With which exit status, where that is known."""
-
-
-class Shared(Protocol):
-    """One run of a shared command: for some nodes, from its start to its end."""
-
-    @property
-    def argv(self) -> list[str]:
-        """The command."""
-
-    @property
-    def opening(self) -> bytes:
-        """What is written to the command before anything else, as it is."""
-
-    def said(self, line: bytes) -> Part | None:
-        """Say whose a line of standard output is; None for nobody's."""
-
-    def complained(self, line: bytes) -> Part | None:
-        """Say whom a line of standard error is about; None when about all of them."""
-
-    def frame(self, nodes: Sequence[str], data: bytes | None) -> bytes:
-        """Return what is written to the command so that ``data`` reaches these nodes only.
-
-        None for ``data`` is the end of their input.
-        """
-
-
-class Channel(Protocol):
-    """A command that can serve many nodes. Launchers that name the same object share it."""
-
-    @property
-    def nodes(self) -> frozenset[str]:
-        """Everyone who may ask for it: when all of them have, nobody else is waited for."""
-
-    def begin(self, nodes: Sequence[str]) -> Shared:
-        """Prepare a run of it for these nodes."""
 
 
 class Connections(Protocol):
@@ -97,6 +52,24 @@ class Connections(Protocol):
         """Whether what is written may be held up by a node that was given up."""
 
 
+class _Complaints:
+    """The last of what a child said on standard error, by node."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str | None, bytes] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, node: str | None, line: bytes) -> None:
+        """Keep a line; with None as the node when it is about all."""
+        self._lines[node] = (self._lines.get(node, b"") + line + b"\n")[-MAX_STDERR:]
+
+    def about(self, node: str) -> bytes:
+        """Return what there is about a node, and about all."""
+        return self._lines.get(None, b"") + self._lines.get(node, b"")
+
+
 class _Run:
     """One run of a channel: its nodes gather, then it is a child."""
 
@@ -115,14 +88,23 @@ class _Run:
         self.given_up = False
         """Whether a node was left that did not end: what it does not read may fill all buffers."""
         self.writes: list[tuple[str, bytes | None]] = []
-        self.complaints: dict[str | None, bytes] = {}
-        """Last of standard error by node; under None what is about all."""
+        self.complaints = _Complaints()
+        self.asides: set[int] = set()
+        """Children that carry requests to its nodes beside it."""
 
-    def complain(self, node: str | None, line: bytes) -> None:
-        self.complaints[node] = (self.complaints.get(node, b"") + line + b"\n")[-MAX_STDERR:]
+    @property
+    def has_input(self) -> bool:
+        return not isinstance(self.shared, Pushed)
 
-    def reasons(self, node: str) -> bytes:
-        return self.complaints.get(None, b"") + self.complaints.get(node, b"")
+
+class _Aside(NamedTuple):
+    """A child that carries requests to nodes of a run."""
+
+    run: _Run
+    order: Order
+    complaints: _Complaints
+    codes: dict[str, int | None]
+    """Of the nodes where it has ended, as far as it says so."""
 
 
 class Router:
@@ -132,6 +114,7 @@ class Router:
         self._engine = engine
         self._gathering: list[_Run] = []
         self._running: dict[int, _Run] = {}
+        self._asides: dict[int, _Aside] = {}
         self._places: dict[int, tuple[_Run, str]] = {}
         self._pending: list[Event] = []
         self._last = 0
@@ -199,6 +182,9 @@ class Router:
 
     def take(self, event: Event) -> list[Event]:
         """Return what an event of the engine means to links, in order."""
+        if event.conn in self._asides:
+            self._take_aside(event)
+            return self._handed_out()
         run = self._running.get(event.conn)
         if run is None:
             return [event]
@@ -243,10 +229,13 @@ class Router:
 
     def _flush(self, run: _Run) -> None:
         """Write what is queued: in order for each node, and once what several nodes get."""
+        writes, run.writes = run.writes, []
+        if isinstance(run.shared, Pushed):
+            self._order(run, run.shared.orders(writes))
+            return
         queues: dict[str, deque[bytes | None]] = {}
-        for node, data in run.writes:
+        for node, data in writes:
             queues.setdefault(node, deque()).append(data)
-        run.writes.clear()
         while queues:
             same: dict[bytes | None, list[str]] = {}
             for node in list(queues):
@@ -256,22 +245,58 @@ class Router:
             for data, nodes in same.items():
                 self._engine.write(run.conn, run.shared.frame(nodes, data))
 
-    def _sort(self, run: _Run, event: Lines | Errors) -> None:
+    def _order(self, run: _Run, orders: Orders) -> None:
+        for node, line in orders.answers:
+            self._answer(run, node, [line])
+        for order in orders.commands:
+            conn = self._engine.open(f"{len(order.requests)} nodes", order.argv, errors=True)
+            self._asides[conn] = _Aside(run, order, _Complaints(), {})
+            run.asides.add(conn)
+
+    def _answer(self, run: _Run, node: str, lines: list[bytes]) -> None:
+        if node in run.members:
+            self._pending.append(Lines(run.members[node], lines, 0))
+
+    def _take_aside(self, event: Event) -> None:
+        """Hand on the answers; what is left unanswered at the end was refused."""
+        aside = self._asides[event.conn]
+        run = aside.run
+        if not isinstance(event, Closed):
+            for part in self._parts(run, event, aside.complaints):
+                if part.over:
+                    aside.codes[part.node] = part.code
+            self._engine.consumed(event.conn, event.size)
+            return
+        del self._asides[event.conn]
+        run.asides.discard(event.conn)
+        if not aside.complaints and event.stderr:
+            aside.complaints.add(None, event.stderr.rstrip(b"\n"))
+        for node, requests in aside.order.requests.items():
+            code, reason = aside.codes.get(node, event.code), aside.complaints.about(node)
+            if isinstance(run.shared, Pushed):
+                refused = [run.shared.refusal(request, code, reason) for request in requests]
+                self._answer(run, node, refused)
+
+    def _parts(self, run: _Run, event: Lines | Errors, complaints: _Complaints) -> Iterator[Part]:
+        """Hand lines out to their nodes and keep complaints; yield what else they say."""
         found: dict[str, list[bytes]] = {}
-        over: list[Part] = []
+        parts: list[Part] = []
         for line in event.lines:
             if isinstance(event, Errors):
                 part = run.shared.complained(line)
-                run.complain(part.node if part is not None else None, line)
+                complaints.add(part.node if part is not None else None, line)
             elif (part := run.shared.said(line)) is None:
                 log.info("of no node: %s", clean(line.decode("utf-8", "replace"), 200))
             elif part.line is not None:
                 found.setdefault(part.node, []).append(part.line)
-            if part is not None and part.over:
-                over.append(part)
+            if part is not None:
+                parts.append(part)
         for node, lines in found.items():
-            if node in run.members:
-                self._pending.append(Lines(run.members[node], lines, 0))
+            self._answer(run, node, lines)
+        yield from parts
+
+    def _sort(self, run: _Run, event: Lines | Errors) -> None:
+        over = [part for part in self._parts(run, event, run.complaints) if part.over]
         for part in over:
             if part.node in run.members:
                 self._leave(run.members[part.node], part.code)
@@ -280,8 +305,10 @@ class Router:
 
     def _finish(self, run: _Run, event: Closed) -> None:
         del self._running[event.conn]
+        for conn in run.asides:
+            self._engine.interrupt(conn)
         if not run.complaints and event.stderr:
-            run.complain(None, event.stderr.rstrip(b"\n"))
+            run.complaints.add(None, event.stderr.rstrip(b"\n"))
         for conn in list(run.members.values()):
             self._leave(conn, event.code, event.unstarted)
 
@@ -289,9 +316,13 @@ class Router:
         """Take a node out of its run, and let its link know."""
         run, node = self._places.pop(conn)
         del run.members[node]
-        self._pending.append(Closed(conn, code, run.reasons(node), unstarted))
+        self._pending.append(Closed(conn, code, run.complaints.about(node), unstarted))
 
     def _close_when_unused(self, run: _Run) -> None:
         if run.conn and run.ended >= run.members.keys() and run.conn in self._running:
-            self._flush(run)
-            self._engine.close_input(run.conn)
+            if run.has_input:
+                self._flush(run)
+                self._engine.close_input(run.conn)
+            else:
+                for conn in (*run.asides, run.conn):
+                    self._engine.interrupt(conn)

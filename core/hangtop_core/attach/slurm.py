@@ -138,14 +138,19 @@ def own_job(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def visibility(job: SlurmJob, uid: int | None = None) -> str | None:
-    """Say what will not be visible of somebody else's job; None when nothing is withheld."""
+    """Say what will not be visible of somebody else's job; None when nothing is withheld.
+
+    Slurm 22.05 refuses steps in other users' jobs to root, too.
+    """
     uid = os.geteuid() if uid is None else uid
-    if uid in (0, job.uid):
+    if uid == job.uid:
         return None
+    told = f"job {job.name} is {job.user}'s: srun starts something in it for {job.user} only"
+    if uid == 0:
+        return f"{told}, not for root; by ssh all of it is visible"
     return (
-        f"job {job.name} is {job.user}'s: srun starts nothing in it, nodes may refuse your login, "
-        "and of its processes only names and states are visible, not stacks or environments. "
-        f"Run hangtop as {job.user} or as root."
+        f"{told}, nodes may refuse your login, and of its processes only names and states are "
+        f"visible, not stacks or environments. Run hangtop as {job.user}, or as root by ssh."
     )
 
 

@@ -57,8 +57,8 @@ TABLE = (
     ),
     _known(
         r"Access/permission denied|User not found on host|uid \d+ not found",
-        "Slurm lets only the job's user and root start something in it",
-        "run hangtop as {user}, or --via ssh",
+        "Slurm lets only the job's user start something in it",
+        "run hangtop as {user}, or as root with --via ssh",
     ),
     _known(
         r"Requested node configuration is not available|Invalid node name specified"
@@ -129,5 +129,6 @@ def explain_srun(
         # What was seen before the job was over is worth keeping: lost, not unreachable.
         over = was_ready and ending.state == "unreachable"
         return ending._replace(state="lost") if over else ending
-    context = Context(step.node, step.command, python, sudo)
+    trial = f"{step.command} {python} -V"
+    context = Context(step.node, step.command, python, sudo, trial)
     return explain_login(code, stderr, was_ready, context)

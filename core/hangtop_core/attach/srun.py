@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
+from hangtop_core.attach.channel import Part
 from hangtop_core.attach.local import ByHand, Wave
-from hangtop_core.attach.router import Part
 from hangtop_core.attach.slurm_reasons import Step, explain_srun, launch_failures
-from hangtop_core.attach.ssh import boot_command
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ KEEP_FROM = 16 * 1024
 PATIENCE_S = 75.0
 """srun needs this long to give a node up at the longest: its default MessageTimeout is 10 s."""
 
+_RANK_VARIABLES = ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+"""Taken from the probe: a task of Slurm's that runs Python would be taken for a rank elsewhere."""
 _KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
 _EXITED = re.compile(
@@ -89,12 +90,14 @@ def srun_argv(
         *(f"--{name}={value}" for name, value in options.items()),
         "/bin/sh",
         "-c",
-        command,
+        f"unset {' '.join(_RANK_VARIABLES)}; {command}",
     ]
 
 
 class SrunChannel:
     """One step for many nodes of a job (of one of its components, where it has several)."""
+
+    timing = None
 
     def __init__(
         self, job: SlurmJob, component: int | None, nodes: Sequence[str], login: Login
@@ -106,7 +109,7 @@ class SrunChannel:
 
     def begin(self, nodes: Sequence[str]) -> BroadcastStep:
         """Prepare a step on these nodes."""
-        command = boot_command(self._login)
+        command = self._login.shell_command()
         argv = srun_argv(self._job, self._component, nodes, command, label=True)
         return BroadcastStep(nodes, argv)
 
@@ -233,7 +236,7 @@ class SrunLauncher:
 
     def argv(self) -> list[str]:
         """Return the srun for this node alone."""
-        command = boot_command(self._login)
+        command = self._login.shell_command()
         return srun_argv(self._job, self._component, [self._node], command, label=False)
 
     def opening(self) -> bytes:

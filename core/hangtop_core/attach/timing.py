@@ -15,7 +15,8 @@ class Timing(Struct, frozen=True):
     """From starting the command to the probe's first message."""
     ship: float = 90.0
     """More than that, once a node has said that it needs to be sent something."""
-    ping: float = 5.0
+    ping: float | None = 5.0
+    """Between two pings; None where nothing can be asked, and only silence tells."""
     slow: float = 3.0
     """Without a pong for this long a node is slow."""
     lost: float = 15.0
@@ -28,6 +29,8 @@ class Timing(Struct, frozen=True):
     """From ending a probe's input to killing it."""
     retry_first: float = 0.5
     retry_last: float = 60.0
+    rest: float = 0.0
+    """Between two rounds of what is asked of a node without anybody's doing."""
     healthy: float = 30.0
     """Ready for this long, the waits between retries start from the first again."""
 

@@ -65,7 +65,9 @@ def test_slurm_is_asked_once_and_the_session_knows_the_job(
     found = session_options(arguments)
     launchers(arguments)
     assert (found.slurm_jobs, found.slurm_step) == (("7",), None)
-    assert (squeue / "asked").read_text() == "x\n"
+    assert found.all_users, "alice's processes are what is asked for"
+    assert not session_options(options_of("--job", "8")).all_users
+    assert (squeue / "asked").read_text() == "x\n" * 2, "once for each command"
     assert capsys.readouterr().err.count("is SUSPENDED") == 1
 
 

@@ -63,12 +63,12 @@ class FakeEngine:
 class Bench:
     """A link, its engine, and the node as the link describes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, ping: float | None = 5) -> None:
         self.engine = FakeEngine()
         self.node: dict[str, Any] = {}
         self.readied = 0
         self.mono = 100.0
-        timing = Timing(hello=10, ping=5, slow=3, lost=15, retry_first=1, retry_last=8)
+        timing = Timing(hello=10, ping=ping, slow=3, lost=15, retry_first=1, retry_last=8)
         self.link = Link(LocalLauncher("n1"), self.engine, self, timing)
         self.link.start(self.now)
 
@@ -174,6 +174,19 @@ def test_slow_then_ready_again_by_pong(bench: Bench) -> None:
     assert bench.node["state"] == "ready"
     assert bench.node["reason"] is None
     assert bench.node["latency_s"] == pytest.approx(3.75, abs=0.3)
+
+
+def test_where_nothing_can_be_asked_silence_tells() -> None:
+    bench = Bench(ping=None)
+    bench.say(HELLO)
+    bench.wait(4)
+    assert bench.node["state"] == "slow"
+    bench.say({"id": 0, "boot": {"done": {}}})
+    bench.link.table_came(bench.now, 2.0)
+    assert (bench.node["state"], bench.node["reason"]) == ("ready", None)
+    assert not [message for message in bench.engine.sent if message["op"] == "ping"]
+    bench.wait(16)
+    assert bench.node["state"] == "lost"
 
 
 def test_silence_is_lost_and_a_new_generation(bench: Bench) -> None:

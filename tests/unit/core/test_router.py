@@ -9,13 +9,15 @@ import queue
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from hangtop_core.attach.channel import Order, Orders, Part
 from hangtop_core.attach.engine import Closed, ClusterShellEngine, Event, Lines
 from hangtop_core.attach.local import LocalLauncher
-from hangtop_core.attach.router import GATHER_S, Part, Router
+from hangtop_core.attach.router import GATHER_S, Router
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -260,3 +262,65 @@ def test_connections_of_their_own_pass_through(bench: Bench) -> None:
     bench.router.close_input(conn)
     bench.until_closed(conn)
     assert bench.closed[conn].code == 0
+
+
+class OneWay(Share):
+    """One run that cannot be written to; each word for a node goes by a command of its own."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        super().__init__(nodes)
+        self.opening = b""
+
+    ASIDE = """
+import sys, time
+for word in sys.argv[1:]:
+    name, _, text = word.partition("=")
+    if text == "fail":
+        print(name + ": left with 5", file=sys.stderr)
+    elif text == "wait":
+        time.sleep(1000)
+    else:
+        print(name + ": answered", text, flush=True)
+"""
+
+    def orders(self, writes: Sequence[tuple[str, bytes | None]]) -> Orders:
+        texts = {node: data.decode() for node, data in writes if data is not None}
+        refused = [(node, b"no") for node, text in texts.items() if text == "refuse"]
+        rest = {node: text for node, text in texts.items() if text != "refuse"}
+        words = [f"{node}={text}" for node, text in rest.items()]
+        argv = [sys.executable, "-ISc", self.ASIDE, *words]
+        return Orders([Order(argv, dict.fromkeys(rest, (1,)))] if rest else [], refused)
+
+    def refusal(self, request: int, code: int | None, reason: bytes) -> bytes:
+        return f"{request} over with {code} {reason.decode()}".strip().encode()
+
+
+class Pushing(SmallCluster):
+    def begin(self, nodes: Sequence[str]) -> Share:
+        self.begun.append(tuple(nodes))
+        return OneWay(nodes)
+
+
+def test_what_cannot_be_written_goes_beside_and_comes_back(bench: Bench) -> None:
+    a, b, c = bench.open(Pushing("a", "b", "c"), "a", "b", "c")
+    bench.until(lambda: {a, b, c} <= bench.lines.keys())
+    bench.router.write(a, b"this")
+    bench.router.write(b, b"fail")
+    bench.router.write(c, b"refuse")
+    bench.until_heard(a, b"answered this", b"1 over with 0")
+    bench.until_heard(b, b"1 over with 5 b: left with 5")
+    bench.until_heard(c, b"no")
+    assert not bench.closed, "the run itself goes on"
+
+
+def test_what_goes_beside_ends_with_the_run(bench: Bench) -> None:
+    (a,) = bench.open(Pushing("a"), "a")
+    bench.until(lambda: a in bench.lines)
+    bench.router.write(a, b"wait")
+    bench.turn()
+    children = Path("/proc/self/task").glob("*/children")
+    before = {pid for file in children for pid in file.read_text().split()}
+    assert len(before) >= 2
+    bench.router.close_input(a)
+    bench.until_closed(a)
+    bench.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before))

@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 def look(arguments: argparse.Namespace, demo: Demo) -> int:
     """Open the app on the job, or run the command asked for."""
     arguments.pid = list(demo.members)
+    arguments.nodes = []  # it is on this machine, whatever the config file says
     if arguments.diagnose:
         from hangtop.cli import diagnose
 

@@ -41,7 +41,7 @@ _INDENT = 2 + _LABEL + 2 + _NAME + 2
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
-    targets = launchers(arguments)
+    targets = launchers(arguments, watch=False)
     line = ProgressLine(len(targets))
     options = Options(interval=0.5, watch=False)
     with Session(options, diagnose, targets) as session:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from hangtop.cli.output import StatusLine
 from hangtop_core import nodesets
 from hangtop_core.attach.either import Doors, EitherLauncher
 from hangtop_core.attach.local import LocalLauncher, is_here
@@ -38,6 +40,11 @@ def slurm_job(arguments: argparse.Namespace) -> SlurmJob | None:
     return job
 
 
+def is_foreign(job: SlurmJob | None) -> bool:
+    """Whether a job is somebody else's, so that only other users' processes can be its own."""
+    return job is not None and job.uid != os.geteuid()
+
+
 def notices(arguments: argparse.Namespace) -> list[str]:
     """What a user may not expect of the job that is looked at, a sentence or two each."""
     job: SlurmJob | None = arguments.slurm
@@ -60,19 +67,25 @@ def _nodes(job: SlurmJob) -> str:
     return f"{plural(len(job.nodes), 'node')} {nodesets.fold(job.nodes)}"
 
 
+def _asked(name: str) -> SlurmJob:
+    with StatusLine() as status:
+        status.show("asking Slurm ...")
+        return find_job(name)
+
+
 def _find(arguments: argparse.Namespace) -> SlurmJob | None:
     if arguments.job is not None:
-        return find_job(arguments.job)
+        return _asked(arguments.job)
     own = own_job()
     if arguments.via == "srun":
         if own is None:
             raise UsageError("--via srun needs a Slurm job", "Name it: --job 123")
-        return find_job(own)
+        return _asked(own)
     elsewhere = arguments.nodes or arguments.hostfile or arguments.pid
     if own is None or arguments.via == "local" or elsewhere:
         return None
     try:
-        job = find_job(own)
+        job = _asked(own)
     except UsageError as error:
         print(
             f"hangtop: SLURM_JOB_ID is set, but {error}; looking at this machine", file=sys.stderr
@@ -87,7 +100,7 @@ def job_launchers(arguments: argparse.Namespace, login: Login, job: SlurmJob) ->
     Raises:
         UsageError: when an option names other nodes, or cannot be used with a job.
     """
-    names = _chosen(arguments, job)
+    names = chosen(arguments, job)
     if arguments.via == "local":
         others = [name for name in names if not is_here(name)]
         if others:
@@ -115,7 +128,7 @@ def job_launchers(arguments: argparse.Namespace, login: Login, job: SlurmJob) ->
     ]
 
 
-def _chosen(arguments: argparse.Namespace, job: SlurmJob) -> tuple[str, ...]:
+def chosen(arguments: argparse.Namespace, job: SlurmJob) -> tuple[str, ...]:
     """The job's nodes, or those of them that are named."""
     if not arguments.nodes and not arguments.hostfile:
         return select([",".join(job.nodes)], arguments.exclude, [])

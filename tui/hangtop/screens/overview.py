@@ -9,7 +9,7 @@ from textual.containers import Horizontal
 from hangtop.screens.page import Page
 from hangtop.spans import EMPTY, line
 from hangtop.views.common import rank_key
-from hangtop.views.groups import GROUPINGS, Group, Grouping, grouped
+from hangtop.views.groups import GROUPINGS, Group, Grouping, grouped, ranks_of
 from hangtop.views.overview import (
     CLASS_COLUMNS,
     ClassRow,
@@ -177,7 +177,7 @@ class OverviewPage(Page):
         """The rank under the cursor."""
         row = self.ranks.current
         if isinstance(row, Group):
-            return ["all ranks", row.node or "a stack class"]
+            return ["all ranks", row.node or ranks_of(row.rows)]
         return ["all ranks"] if row is None else ["all ranks", f"rank {row.rank.rank}"]
 
     def do_open(self) -> None:

@@ -111,7 +111,7 @@ def _target(row: FileRow) -> Line:
         text = item.socket.local
         if item.socket.remote:
             text += f" → {item.socket.remote}"
-        return line(text)
+        return line(text, (f" = {row.peer}" if row.peer else "", "info"))
     server = f"  ({item.fstype} {item.server})" if item.server else ""
     return line((item.target, "bold" if row.used else ""), (server, "warn"))
 
@@ -119,9 +119,7 @@ def _target(row: FileRow) -> Line:
 def _others(row: FileRow) -> str:
     item = row.item
     told = [f"{one.comm} {one.pid} {one.how}" for one in item.holders]
-    if row.peer:
-        told.append(row.peer)
-    elif item.socket is not None and item.socket.peer_pid is not None:
+    if item.socket is not None and item.socket.peer_pid is not None:
         told.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
     return ", ".join(told)
 

@@ -10,7 +10,6 @@ from hangtop.views.common import seen, span, unheard
 from hangtop.views.nodes import ANSWERING, node_role
 from hangtop.views.ranks import RankRow, class_of
 from hangtop_core.rankset import fold
-from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,8 +82,7 @@ def grouped(
 
 
 def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> Line:
-    ranks = fold(row.rank.rank for row in rows)
-    count = f"  {plural(len(rows), 'rank')} {ranks}" if rows else "  no rank seen"
+    count = f"  {ranks_of(rows)}" if rows else "  no rank seen"
     head = line((name, "bold"), (count, "" if rows else "dim"), _said(rows))
     if node is None or node.state == "ready":
         return head
@@ -95,14 +93,14 @@ def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> 
 
 def _class(rows: Sequence[RankRow]) -> Line:
     first = rows[0]
-    ranks = fold(row.rank.rank for row in rows)
     where = first.place if first.rank.sample and first.rank.sample.threads else "no stack"
-    return line(
-        (plural(len(rows), "rank"), "bold"),
-        f" {ranks}  {where} ",
-        (first.call, "code"),
-        _said(rows),
-    )
+    return line((ranks_of(rows), "bold"), f"  {where} ", (first.call, "code"), _said(rows))
+
+
+def ranks_of(rows: Sequence[RankRow]) -> str:
+    """`rank 2`, `3 ranks 0-1,3`."""
+    ranks = fold(row.rank.rank for row in rows)
+    return f"rank {ranks}" if len(rows) == 1 else f"{len(rows)} ranks {ranks}"
 
 
 def _said(rows: Sequence[RankRow]) -> Line:

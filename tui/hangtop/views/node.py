@@ -82,10 +82,9 @@ def _hello(node: Node) -> list[Item]:
     )
     latency = "-" if node.latency_s is None else f"{node.latency_s * 1000:.1f} ms"
     again = f"  started again {plural(node.generation, 'time')}" if node.generation else ""
-    cost = "" if node.probe_cpu is None else f"{node.probe_cpu:.1%} of a core"
-    by = f"{node.via}  " if node.via else ""
+    cost = "" if node.probe_cpu is None else f"{node.probe_cpu:.1%} cpu"
     items.append(
-        _item("link", line(by, ("latency ", "label"), latency, ("  probe ", "label"), cost, again))
+        _item("link", line(("latency ", "label"), latency, ("  probe ", "label"), cost, again))
     )
     if node.boot_id:
         items.append(_item("boot id", node.boot_id, copy=node.boot_id))

@@ -24,8 +24,6 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 NODE_ROLES = {"ready": "good", "connecting": "info", "slow": "warn"}
 """All other states are bad."""
 ANSWERING = frozenset({"ready", "slow"})
-ORDINARY = ("ssh", "this machine")
-"""What nodes are reached by without a word about it."""
 NEEDED = frozenset({"py-spy", "ptrace"})
 """Capabilities without which nothing can be said of the ranks of a node."""
 
@@ -129,8 +127,8 @@ def _row(
     lacking = _lacking(node)
     if not reason and lacking:
         reason, reason_role = lacking, "warn"
-    if not reason and node.via not in (None, *ORDINARY):
-        reason, reason_role = f"by {node.via}", "dim"
+    if not reason and " (" in (node.via or ""):
+        reason, reason_role = f"by {node.via}", "dim"  # and why not by what comes first
     level = 2
     if guilty or node.state not in (*ANSWERING, "connecting"):
         level = 0

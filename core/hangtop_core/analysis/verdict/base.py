@@ -48,6 +48,7 @@ class Hit(Struct, frozen=True):
     """Ranks to blame. They are explained, and no later rule sees them."""
     summary: str
     evidence: tuple[Evidence, ...] = ()
+    """Who waits is not among it: the engine adds that to every verdict."""
     steps: tuple[Step, ...] = ()
     confidence: float | None = None
     """None: the rule's own."""

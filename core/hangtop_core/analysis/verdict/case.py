@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
 
-_MEETING = frozenset({"init", "store"})
-"""Waits of ranks that have not all met."""
-
 
 class Case:
     """One job at one moment, with helper queries for rules."""
@@ -84,7 +81,7 @@ class Case:
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What its ranks and launchers were told that cannot all be true, and still matters."""
         found = contradictions(self.snapshot, self.job)
-        meeting = not self.job.ranks or any(s.activity.kind in _MEETING for s in self.waiters)
+        meeting = not self.job.ranks or any(s.activity.kind == "init" for s in self.waiters)
         return tuple(one for one in found if meeting or not one.early)
 
     @cached_property

@@ -17,7 +17,6 @@ from hangtop_core.analysis.verdict.evidence import (
     name_descriptor,
     sentence,
     stack_fact,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import on
@@ -95,7 +94,6 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 fact("process", subject.number, text),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, "journalctl -k --since -1h | grep -i -e oom -e killed"),
@@ -149,7 +147,6 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                         f"command line of its rank, which has {parent} threads",
                     ),
                     *common_facts(case, [subject]),
-                    *waiting_facts(case),
                 ),
                 steps=(
                     on(subject, f"hangtop dump --pid {child.pid} --native"),
@@ -198,7 +195,6 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *(fact for worker in stuck[:4] for fact in _worker_facts(case, subject, worker)),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"hangtop dump --pid {first.process.pid} --each --locals"),
@@ -261,7 +257,6 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *(f for w in workers[:4] for f in _worker_facts(case, subject, w)),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 *(on(subject, f"hangtop dump --pid {w.process.pid}") for w in workers[:2]),
@@ -296,7 +291,6 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([seen] if seen else []),
                 *common_facts(case, [subject])[1:],
-                *waiting_facts(case),
             ),
             steps=(
                 "use num_workers > 0",

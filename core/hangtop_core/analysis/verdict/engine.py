@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
-from hangtop_core.analysis.verdict.evidence import culprit
+from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
@@ -75,7 +76,7 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
             continue
         for hit in rule.find(case, tuple(left)):
             blames = bool(hit.subjects or hit.absent)
-            if found and not blames:
+            if found and hit.explained and not blames:
                 # What is unknown is explained once anybody is to blame.
                 continue
             found = True
@@ -101,7 +102,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit) -> Verdict:
         culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
         victims=tuple(sorted(s.number for s in case.waiters if s.number not in blamed)),
         summary=hit.summary,
-        evidence=hit.evidence,
+        evidence=(*hit.evidence, *waiting_facts(case)),
         next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
     )
 
@@ -139,6 +140,7 @@ def _tenths(seconds: float | None) -> float | None:
 
 
 def _summary(job: Job) -> JobSummary:
+    live = Counter(rank.rank for rank in job.ranks if rank.state not in ("exited", "zombie"))
     return JobSummary(
         world_size=job.world_size,
         ranks_seen=tuple(sorted({rank.rank for rank in job.ranks})),
@@ -146,4 +148,5 @@ def _summary(job: Job) -> JobSummary:
         launcher=job.launcher,
         id=job.id,
         unnumbered=len(job.unnumbered),
+        twice=tuple(sorted(rank for rank, count in live.items() if count > 1)),
     )

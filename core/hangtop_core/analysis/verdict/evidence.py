@@ -7,9 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
+from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
@@ -41,6 +43,20 @@ def culprit(subject: Subject) -> Culprit:
 def absent(some: Iterable[Seat]) -> tuple[Culprit, ...]:
     """Missing ranks as a verdict names them."""
     return tuple(Culprit(s.rank, s.node or "?", None, s.local) for s in islice(some, MAX_ABSENT))
+
+
+def place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
+    """Why missing ranks should be on their node, or what is known of that."""
+    first = some[0]
+    if first.node is not None and not first.beside:
+        text = f"ranks are numbered node by node: node rank {first.group} is {first.node}"
+        text += ", if the nodes that were named are those of the job" if first.named else ""
+        yield fact("environment", None, text)
+    elif first.node is None:
+        text = place_text(some)
+        if first.group is not None:
+            text += f", of node rank {fold({s.group for s in some if s.group is not None})}"
+        yield fact("environment", None, text)
 
 
 def alike(
@@ -111,7 +127,7 @@ def waiting_facts(case: Case) -> list[Evidence]:
     return facts
 
 
-def common_facts(case: Case, subjects: Sequence[Subject]) -> list[Evidence]:
+def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...]:
     """Stack and kernel facts of the first few subjects."""
     facts: list[Evidence] = []
     for subject in subjects[:SHOWN]:
@@ -122,7 +138,7 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> list[Evidence]:
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
-    return facts
+    return tuple(facts)
 
 
 def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

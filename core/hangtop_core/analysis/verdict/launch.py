@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence, waiting_facts
+from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.versions import NAMES, differences
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _CONFIDENCE = {"nccl": 0.7, "torch": 0.7, "torch_folder": 0.5, "python": 0.4}
 _BESIDE = 0.3
-"""Where somebody stays away: that explains the wait, and the software is but odd."""
 _SHOWN = 3
 
 
@@ -38,7 +37,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         # All wait for the same: nobody else is to be blamed for where that keeps them.
         explained=case.waiters,
         summary=sentence(case, first.text),
-        evidence=(*(fact("environment", None, one.text) for one in found), *waiting_facts(case)),
+        evidence=(*(fact("environment", None, one.text) for one in found),),
         steps=(
             *(on(s, f"kill {s.pid}") for s in odd[:8] if (s.rank.node, s.pid) in ended),
             *(one.fix for one in found),
@@ -54,17 +53,19 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     (most, _), *others = first.ranks.items()
     odd = {(rank.node, rank.process.pid) for _, some in others for rank in some}
     subjects = tuple(s for s in case.subjects if (s.rank.node, s.pid) in odd)
+    # Where somebody stays away, that explains the wait, and nobody is to blame for the software.
+    beside = bool(case.suspects or case.seats)
     yield Hit(
-        subjects=subjects,
-        explained=case.waiters,
+        subjects=() if beside else subjects,
+        explained=() if beside else case.waiters,
         summary=sentence(
             case,
             f"{name_ranks(subjects)} {is_are(subjects, 'runs', 'run')} other software than the "
             f"others: {_told(first)}",
         ),
-        evidence=(*_version_facts(found), *waiting_facts(case)),
+        evidence=(*_version_facts(found),),
         steps=(f"use one environment on all nodes, with {NAMES[first.key]} {most}",),
-        confidence=_BESIDE if case.suspects or case.seats else _CONFIDENCE.get(first.key, 0.5),
+        confidence=_BESIDE if beside else _CONFIDENCE.get(first.key, 0.5),
     )
 
 

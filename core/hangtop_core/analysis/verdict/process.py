@@ -12,9 +12,9 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     is_are,
+    place_facts,
     process_fact,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import Command, on
@@ -47,7 +47,6 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, who(group), group[0].activity.text, ago),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
-                *waiting_facts(case),
             ),
             steps=_exit_steps(group[0].rank),
         )
@@ -68,7 +67,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
 
     Those that a launcher started beside others, and, once ranks have met, those of other nodes.
     """
-    met = not any(s.activity.kind in ("init", "store") for s in case.waiters)
+    met = not any(s.activity.kind == "init" for s in case.waiters)
     lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
     for some in by_node(seat for seat in lacking if seat.beside or met):
         node = some[0].node
@@ -84,9 +83,10 @@ def _vanished(case: Case) -> Iterator[Hit]:
             subjects=(),
             absent=absent(some),
             summary=sentence(case, f"{place_text(some)} {verb} left: no such process on {node}"),
-            evidence=(fact("environment", None, text), *waiting_facts(case)),
+            evidence=(fact("environment", None, text), *place_facts(some)),
             steps=_exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
-            confidence=0.9 if some[0].beside else 0.8,
+            confidence=0.9 if some[0].beside else 0.6 if some[0].named else 0.8,
+            decisive=not some[0].named,
         )
 
 
@@ -102,7 +102,7 @@ def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "stopped by a signal (state T)",
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=tuple(on(s, f"kill -CONT {s.pid}") for s in group[:8]),
         )
 
@@ -122,7 +122,7 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 is_are(group, "it", "them"),
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 on(group[0], f"ps -o pid,user,etime,args -p {process.tracer_pid}"),
                 on(
@@ -147,7 +147,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"frozen with the cgroup {path}",
                 case.since(group[0]),
             ),
-            evidence=(*(process_fact(case, s) for s in group[:4]), *waiting_facts(case)),
+            evidence=(*(process_fact(case, s) for s in group[:4]),),
             steps=(
                 on(group[0], f"cat /sys/fs/cgroup{path}/cgroup.freeze"),
                 on(group[0], f"echo 0 > /sys/fs/cgroup{path}/cgroup.freeze"),

@@ -15,7 +15,6 @@ from hangtop_core.analysis.verdict.evidence import (
     name_process,
     peer,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -41,7 +40,7 @@ def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"at {group[0].activity.at}",
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 on(group[0], f"ls -l /proc/{group[0].pid}/fd/0"),
                 "remove the breakpoint, or use torch.distributed.breakpoint(rank)",
@@ -67,7 +66,6 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", subject.number, name_descriptor(pipe))] if pipe else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 *(
@@ -98,7 +96,6 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     for c in children[:4]
                 ),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 *(on(subject, f"ls -l /proc/{child.pid}/fd") for child in children[:1]),
@@ -149,7 +146,6 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("network", subject.number, name_descriptor(one, other))] if one else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"ss -tnpi | grep pid={subject.pid},"),
@@ -197,7 +193,6 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *common_facts(case, [subject]),
                 *([fact("stacks", subject.number, f"{owner.name} holds the GIL")] if owner else []),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
@@ -223,7 +218,7 @@ def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"compiling at {group[0].activity.at}",
                 case.since(group[0]) + told,
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 "wait, or compile before training; keep the cache on a local disk "
                 "(TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)",
@@ -242,7 +237,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 group[0].activity.text,
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 "read the first traceback in its log: it may be leaving after an error",
                 *trace_steps(group[0]),

@@ -13,20 +13,18 @@ from hangtop_core.analysis.verdict.evidence import (
     absent,
     common_facts,
     fact,
+    place_facts,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import trace_steps
 from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.places import is_loopback
-from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.model import Node, Process
@@ -131,15 +129,14 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 fact(
                     "environment", joining[0].number, f"WORLD_SIZE={size}; seen: {name_ranks(here)}"
                 ),
-                *_place_facts(some),
-                *waiting_facts(case),
+                *place_facts(some),
             ),
             steps=(
                 f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
                 f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
                 f"check from there that {_store(case)} can be reached",
             ),
-            confidence=0.6 if blind and node is None else None,
+            confidence=0.6 if blind and node is None else 0.75 if node and some[0].named else None,
         )
 
 
@@ -151,19 +148,6 @@ def _store(case: Case) -> str:
         return "MASTER_ADDR:MASTER_PORT"
     alone = len(case.snapshot.nodes) < 2
     return f"{first.node if is_loopback(told[0]) and not alone else told[0]}:{told[1]}"
-
-
-def _place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
-    """Why missing ranks should be on their node, or what is known of that."""
-    first = some[0]
-    if first.node is not None and not first.beside:
-        text = f"ranks are numbered node by node: node rank {first.group} is {first.node}"
-        yield fact("environment", None, text)
-    elif first.node is None:
-        text = place_text(some)
-        if first.group is not None:
-            text += f", of node rank {fold({s.group for s in some if s.group is not None})}"
-        yield fact("environment", None, text)
 
 
 def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -181,7 +165,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{subject.activity.at}",
                 case.since(subject),
             ),
-            evidence=(*common_facts(case, [subject]), *waiting_facts(case)),
+            evidence=common_facts(case, [subject]),
             steps=trace_steps(subject),
             confidence=0.85,
         )
@@ -209,7 +193,6 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 fact(
                     "network", None, f"{name} is {node.state}: {node.reason or 'no reason given'}"
                 ),
-                *waiting_facts(case),
             ),
             steps=_look_at(name),
         )
@@ -235,8 +218,7 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
             ),
             evidence=(
                 fact("network", None, f"{node.name} is {node.state}: {why}"),
-                *_place_facts(some),
-                *waiting_facts(case),
+                *place_facts(some),
             ),
             steps=_look_at(node.name),
             confidence=0.5,

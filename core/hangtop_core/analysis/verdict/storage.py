@@ -13,7 +13,6 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -46,7 +45,6 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", subject.number, name_descriptor(lock))] if lock else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 *(on(subject, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
@@ -73,7 +71,6 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", first.number, name_descriptor(one))] if one else []),
                 *common_facts(case, group),
-                *waiting_facts(case),
             ),
             steps=_io_steps(first, one),
             confidence=None if first.activity.family != "open" else 0.85,
@@ -121,7 +118,7 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who(group)} {is_are(group, 'writes', 'write')} a checkpoint at "
                 f"{first.activity.at} {told}",
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 on(
                     first,

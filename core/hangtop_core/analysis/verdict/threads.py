@@ -15,7 +15,6 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     sentence,
-    waiting_facts,
     who,
 )
 from hangtop_core.analysis.verdict.steps import on, trace_steps
@@ -115,7 +114,6 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     f"{owner.name}: state {facts.state if facts else '?'}, syscall {call}",
                 ),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"hangtop dump --pid {subject.pid} --native"),
@@ -151,7 +149,6 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *_thread_facts(subject, threads),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
@@ -177,7 +174,6 @@ def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
         evidence=(
             *_thread_facts(subject, threads),
             *common_facts(case, [subject]),
-            *waiting_facts(case),
         ),
         steps=trace_steps(subject),
         confidence=0.75,
@@ -235,7 +231,6 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *_thread_facts(subject, threads),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Node
+from hangtop_core.model import Fact, Node
+from hangtop_core.report import diagnosis_text, each_text
 from support import build
 from support.build import FUTEX, HUNG_SINCE, INIT, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d
 
@@ -93,7 +94,20 @@ def test_the_only_node_without_ranks_is_where_they_should_be() -> None:
     verdict = first(made, world_size=6)
     assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [(2, "n2"), (3, "n2")])
     assert "ranks 2-3 (n2) never joined, and no such process is on n2" in verdict.summary
-    assert any("node rank 1 is n2" in one.text for one in verdict.evidence)
+    # n2 was named; whether it is one of the job's nodes is not told by anything else.
+    assert any("node rank 1 is n2, if the nodes" in one.text for one in verdict.evidence)
+    assert verdict.confidence == 0.75
+    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
+    assert (sure.confidence, culprits(sure)) == (0.9, culprits(verdict))
+    assert any(one.text.endswith("node rank 1 is n2") for one in sure.evidence)
+
+
+def test_a_launcher_without_its_ranks_makes_its_node_sure() -> None:
+    made = world(N1, N2, N3)
+    halves(made, "n1", "n3", size=6)
+    launcher = made.process(99, SLEEP, role="launcher", launcher="torchrun", node="n2")
+    verdict = first(made, world_size=6, launchers=(launcher,))
+    assert (verdict.confidence, culprits(verdict)) == (0.9, [(2, "n2"), (3, "n2")])
 
 
 def test_ranks_that_had_met_have_left_their_node() -> None:
@@ -101,6 +115,9 @@ def test_ranks_that_had_met_have_left_their_node() -> None:
     halves(made, "n1", "n3", size=6, stack=c10d("all_reduce"))
     verdict = first(made, world_size=6)
     assert (verdict.cause, culprits(verdict)) == ("rank-exited", [(2, "n2"), (3, "n2")])
+    assert verdict.confidence == 0.6
+    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
+    assert (sure.cause, sure.confidence) == ("rank-exited", 0.8)
 
 
 def test_slurm_names_the_node_even_if_nobody_observes_it() -> None:
@@ -234,6 +251,15 @@ def test_what_is_left_of_an_earlier_run_is_to_be_ended_where_it_is() -> None:
     assert (verdict.cause, [c.pid for c in verdict.culprits]) == ("launch-misconfigured", [77])
     assert "rank 3 is there twice: pid 77 on n2 is left from an earlier run" in verdict.summary
     assert verdict.next_steps[0] == "ssh n2 'kill 77'"
+    snapshot = made.snapshot(world_size=4)
+    told = diagnosis_text(diagnose(snapshot, snapshot.job(None)))
+    assert "4 of 4 ranks seen (3 by more than one process) on n[1-2]" in told
+    assert [
+        line[:17] for line in each_text(snapshot, snapshot.jobs[0]).splitlines() if ":3" in line
+    ] == [
+        "n2:3  process 201",
+        "n2:3  process 77:",
+    ]
 
 
 def test_a_helper_that_kept_its_rank_is_no_second_rank() -> None:
@@ -340,6 +366,7 @@ def test_a_rank_that_is_stopped_is_more_to_blame_than_its_version() -> None:
     version_of(made, "n2", torch="2.12.0")
     found = run(made, world_size=5)
     assert [one.cause for one in found.verdicts] == ["rank-stopped", "version-mismatch"]
+    assert [len(one.culprits) for one in found.verdicts] == [1, 0]
 
 
 def test_what_is_not_known_of_a_rank_differs_from_nothing() -> None:
@@ -376,6 +403,19 @@ def test_commands_can_be_run_from_where_one_sits(node: Node, dump: str, trace: s
     verdict = first(made, world_size=4)
     assert verdict.cause == "missing-collective"
     assert verdict.next_steps[-2:] == (dump, trace)
+
+
+def test_py_spy_is_called_where_hangtop_has_brought_it() -> None:
+    fact = Fact(True, path="/home/ada/.cache/hangtop/1f/py-spy")
+    there = replace(N2, shell="ssh n2", options="-w n2", capabilities={"py-spy": fact})
+    made = world(N1, there)
+    halves(made, "n1", stack=c10d("all_reduce"))
+    busy = build.user("tune", 51)
+    made.add(busy, build.RUN, node="n2", sample={"active": True}, main_cpu_share=1.0)
+    verdict = first(made, world_size=3)
+    assert verdict.cause == "busy-in-python"
+    command = "/home/ada/.cache/hangtop/1f/py-spy record -d 10 -o profile.svg --pid 4020"
+    assert verdict.next_steps[-1] == f"ssh n2 '{command}'"
 
 
 def sleeping(made: World, rank: Rank) -> Rank:

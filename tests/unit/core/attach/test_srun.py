@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from hangtop_core.attach.channel import Part
 from hangtop_core.attach.either import ENOUGH, Doors, EitherLauncher
-from hangtop_core.attach.router import Part
 from hangtop_core.attach.slurm import Part as Nodes
 from hangtop_core.attach.slurm import SlurmJob
 from hangtop_core.attach.srun import SHARE_FROM, BroadcastStep, SrunLauncher, srun_launchers

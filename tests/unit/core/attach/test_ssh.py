@@ -8,10 +8,10 @@ import shlex
 import pytest
 
 from hangtop_core.attach.reasons import TABLE, Context, explain_login
-from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, SshLauncher, boot_command
+from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, SshLauncher
 from hangtop_core.errors import UsageError
 
-CONTEXT = Context("n1", "ssh n1", "python3", sudo=False)
+CONTEXT = Context("n1", "ssh n1", "python3", False, "ssh n1 python3 -V")
 
 ENDINGS = [
     (255, "No ED25519 host key is known for n1 and you have requested strict checking.\n"
@@ -36,6 +36,7 @@ ENDINGS = [
     (255, "Access denied by pam_slurm_adopt: you have no active jobs on this node",
      "denied", False),
     (255, "Bad owner or permissions on /home/me/.ssh/config", "denied", False),
+    (255, "command-line line 0: Bad SSH2 KexAlgorithms '^curve25519-sha256'.", "denied", False),
     (1, "sudo: a password is required", "denied", False),
     (1, "me is not in the sudoers file.", "denied", False),
     (127, "bash: line 1: exec: python3: not found", "no-python", False),
@@ -108,7 +109,7 @@ def test_the_command_never_asks_and_never_accepts() -> None:
 
 
 def test_the_remote_command_holds_nothing_a_shell_would_read() -> None:
-    command = boot_command(Login(python="/opt/py/bin/python3"))
+    command = Login(python="/opt/py/bin/python3").shell_command()
     words = shlex.split(command)
     assert words[:6] == ["exec", "/opt/py/bin/python3", "-I", "-S", "-u", "-c"]
     assert len(words) == 7
@@ -116,7 +117,7 @@ def test_the_remote_command_holds_nothing_a_shell_would_read() -> None:
 
 
 def test_init_and_sudo_come_before_it() -> None:
-    command = boot_command(Login(init="module load python", sudo=True))
+    command = Login(init="module load python", sudo=True).shell_command()
     assert command.startswith("module load python && exec sudo -n python3 -I")
 
 
@@ -143,3 +144,10 @@ def test_few_at_once_behind_a_jump_host() -> None:
 def test_a_shell_is_a_plain_login_of_the_same_user() -> None:
     assert SshLauncher("n1", Login(user="ada", sudo=True)).shell() == ["ssh", "-l", "ada", "n1"]
     assert SshLauncher("n1", Login()).shell() == ["ssh", "n1"]
+
+
+def test_a_faster_key_exchange_only_when_asked_for() -> None:
+    option = "-oKexAlgorithms=^curve25519-sha256"
+    assert option not in SshLauncher("n1", Login()).argv()
+    argv = SshLauncher("n1", Login(fast_kex=True)).argv()
+    assert argv.index(option) < argv.index("--")
