@@ -47,6 +47,8 @@ CLOSE_WAIT = 3.0
 """Seconds probes get to end by themselves before they are killed."""
 URGENT_GAP = 0.2
 """Seconds between two updates when something came that should not wait."""
+TURN_S = 0.5
+"""Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
 DIAGNOSE_SHARE = 3.0
 """Updates are at least this many times as far apart as diagnosing takes."""
 
@@ -323,8 +325,11 @@ class Session:
     def _handle_all(self, timeout: float) -> None:
         with contextlib.suppress(queue.Empty):
             item = self._inbox.get(timeout=timeout)
+            until = time.monotonic() + TURN_S
             for _ in range(2000):
                 self._handle(item)
+                if time.monotonic() > until:
+                    break
                 item = self._inbox.get_nowait()
 
     def _handle(self, item: Event | Callable[[], None]) -> None:

@@ -7,13 +7,14 @@ in the next one, so a snapshot costs what has changed, not what there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 
 from hangtop_core import jobs, sampling
 from hangtop_core.attach import messages
-from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.model import Job, Node, Process, Snapshot, StackSample, ThreadStack
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
@@ -34,11 +35,7 @@ _IDENTITY = frozenset(
 """Fields that decide to which job a process belongs."""
 _NAMING = frozenset({"hostname", "addresses", "boot_id"})
 """Fields that tell which addresses mean a node."""
-_MODES: dict[str, Mode] = {
-    "nonblocking": "nonblocking",
-    "blocking": "blocking",
-    "native": "native",
-}
+_MODES: dict[str, Mode] = {"nonblocking": "nonblocking", "blocking": "blocking", "native": "native"}
 
 
 class NodeView:
@@ -55,7 +52,7 @@ class NodeView:
         self.warm: set[int] = set()
         """Pids whose shares of a core are not all zero yet."""
         self.left_out: set[int] = set()
-        """Pids whose first description was not whole, until the next connection."""
+        """Pids that were not taken, until the next connection: not whole, or too many."""
         self.fresh = True
         """Whether the next piece is the first of a connection, and so a whole one."""
 
@@ -117,7 +114,7 @@ class Store:
             complain(f"node: {wrong}")
         for pid, raw in piece.gone.items():
             self._leave(view, pid, raw, at, complain)
-        for pid, raw in piece.set.items():
+        for pid, raw in islice(piece.set.items(), MAX_PROCESSES + 1):
             self._set(view, pid, raw, at, before, complain)
         if view.fresh:
             self._sweep(view, piece.set, at)
@@ -153,6 +150,11 @@ class Store:
     def _add(
         self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
     ) -> None:
+        if len(view.live) >= MAX_PROCESSES:
+            if not view.left_out:
+                complain(f"more than {MAX_PROCESSES} processes: the others are left out")
+            view.left_out.add(pid)
+            return
         try:
             process = Process(node=view.node.name, **changes)
         except TypeError:
@@ -369,7 +371,8 @@ class Store:
             key for identity, key in self._job_of.items() if not self._by_identity[identity].gone
         }
         for view in self.nodes.values():
-            kept = [known for known in view.gone if self._keep(view, known, alive, now)]
+            recent = view.gone[-MAX_PROCESSES:]
+            kept = [known for known in recent if self._keep(view, known, alive, now)]
             if len(kept) != len(view.gone):
                 for known in set(view.gone).difference(kept):
                     self._by_identity.pop(_identity(known), None)

@@ -8,6 +8,7 @@ noise; no exception leaves a link because of what a node said.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
@@ -16,6 +17,7 @@ from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
 from hangtop_core.attach.pulse import Beat, Pulse
 from hangtop_core.attach.requests import Requests
+from hangtop_core.attach.share import TOO_MUCH, Share
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError
 from hangtop_core.text import clean
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import NodeState
 
 log = logging.getLogger(__name__)
-
 
 STALLED = (
     "it answers, but its process table stands still: something there hangs while /proc is read, "
@@ -67,6 +68,7 @@ class Link:
         self._reader = wire.Reader()
         self._requests = Requests()
         self._noise = Noise()
+        self._share = Share(0.0)
         self._started = 0.0
         self._patience = self._timing.hello
         self._booted = False
@@ -176,6 +178,7 @@ class Link:
 
     def on_lines(self, conn: int, lines: list[bytes], now: Moment) -> None:
         """Take lines of a connection; those of an earlier generation are dropped."""
+        began = time.thread_time()
         for line in lines:
             if conn != self.conn:
                 return
@@ -189,15 +192,19 @@ class Link:
                 self._pulse.heard(now.mono)
                 self._message(message, now)
             if self._reader.noise_run > FLOOD:
-                self._flooded(now)
+                self._flooded(now, "it floods its output with other things", FLOOD_FIX)
+                return
+            began, before = time.thread_time(), began
+            if self._share.spend(began - before, now.mono):
+                self._flooded(now, TOO_MUCH)
                 return
         self._take_noise()
 
-    def _flooded(self, now: Moment) -> None:
-        """Leave at once a node that sends anything but messages: reading on costs the others."""
+    def _flooded(self, now: Moment, reason: str, fix: str | None = None) -> None:
+        """Leave at once a node that sends too much: reading on costs the others."""
         conn = self.conn
         state: NodeState = "lost" if self._was_ready else "unreachable"
-        self._drop(now, state, "it floods its output with other things", fix=FLOOD_FIX)
+        self._drop(now, state, reason, fix=fix)
         if conn is not None:
             self._engine.kill(conn)
 

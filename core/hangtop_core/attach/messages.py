@@ -36,6 +36,8 @@ _MISFITS = (msgspec.ValidationError, RecursionError, OverflowError, UnicodeEncod
 """What msgspec raises for a value that does not fit; the last one for lone surrogates."""
 MAX_STRINGS = 65_536
 """Entries of one connection's string table before it is begun anew; twice as many are refused."""
+MAX_PROCESSES = 8192
+"""Processes of one node that are followed, and as many that left; a big node has some hundreds."""
 
 Time = Annotated[float, Meta(ge=0, le=1e11)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]

@@ -253,6 +253,35 @@ def test_a_flood_ends_the_connection_at_once_and_a_trickle_does_not(bench: Bench
     assert (bench.node["state"], bench.engine.opened) == ("ready", [1, 2])
 
 
+def test_a_node_that_costs_too_much_is_left_and_one_that_costs_its_share_is_not(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = 0.0
+    unasked = {"id": 99, "data": {}, "seq": 0}
+
+    def busy() -> float:
+        nonlocal spent
+        spent += cost
+        return spent
+
+    monkeypatch.setattr("hangtop_core.attach.link.time.thread_time", busy)
+    cost = 0.05
+    bench.say(HELLO)
+    for _ in range(40):
+        bench.say(unasked)
+        bench.wait(0.5)
+        bench.pong()
+    assert bench.node["state"] == "ready"
+    cost = 0.9
+    bench.say(*[unasked] * 3)
+    assert bench.node["state"] == "lost"
+    assert "keep the other nodes waiting" in bench.node["reason"]
+    assert bench.engine.killed == [1]
+    bench.wait(2)
+    bench.say(HELLO)
+    assert bench.node["state"] == "lost", "a new connection brings no new share"
+
+
 LONG = st.text("abcdef/._ 0123456789", min_size=1000, max_size=1500)
 """Longer than what is sent as it is: everything longer carries a checksum."""
 

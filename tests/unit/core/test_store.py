@@ -57,6 +57,22 @@ def test_a_job_with_its_ranks_launcher_and_children(bench: Bench) -> None:
     assert not bench.wrong
 
 
+def test_a_node_can_have_so_many_processes_and_no_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hangtop_core.store.MAX_PROCESSES", 10)
+    bench.fold(0, *(process(100 + number, number) for number in range(30)))
+    bench.fold(1, *(process(200 + number, number) for number in range(5)))
+    assert [r.rank for r in bench.ranks(1)] == list(range(10))
+    assert bench.wrong == ["more than 10 processes: the others are left out"]
+    for second in range(2, 12):
+        # WHEN all are replaced every second, those that left are not all kept either
+        gone = {str(pid): {} for pid in bench.store.nodes["n1"].live}
+        bench.fold(second, *(process(1000 * second + n, n) for n in range(10)), gone=gone)
+        bench.publish(second)
+    assert len(bench.store.nodes["n1"].gone) <= 10 + 5 * 10
+
+
 def test_what_did_not_change_is_the_same_object(bench: Bench) -> None:
     bench.fold(0, process(100, 0), process(101, 1))
     for at in range(1, 9):
