@@ -13,7 +13,7 @@ from hangtop_core.text import clean, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job, Node, Snapshot
     from hangtop_core.session import Session, Update
 
 SETTLE_S = 3.0
@@ -22,6 +22,8 @@ CONNECT_S = 20.0
 """Seconds to wait for the first answer of one node."""
 CONNECT_ALL_S = 300.0
 """Of many, which log in by turns; each says by itself when it cannot be reached."""
+STANDSTILL_S = 15.0
+"""Seconds after which nobody waits for a node that connected and does not show its processes."""
 FAILED = {"unreachable", "denied", "no-python", "incompatible"}
 SETTLED = {"ready", *FAILED}
 
@@ -104,10 +106,14 @@ def _answered(update: Update) -> bool:
     nodes = update.snapshot.nodes
     if len(nodes) == 1 and update.snapshot.jobs:
         return True
-    return all(
-        node.state in SETTLED and (node.state != "ready" or node.last_seen is not None)
-        for node in nodes
-    )
+    return all(_has_settled(node, update.snapshot.at) for node in nodes)
+
+
+def _has_settled(node: Node, now: float) -> bool:
+    """Whether a node has answered, cannot, or has been slow or lost for so long that it may not."""
+    if node.state in ("slow", "lost"):
+        return now - node.since >= STANDSTILL_S
+    return node.state in SETTLED and (node.state != "ready" or node.last_seen is not None)
 
 
 def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:

@@ -128,6 +128,9 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
             fix = node.fix or "see whether the machine answers and has Python 3.8 or newer; Ctrl-r"
             why = node.reason or ("no answer yet" if node.state == "connecting" else node.state)
             groups[node.state, why, fix].append(node.name)
+        elif node.state == "slow" and node.last_seen is None:
+            why = node.reason or "no process of it was seen yet"
+            groups[node.state, why, node.fix or _STALE_FIX].append(node.name)
         elif node.state == "slow" and node.last_seen is not None and at - node.last_seen > _STALE:
             why = f"{node.reason or 'no answer'}; last read {duration(at - node.last_seen)} ago"
             groups[node.state, why, node.fix or _STALE_FIX].append(node.name)

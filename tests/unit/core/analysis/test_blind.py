@@ -27,6 +27,15 @@ def test_a_job_that_was_seen_whole_has_none() -> None:
     assert spots(world.snapshot()) == {}
 
 
+def test_a_node_that_answers_and_never_shows_its_processes_is_one() -> None:
+    world = World()
+    world.waiters(3, recorder=recorder(["all_reduce"], 0))
+    world.nodes["n7"] = Node("n7", state="slow", reason="its process table stands still")
+    (spot,) = blind_spots(world.snapshot(), world.snapshot().job(None))
+    assert (spot.what, spot.nodes) == ("node", ("n7",))
+    assert spot.why == "slow: its process table stands still"
+
+
 def test_a_recorder_that_could_not_be_read_says_why() -> None:
     world = World()
     world.waiters(2)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from hangtop.cli.observe import STANDSTILL_S, wait_for_nodes
+from hangtop.cli.output import StatusLine
+from hangtop_core.model import Node, Snapshot
+from hangtop_core.updates import Update
+
+NOW = 1000.0
+SEEN = Node("n1", state="ready", since=0.0, last_seen=NOW)
+
+
+class Still:
+    """A session in which nothing changes; it remembers whether that was enough."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.update = Update(Snapshot(NOW, 0.0, 1, nodes), {}, 0.0)
+        self.enough = False
+
+    def wait(self, predicate, timeout: float):  # type: ignore[no-untyped-def]  # as in Session
+        self.enough = predicate(self.update)
+        return self.update
+
+
+@pytest.mark.parametrize("state", ["slow", "lost"])
+@pytest.mark.parametrize("age", [1.0, STANDSTILL_S])
+def test_a_node_that_connects_and_shows_nothing_is_not_waited_for_long(
+    state: str, age: float
+) -> None:
+    odd = Node("n2", state=state, since=NOW - age)  # type: ignore[arg-type]
+    session = Still(SEEN, odd)
+    assert not wait_for_nodes(session, StatusLine())  # type: ignore[arg-type]
+    assert session.enough == (age >= STANDSTILL_S)
+
+
+@pytest.mark.parametrize(
+    ("node", "enough"),
+    [
+        (SEEN, True),
+        (Node("n2", state="ready"), False),
+        (Node("n2", state="connecting"), False),
+        (Node("n2", state="denied", since=NOW), True),
+    ],
+)
+def test_all_nodes_answer_or_fail(node: Node, enough: bool) -> None:
+    session = Still(SEEN, node)
+    wait_for_nodes(session, StatusLine())  # type: ignore[arg-type]
+    assert session.enough == enough
