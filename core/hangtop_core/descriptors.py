@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from hangtop_core.text import Text
 
@@ -26,7 +26,7 @@ class Socket(Struct, frozen=True, gc=False):
 class Holder(Struct, frozen=True, gc=False):
     """Another process that has to do with a descriptor: a pipe's other end, a lock's holder."""
 
-    pid: int
+    pid: Annotated[int, Meta(ge=1)]
     comm: Text
     state: str
     how: Text

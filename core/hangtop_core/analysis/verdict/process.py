@@ -17,7 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
-from hangtop_core.analysis.verdict.steps import Command, on
+from hangtop_core.analysis.verdict.steps import Command, on, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,8 @@ def _exit_steps(rank: Rank) -> tuple[Step, ...]:
     # stderr first: that is where a traceback is.
     told = reversed(rank.process.outputs)
     outputs = [path for path in told if path.startswith("/") and "log" in path]
-    steps = [f"tail -n 50 {path}" for path in dict.fromkeys(outputs)]
+    words = filter(None, map(word, dict.fromkeys(outputs)))
+    steps = [f"tail -n 50 {one}" for one in words]
     return tuple(Command(rank.node, step) for step in (*steps, _KERNEL_LOG))
 
 
@@ -138,6 +139,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     frozen = [s for s in left if s.activity.kind == "frozen"]
     for group in alike(frozen, lambda s: (s.rank.process.cgroup, s.rank.node)):
         path = group[0].rank.process.cgroup or "its cgroup"
+        file = word(f"/sys/fs/cgroup{path}/cgroup.freeze") if path.startswith("/") else None
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -149,8 +151,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(*(process_fact(case, s) for s in group[:4]),),
             steps=(
-                on(group[0], f"cat /sys/fs/cgroup{path}/cgroup.freeze"),
-                on(group[0], f"echo 0 > /sys/fs/cgroup{path}/cgroup.freeze"),
+                *((on(group[0], f"cat {file}"), on(group[0], f"echo 0 > {file}")) if file else ()),
                 "scontrol show job (a suspended Slurm job is frozen like this)",
             ),
         )

@@ -17,7 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
-from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.analysis.verdict.steps import as_host, trace_steps
 from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.places import is_loopback
@@ -99,9 +99,10 @@ def _reach(endpoint: str) -> str:
     host, _, port = endpoint.rpartition(":")
     if is_loopback(host):
         return f"no other node can reach {endpoint}: give all of them --rdzv-endpoint=HOST:PORT"
-    if not host or not port.isdecimal() or port == "0":
+    name = as_host(host.strip("[]"))
+    if not name or not (port.isascii() and port.isdecimal()) or port == "0":
         return "check from the missing nodes that they reach the endpoint"
-    return f"try the endpoint from the missing nodes: nc -zv {host.strip('[]')} {port}"
+    return f"try the endpoint from the missing nodes: nc -zv {name} {port}"
 
 
 def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.model import Node
 
+MAX_WORD = 300
+MAX_COMMAND = 2000
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
 _COMPOUND = re.compile(r"[;|&<>]")
 
 
@@ -37,6 +40,22 @@ def on(subject: Subject, text: str, words: str = "") -> Command:
     return Command(subject.rank.node, text, words)
 
 
+def word(text: str) -> str | None:
+    """Write text of a node as one word of a command, to be pasted into a shell.
+
+    None where it cannot be: it is empty or long, looks like an option, or has something in it
+    that no terminal shows, and that is taken out of all that is printed.
+    """
+    if not text or text.startswith("-") or clean(text, MAX_WORD) != text:
+        return None
+    return shlex.quote(text)
+
+
+def as_host(name: str) -> str | None:
+    """Return the name or address of a host for use in a command, None where it can be neither."""
+    return name if _HOST.fullmatch(name) else None
+
+
 def trace_steps(subject: Subject) -> tuple[Command, ...]:
     """Commands that show more of where a process is."""
     pid = subject.pid
@@ -50,13 +69,14 @@ def spelt(step: Step, nodes: Mapping[str, Node]) -> str:
     options that lead there, and all others go through the shell by which the node is reached.
     """
     if isinstance(step, str):
-        return step
+        return clean(step, 600)
+    # Not cleaned once it is quoted: what is taken out, or cut off, may be a closing quote.
     text = _spelt(step, nodes.get(step.node))
-    return clean(f"{step.words}: {text}" if step.words else text, 600)
+    return f"{clean(step.words)}: {text}" if step.words else text
 
 
 def _spelt(command: Command, node: Node | None) -> str:
-    text = command.text
+    text = clean(command.text, MAX_COMMAND)
     if node is None or node.shell is None:
         return text
     program, _, rest = text.partition(" ")
@@ -64,14 +84,10 @@ def _spelt(command: Command, node: Node | None) -> str:
         what, _, more = rest.partition(" ")
         return f"hangtop {what} {node.options} {more}".rstrip()
     fact = node.capabilities.get("py-spy")
-    if (
-        program == "py-spy"
-        and fact is not None
-        and fact.path
-        and not fact.path.startswith("/proc/")
-    ):
+    path = fact.path if program == "py-spy" and fact is not None else None
+    if path and not path.startswith("/proc/"):
         # It may be there only because hangtop brought it.
-        text = f"{shlex.quote(fact.path)} {rest}"
+        text = f"{word(path) or program} {rest}"
     if "--sudo" in node.options.split():
         text = f"sudo sh -c {shlex.quote(text)}" if _COMPOUND.search(text) else f"sudo {text}"
     return f"{node.shell} {shlex.quote(text)}"

@@ -15,7 +15,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import on, trace_steps, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +33,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         waited = table.waiting_locks if table is not None else ()
         lock = waited[0] if waited else descriptor(subject)
         path = lock.target if lock is not None else "a file"
+        quoted = word(path) if lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
         told = ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
         yield Hit(
@@ -48,7 +49,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(subject, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
-                on(subject, f"lslocks | grep {path}" if lock else "lslocks"),
+                on(subject, f"lslocks | grep -F {quoted}" if quoted else "lslocks"),
             ),
         )
 
@@ -93,8 +94,8 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     main = subject.activity.main
     number = main.fd if main is not None and main.fd is not None else ""
     steps = [f"ls -l /proc/{subject.pid}/fd/{number}"]
-    if one is not None and one.mount:
-        steps.append(f"timeout 5 stat {one.mount} || echo the file system does not answer")
+    if one is not None and (mount := word(one.mount or "")):
+        steps.append(f"timeout 5 stat {mount} || echo the file system does not answer")
     steps.append(f"cat /proc/{subject.pid}/stack")
     if main is not None and main.state == "D":
         steps.append("journalctl -k --since -1h | tail -n 50")

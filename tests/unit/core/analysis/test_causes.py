@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.analysis.verdict.steps import as_host
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable, Failure, Node
 from support import build
@@ -344,6 +346,42 @@ def test_a_file_lock_names_its_holder() -> None:
     assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
     assert "/cache/x.lock" in verdict.summary
     assert "pid 321" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/c/$(reboot)",
+        "/c/a b;reboot",
+        "/c/it's",
+        "/c/\x1b[",
+        "/c/\x1b]0;",
+        "/c/\u202e",
+        "/" + 9999 * "a",
+    ],
+)
+@pytest.mark.parametrize("shell", [None, "ssh n1"])
+def test_a_path_cannot_say_what_a_proposed_command_does(path: str, shell: str | None) -> None:
+    world = World()
+    world.waiters(3)
+    world.nodes["n1"] = Node("n1", state="ready", shell=shell)
+    table = DescriptorTable(NOW, (), waiting_locks=(Descriptor(9, "file", path),))
+    world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
+    steps = first(world).next_steps
+    told = next(step for step in steps if "lslocks" in step)
+    words = shlex.split(told)
+    if shell is not None:
+        assert words[:2] == ["ssh", "n1"]
+        assert len(words) == 3
+        words = shlex.split(words[2])
+    odd = not path.isprintable() or len(path) > 300
+    assert words == (["lslocks"] if odd else ["lslocks", "|", "grep", "-F", path])
+
+
+def test_a_host_cannot_say_what_a_proposed_command_does() -> None:
+    assert as_host("n1.cluster") == "n1.cluster"
+    assert as_host("fe80::1%eth0") == "fe80::1%eth0"
+    assert not any(map(as_host, ("", "-oProxyCommand=x", "a;reboot", "$(reboot)", "a b", "a\n")))
 
 
 def test_a_read_that_does_not_return_names_descriptor_path_and_server() -> None:
