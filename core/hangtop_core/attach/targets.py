@@ -11,7 +11,11 @@ import re
 from typing import TYPE_CHECKING
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
-from ClusterShell.NodeUtils import GroupResolverError, GroupSourceError
+from ClusterShell.NodeUtils import (
+    GroupResolverError,
+    GroupResolverSourceError,
+    GroupSourceError,
+)
 
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -44,6 +48,11 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
             if not NodeSet(group):
                 raise _unknown_group(what, group)
         names = tuple(str(name) for name in NodeSet(expression))
+    except GroupResolverSourceError as error:
+        # Of a source that is not there, it says nothing but the name.
+        raise UsageError(
+            f"{what}: group source {clean(str(error), 80)!r} cannot be used"
+        ) from error
     except (NodeSetException, GroupResolverError, GroupSourceError) as error:
         raise UsageError(f"{what}: {clean(str(error), 200)}") from error
     if len(names) > MAX_NODES:

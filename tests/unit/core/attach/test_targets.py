@@ -69,6 +69,8 @@ def test_groups_are_those_of_the_site_and_an_unknown_one_is_said() -> None:
         with pytest.raises(UsageError, match="'@cpu' is not defined") as caught:
             expand(expression)
         assert "nodeset -l" in caught.value.help
+    with pytest.raises(UsageError, match="group source 'rack' cannot be used"):
+        expand("@rack:3")
 
 
 HOSTFILES = {
