@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -145,8 +146,8 @@ def _summary(job: Job) -> JobSummary:
         world_size=job.world_size,
         ranks_seen=tuple(sorted({rank.rank for rank in job.ranks})),
         nodes=job.nodes,
-        launcher=job.launcher,
-        id=job.id,
+        launcher=clean(job.launcher, 60) if job.launcher is not None else None,
+        id=clean(job.id, 200) if job.id is not None else None,
         unnumbered=len(job.unnumbered),
         twice=tuple(sorted(rank for rank, count in live.items() if count > 1)),
     )

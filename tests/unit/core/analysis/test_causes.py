@@ -378,6 +378,14 @@ def test_a_path_cannot_say_what_a_proposed_command_does(path: str, shell: str | 
     assert words == (["lslocks"] if odd else ["lslocks", "|", "grep", "-F", path])
 
 
+def test_the_document_holds_no_escape_sequence_of_a_node() -> None:
+    world = World()
+    world.waiters(3)
+    found = run(world, launcher="torchrun\x1b]0;x\x07\x9b2J\u202e", id="run\x1b[31m-7")
+    assert found.job is not None
+    assert (found.job.launcher, found.job.id) == ("torchrun", "run-7")
+
+
 def test_a_host_cannot_say_what_a_proposed_command_does() -> None:
     assert as_host("n1.cluster") == "n1.cluster"
     assert as_host("fe80::1%eth0") == "fe80::1%eth0"
