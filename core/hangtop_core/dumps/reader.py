@@ -1,0 +1,74 @@
+"""A process that reads dumps: what a hostile file can do ends with it.
+
+Started by `pool` as `python -c 'from hangtop_core.dumps.reader import main; main()'`; speaks
+`wire` over its stdin and stdout. Limits: a file's size, the memory a file may take (a multiple of
+its size), and time, which the parent watches.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+from contextlib import suppress
+
+from hangtop_core.analysis.flight.reduce import reduce
+from hangtop_core.dumps import wire
+from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, decode
+
+MAX_FILE = 256 << 20
+"""Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
+BASE_MEMORY = 512 << 20
+PER_BYTE = 24
+"""Bytes of memory per byte of file: what was unpickled took 12 at most."""
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    gc.disable()
+    start = _address_space()
+    # What a file makes the interpreter say on its way down belongs to nobody's screen.
+    while (body := wire.receive(sys.stdin.buffer)) is not None:
+        ask = wire.ASK.decode(body)
+        sys.stdout.buffer.write(wire.frame(answer(ask, start)))
+        sys.stdout.buffer.flush()
+
+
+def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
+    """Read one file; never raises for what is in it."""
+    path = os.fsdecode(ask.path)
+    try:
+        size = os.stat(path).st_size
+        if size > MAX_FILE:
+            return wire.Answer("too-large", f"has {size >> 20} MiB; the limit is {MAX_FILE >> 20}")
+        if base:
+            _limit(base + BASE_MEMORY + PER_BYTE * size)
+        with open(path, "rb") as file:
+            data = file.read(MAX_FILE + 1)
+        return wire.pack(reduce(decode(data), ask.rank, path))
+    except OSError as error:
+        return wire.Answer("unreadable", error.strerror or str(error))
+    except TruncatedError as error:
+        return wire.Answer("truncated", str(error))
+    except RefusedError as error:
+        return wire.Answer("refused", str(error))
+    except MemoryError:
+        return wire.Answer("refused", "refused: it takes far more memory than its size explains")
+    except RecursionError:
+        return wire.Answer("refused", "refused: it is nested too deeply")
+    except (ForeignError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
+        return wire.Answer("foreign", str(error)[:300])
+
+
+def _address_space() -> int:
+    """Bytes of address space this process has now."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _limit(size: int) -> None:
+    with suppress(ValueError, OSError):
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
