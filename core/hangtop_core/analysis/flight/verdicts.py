@@ -193,19 +193,20 @@ def _circle(waits: Waits, end: End) -> Verdict:
         return _verdict(
             patterns.P2P_CIRCLE, text, sorted(inside), end.victims, _facts(waits, operations)
         )
-    blamed, shift = _odd_one(waits, operations, sides)
+    blamed, left_out = _odd_one(waits, operations, sides)
     confidence = None
     pattern = patterns.INVERSION
     text = f"{name(inside)} wait for one another in a circle: {said}"
     facts = _facts(waits, operations)
-    if shift is not None:
+    if blamed and left_out:
         pattern = patterns.SKIPPED
-        text = f"{name(blamed)} went on without {shift}. {text}"
-    elif not blamed:
-        blamed = sorted(inside)
-    else:
+        text = f"{left_out}. {text}"
+    elif left_out:
+        text += f". Perhaps {left_out}"
+    elif blamed:
         text += f". {name(blamed).capitalize()} took another order than most"
         confidence = 0.85
+    blamed = blamed or sorted(inside)
     victims = sorted((inside | set(end.victims)) - set(blamed))
     steps = list(pattern.next_steps)
     if pattern is patterns.INVERSION and any("nccl" in one.entry.call.backend for one in operations):
@@ -227,20 +228,33 @@ def _odd_one(
     """Who in a circle left the order of the others, and what it left out, where that can be told.
 
     A rank that went on without an operation of one group waits in another for those whom it keeps
-    waiting. What the rank did in earlier iterations tells a step left out from another order; where
-    there were none, it is the order, and a clear minority took the wrong one.
+    waiting; from outside this looks like groups in another order. A clear minority is what differs.
+    What a rank did in earlier iterations then tells a step left out from another order.
     """
-    for operation in operations:
-        if operation.node.kind != "collective":
-            continue
-        for rank in operation.missing:
-            place = _left_out(waits, rank, operation)
-            if place is not None:
-                return [rank], place
-    ordered = sorted(sides.values(), key=len)
-    if len(ordered) == 2 and len(ordered[0]) < len(ordered[1]) and not set(ordered[0]) & set(ordered[1]):
-        return ordered[0], None
-    return [], None
+    collectives = [one for one in operations if one.node.kind == "collective"]
+    odd = _minority(waits, collectives, sides)
+    found = {
+        rank: place
+        for one in collectives
+        for rank in one.missing
+        if (not odd or rank in odd) and (place := _left_out(waits, rank, one)) is not None
+    }
+    places = set(found.values()) if found and set(found) == set(odd or found) else set()
+    if len(places) != 1 or (not odd and len(found) > 1):
+        return odd, None
+    return odd, f"{name(found)} went on without {places.pop()}, going by what it did before"
+
+
+def _minority(
+    waits: Waits, operations: Sequence[Operation], sides: dict[Node, list[int]]
+) -> list[int]:
+    """The smaller side of a circle of two groups, of the ranks that are in both: they had a choice."""
+    if len(operations) != 2:
+        return []
+    first, second = (set(waits.world.groups[one.node.group].members) for one in operations)
+    both = [[rank for rank in sides[one.node] if rank in first & second] for one in operations]
+    small, large = sorted(both, key=len)
+    return small if 0 < len(small) < len(large) and not set(small) & set(large) else []
 
 
 def _left_out(waits: Waits, rank: int, operation: Operation) -> str | None:
