@@ -11,6 +11,7 @@ import gc
 import os
 import resource
 import sys
+import time
 from contextlib import suppress
 
 from hangtop_core.analysis.flight.reduce import reduce
@@ -22,13 +23,14 @@ MAX_FILE = 256 << 20
 BASE_MEMORY = 512 << 20
 PER_BYTE = 24
 """Bytes of memory per byte of file: what was unpickled took 12 at most."""
+MAX_CPU_S = 120
+"""For one file, should the parent be gone; it watches the clock itself as long as it lives."""
 
 
 def main() -> None:
     """Answer requests until stdin ends."""
     gc.disable()
     start = _address_space()
-    # What a file makes the interpreter say on its way down belongs to nobody's screen.
     while (body := wire.receive(sys.stdin.buffer)) is not None:
         ask = wire.ASK.decode(body)
         sys.stdout.buffer.write(wire.frame(answer(ask, start)))
@@ -43,7 +45,9 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
         if size > MAX_FILE:
             return wire.Answer("too-large", f"has {size >> 20} MiB; the limit is {MAX_FILE >> 20}")
         if base:
-            _limit(base + BASE_MEMORY + PER_BYTE * size)
+            used = time.process_time()
+            _limit(resource.RLIMIT_AS, base + BASE_MEMORY + PER_BYTE * size)
+            _limit(resource.RLIMIT_CPU, int(used) + MAX_CPU_S)
         with open(path, "rb") as file:
             data = file.read(MAX_FILE + 1)
         return wire.pack(reduce(decode(data), ask.rank, path))
@@ -67,8 +71,8 @@ def _address_space() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def _limit(size: int) -> None:
+def _limit(what: int, wanted: int) -> None:
     with suppress(ValueError, OSError):
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = size if hard == resource.RLIM_INFINITY else min(size, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+        _, hard = resource.getrlimit(what)
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(what, (soft, hard))

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_diagnose, add_dump, add_observing, add_screen
+from hangtop.cli.flightargs import add_flight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ examples:
   hangtop --all-users              those of everybody, as far as permissions allow
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
+  hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop demo                     try it on a small job that really hangs
 
@@ -41,6 +43,7 @@ MODULES = {
     None: "hangtop.cli.screen",
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
+    "flight": "hangtop.cli.flight",
     "demo": "hangtop.cli.demo",
 }
 
@@ -56,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     add_dump(commands)
     add_diagnose(commands)
+    add_flight(commands)
     add_demo(commands)
     return parser
 
@@ -94,12 +98,12 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def exit_status(error: HangtopError) -> int:
-    """The exit status for an error: 2 wrong usage, 12 no job, else 1."""
-    from hangtop_core.errors import NoJobError, UsageError
+    """The exit status for an error: 2 wrong usage, 12 no job or no dump, else 1."""
+    from hangtop_core.errors import NoDumpError, NoJobError, UsageError
 
     if isinstance(error, UsageError):
         return 2
-    return 12 if isinstance(error, NoJobError) else 1
+    return 12 if isinstance(error, NoJobError | NoDumpError) else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

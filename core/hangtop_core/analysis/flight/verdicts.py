@@ -129,11 +129,14 @@ def _missing(
         f"{name(ranks)} did not issue {_named(world, main)} that {name(waiting)} "
         f"{verb(waiting, 'waits', 'wait')} for"
     )
+    behind = [rank for rank in victims if rank not in waiting]
     facts = [_far(world, main, lack), *_facts(waits, operations, main)]
     pattern = patterns.MISSING
     if shift is not None and shift.how == "skipped":
         pattern = patterns.SKIPPED
         text = f"{_skip_text(shift)} on {_label(world, main)}; noticed as {main.entry.name}"
+    if behind:
+        text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
         facts.insert(0, _shift_fact(world, main.node.group, shift))
     steps = [f"take the stack of {name(ranks)}: hangtop dump, or py-spy dump, on its node"]
