@@ -30,6 +30,7 @@ MAX_CPU_S = 120
 def main() -> None:
     """Answer requests until stdin ends."""
     gc.disable()
+    _limit(resource.RLIMIT_CORE, 0)
     start = _address_space()
     while (body := wire.receive(sys.stdin.buffer)) is not None:
         ask = wire.ASK.decode(body)
