@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,12 @@ class Rank:
         store = dist.FileStore(str(self.directory / "store"), WORLD)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=WORLD)
         threading.Thread(target=self.dump, daemon=True).start()
-        SCENARIOS[self.scenario](self)
+        try:
+            SCENARIOS[self.scenario](self)
+        except RuntimeError:
+            # Others have left already, and with them the connection.
+            if not self.all_dumped():
+                raise
         self.stay_away()
 
     def stay_away(self) -> None:
@@ -69,8 +75,12 @@ class Rank:
         part = self.directory / f".part{self.rank}"
         part.write_bytes(data)
         part.rename(self.directory / f"rank_{self.rank}")
-        self.wait(lambda: len(list(self.directory.glob("rank_*"))) == WORLD)
+        self.wait(self.all_dumped)
         os._exit(0)
+
+    def all_dumped(self) -> bool:
+        """Whether the dumps of all ranks are there."""
+        return len(list(self.directory.glob("rank_*"))) == WORLD
 
     def waits(self) -> bool:
         """Whether an operation is under way."""
@@ -169,6 +179,8 @@ def main() -> None:
                 signal.alarm(int(2 * LIMIT_S))
                 try:
                     Rank(directory, scenario, rank).run()
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(3)
             children.append(child)

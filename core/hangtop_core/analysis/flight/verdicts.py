@@ -68,6 +68,11 @@ def _from_ranks(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         victims = sorted({v for rank in ranks for v in alone[rank].victims} - set(ranks))
         hops = max(alone[rank].hops for rank in ranks)
         collectives = [one for one in operations if one.node.kind == "collective"]
+        sure = [one for one in collectives if one.missing]
+        if collectives and not sure:
+            yield _perhaps(waits, ranks, collectives, victims)
+            continue
+        collectives = sure
         if not collectives:
             yield _chain(waits, ranks, operations, victims, hops)
             continue
@@ -86,7 +91,7 @@ def _together(
     owner = {rank: rank for rank in ranks}
     lacking: dict[int, list[Operation]] = defaultdict(list)
     for operation in waits.operations.values():
-        inside = [rank for rank in operation.missing if rank in owner]
+        inside = [rank for rank in operation.missing or operation.perhaps if rank in owner]
         roots = sorted({_root(owner, rank) for rank in inside})
         for other in roots[1:]:
             owner[other] = roots[0]
@@ -143,6 +148,20 @@ def _missing(
     if shift is None and (place := main.entry.site) is not None:
         steps.insert(0, f"look for a condition that differs between ranks around {where(place)}")
     return _verdict(pattern, text, ranks, victims, facts, steps)
+
+
+def _perhaps(
+    waits: Waits, ranks: Sequence[int], operations: Sequence[Operation], victims: Sequence[int]
+) -> Verdict:
+    main = _main(operations)
+    text = (
+        f"{name(main.entries)} {verb(sorted(main.entries), 'waits', 'wait')} in "
+        f"{_named(waits.world, main)}, whose members are not recorded; {name(ranks)} "
+        f"{verb(ranks, 'has', 'have')} not used that group and {verb(ranks, 'has', 'have')} nothing "
+        f"in flight"
+    )
+    facts = _facts(waits, operations, main)
+    return _verdict(patterns.MISSING, text, ranks, victims, facts, confidence=0.6)
 
 
 def _alone(waits: Waits, main: Operation, issued: Sequence[int]) -> Verdict:
@@ -380,6 +399,10 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
     if main.unsure:
         text += f"; of {name(main.unsure)} it is not known whether they joined"
     confidence = patterns.TRANSPORT.confidence * (0.5 if others else 1.0)
+    group = world.groups[main.node.group]
+    if not group.configured and len(group.members) < len(world.ranks):
+        confidence *= 0.5
+        text += ". The members of the group are not recorded: there may be more of them"
     steps = [
         f"on the nodes of {name(main.entries)}: dmesg for Xid and link errors, nvidia-smi, ibstat",
         "if the job was running when these were dumped, this is merely an operation under way: "

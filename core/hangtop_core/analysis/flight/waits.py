@@ -52,6 +52,8 @@ class Operation(Struct):
     """Members without a trace."""
     unsure: tuple[int, ...] = ()
     """Members of which it is not known whether they have issued it."""
+    perhaps: tuple[int, ...] = ()
+    """Ranks with nothing in flight that may be members, where members are not recorded."""
     classes: tuple[tuple[Entry, tuple[int, ...]], ...] = ()
     """One entry of each kind of call that was issued, with its ranks; the most frequent first."""
     depth: int = 0
@@ -90,7 +92,8 @@ class Waits:
         for found in self._in_flight.values():
             found.sort()
         self.edges: dict[Node, tuple[Node, ...]] = {}
-        for operation in list(self.operations.values()):
+        self._suspect()
+        for operation in self.operations.values():
             self.edges[operation.node] = tuple(self._next(operation))
         for rank in world.ranks:
             self.edges[_rank(rank)] = tuple(node for _, node in self._in_flight.get(rank, ()))
@@ -119,7 +122,16 @@ class Waits:
         older.discard(operation.node)
         yield from sorted(older)
         if not older:
-            yield from map(_rank, operation.absent)
+            yield from map(_rank, operation.absent or operation.perhaps)
+
+    def _suspect(self) -> None:
+        """Where all known members have joined but members are not recorded, others may lack."""
+        idle = [rank for rank in self.world.traces if rank not in self._in_flight]
+        for one in self.operations.values():
+            group = self.world.groups[one.node.group]
+            whole = group.configured or len(group.members) == len(self.world.ranks)
+            if not whole and one.node.kind == "collective" and not one.missing:
+                one.perhaps = tuple(rank for rank in idle if rank not in group.by_rank)
 
     def ends(self) -> list[End]:
         """All first causes of what is in flight, the one with most victims first."""

@@ -115,7 +115,7 @@ class World:
     def ranks(self) -> tuple[int, ...]:
         """All ranks that are known of, with a trace or without."""
         found = {rank for group in self.groups for rank in group.members}
-        return tuple(sorted(found | set(self.traces) | self._extra))
+        return tuple(sorted(found | set(self.traces) | self._extra | _gaps(self.traces)))
 
     @cached_property
     def absent(self) -> tuple[int, ...]:
@@ -166,6 +166,13 @@ class World:
                 yield at
 
 
+def _gaps(ranks: Iterable[int]) -> set[int]:
+    """Ranks between those that are known, if most of them are."""
+    known = set(ranks)
+    between = set(range(max(known, default=-1) + 1)) if len(known) > max(known, default=0) / 2 else set()
+    return between - known
+
+
 def parse_members(text: str | None) -> tuple[int, ...]:
     """Ranks of `[0, 1, 2]`, as pg_config has them; empty when it is nothing of the kind."""
     if text is None or not re.fullmatch(r"\s*\[[\d,\s]*\]\s*", text):
@@ -205,7 +212,7 @@ def _memberships(
     """Split the ranks that use a name into groups: one name may stand for several of them."""
     blank = kinds.pop((), [])
     if not kinds:
-        extra = world.traces if uid == _DEFAULT else ()
+        extra = {*world.traces, *_gaps(world.traces), *world._extra} if uid == _DEFAULT else ()
         return [((), sorted({*blank, *extra}))]
     found = []
     for members, ranks in sorted(kinds.items()):
