@@ -172,7 +172,9 @@ def resident(pid: int) -> int:
 
 def ours(directory: Path) -> tuple[float, float, bool | None]:
     """Seconds, MiB, and the blamed rank."""
-    taken, memory, text = measure([sys.executable, "-m", "hangtop", "flight", str(directory), "--json"])
+    taken, memory, text = measure(
+        [sys.executable, "-m", "hangtop", "flight", str(directory), "--json"]
+    )
     verdicts = json.loads(text)["verdicts"]
     world = len(list(directory.iterdir()))
     blamed = [[one["rank"] for one in verdict["culprits"]] for verdict in verdicts]

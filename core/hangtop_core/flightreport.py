@@ -216,7 +216,9 @@ def entries_text(
         yield _entry_line(trace, at, rows[key], world.groups[key[0]].label, width)
         stack = trace.sites[trace.site[at]]
         if stacks and stack and stack != last:
-            yield from (f"{'':>10}{shorten(frame_text(frame), max(width - 10, 20))}" for frame in stack)
+            yield from (
+                f"{'':>10}{shorten(frame_text(frame), max(width - 10, 20))}" for frame in stack
+            )
             last = stack
     if not ordered:
         yield "no entries" + (" of these ranks and groups" if ranks or groups else "")

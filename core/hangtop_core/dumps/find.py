@@ -80,9 +80,7 @@ def rank_of(name: str, prefix: str | None = None) -> int | None:
     return int(last[1]) if last else None
 
 
-def find(
-    paths: Sequence[str], prefix: str | None = None
-) -> tuple[list[DumpFile], list[Problem]]:
+def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile], list[Problem]]:
     """All files that may be dumps, ascending by rank, and what is wrong with the others.
 
     Args:

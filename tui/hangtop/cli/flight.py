@@ -87,7 +87,9 @@ def nothing_found(paths: list[str], prefix: str | None, loaded: Loaded) -> str:
     if prefix is not None:
         return f"no file in {where} has {prefix!r} and a rank in its name"
     others = len(loaded.problems)
-    return f"no dumps in {where}" + (f": none of {others} files has a rank in its name" * bool(others))
+    return f"no dumps in {where}" + (
+        f": none of {others} files has a rank in its name" * bool(others)
+    )
 
 
 def tell(finished: int, total: int) -> None:

@@ -59,7 +59,9 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--stacks", "--print_stack_trace", action="store_true", help="with -j: stacks, too"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the JSON document to FILE, too")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the JSON document to FILE, too"
+    )
     parser.add_argument(
         "--mismatch_cap", type=count, metavar="N", help="print at most so many verdicts"
     )

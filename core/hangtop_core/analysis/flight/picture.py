@@ -197,7 +197,9 @@ def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]
     bare = tuple(r for r, trace in world.traces.items() if trace.length and not any(trace.sites))
     if bare:
         why = "these dumps hold no stacks (JSON never does): call sites cannot be compared"
-        yield BlindSpot("call sites", (), bare, why, "dump as pickle with TORCH_INCLUDE_STACK_TRACE")
+        yield BlindSpot(
+            "call sites", (), bare, why, "dump as pickle with TORCH_INCLUDE_STACK_TRACE"
+        )
     guessed = [g for g in world.groups if not g.configured and g.uid != "0"]
     if guessed:
         names = ", ".join(group.label for group in guessed[:4])

@@ -110,9 +110,13 @@ class _Ids(dict[Any, int]):
         return number
 
 
-def _fill(trace: Trace, entries: Sequence[Any], config: object, statuses: dict[int, Status]) -> None:
+def _fill(
+    trace: Trace, entries: Sequence[Any], config: object, statuses: dict[int, Status]
+) -> None:
     columns = list(zip(*map(_ROW, entries), strict=True)) or [()] * len(_FIELDS)
-    (pgs, pg_ids, p2p, collective, peer_to_peer, names, ins, outs, in_types, out_types) = columns[:10]
+    (pgs, pg_ids, p2p, collective, peer_to_peer, names, ins, outs, in_types, out_types) = columns[
+        :10
+    ]
     states, retired, records, created = columns[10:]
     groups = _Ids()
     uids = list(map(itemgetter(0), pgs))
@@ -120,7 +124,9 @@ def _fill(trace: Trace, entries: Sequence[Any], config: object, statuses: dict[i
     if len(groups) > MAX_GROUPS:
         raise ValueError("too many groups")
     calls = _Ids()
-    rows = zip(names, map(str, ins), map(str, outs), map(str, in_types), map(str, out_types), strict=True)
+    rows = zip(
+        names, map(str, ins), map(str, outs), map(str, in_types), map(str, out_types), strict=True
+    )
     trace.raw_call = array("I", map(calls.__getitem__, rows)).tobytes()
     trace.calls = tuple(
         Call(_text(row[0], 200), *(_text(part, 300) for part in row[1:])) for row in calls
@@ -182,18 +188,22 @@ def _sites(trace: Trace, entries: Sequence[Mapping[str, Any]]) -> None:
         trace.raw_site = bytes(4 * len(entries))
         return
     # Entries share the dictionaries of their frames, so the identities tell equal stacks apart.
-    keys = _Ids()
-    stacks = [one.get("frames") or () for one in entries]
-    trace.raw_site = array("I", [keys[tuple(map(id, s[:MAX_FRAMES]))] for s in stacks]).tobytes()
-    by_id = {id(frame): frame for stack in stacks for frame in stack[:MAX_FRAMES]}
-    made: dict[int, Frame] = {at: _frame(frame) for at, frame in by_id.items()}
-    trace.sites = tuple(tuple(made[one] for one in key) for key in keys)
+    ids = _Ids()
+    stacks = [(one.get("frames") or ())[:MAX_FRAMES] for one in entries]
+    keys = [tuple(map(id, stack)) for stack in stacks]
+    trace.raw_site = array("I", map(ids.__getitem__, keys)).tobytes()
+    distinct = dict(zip(keys, stacks, strict=True))
+    frames = {id(frame): frame for stack in distinct.values() for frame in stack}
+    made = {at: _frame(frame) for at, frame in frames.items()}
+    trace.sites = tuple(tuple(made[at] for at in key) for key in ids)
 
 
 def _frame(frame: Mapping[str, Any]) -> Frame:
     file = _text(frame.get("filename"), 400)
     line = frame.get("line")
-    return Frame(_text(frame.get("name"), 200), file, short(file), line if isinstance(line, int) else 0)
+    return Frame(
+        _text(frame.get("name"), 200), file, short(file), line if isinstance(line, int) else 0
+    )
 
 
 def short(file: str) -> str:
@@ -296,4 +306,3 @@ def _number(value: object) -> int:
 
 def _text(value: object, limit: int) -> str:
     return value[:limit] if isinstance(value, str) else "" if value is None else str(value)[:limit]
-

@@ -128,10 +128,16 @@ def _how(
     if ahead or behind:
         return "differs"
     # Nothing came after it. What followed this operation in earlier iterations?
-    followers = [theirs[seq + 1] for seq in theirs if seq < at and theirs[seq] == theirs[at] and seq + 1 <= at]
+    followers = [
+        theirs[seq + 1]
+        for seq in theirs
+        if seq < at and theirs[seq] == theirs[at] and seq + 1 <= at
+    ]
     if followers and followers[-1] == mine[at]:
         return "skipped"
-    followers = [theirs[seq + 1] for seq in theirs if seq < at and theirs[seq] == mine[at] and seq + 1 <= at]
+    followers = [
+        theirs[seq + 1] for seq in theirs if seq < at and theirs[seq] == mine[at] and seq + 1 <= at
+    ]
     return "added" if followers and followers[-1] == theirs[at] else "differs"
 
 

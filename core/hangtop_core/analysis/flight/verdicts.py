@@ -84,9 +84,7 @@ def _from_ranks(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
             yield _missing(waits, ranks, operations, main, victims)
 
 
-def _together(
-    waits: Waits, ranks: Sequence[int]
-) -> Iterable[tuple[list[int], list[Operation]]]:
+def _together(waits: Waits, ranks: Sequence[int]) -> Iterable[tuple[list[int], list[Operation]]]:
     """Put ranks together that lack in one operation, each set with all operations it lacks in."""
     owner = {rank: rank for rank in ranks}
     lacking: dict[int, list[Operation]] = defaultdict(list)
@@ -128,10 +126,11 @@ def _missing(
     lack = [rank for rank in ranks if rank in main.missing]
     others = [rank for rank in main.classes[0][1] if rank not in ranks]
     shift = next(
-        (one for rank in lack[:SHOWN] if (one := locate(world, rank, main.node.group, others))), None
+        (one for rank in lack[:SHOWN] if (one := locate(world, rank, main.node.group, others))),
+        None,
     )
     text = (
-        f"{name(ranks)} did not issue {_named(world, main)} that {name(waiting)} "
+        f"{name(ranks)} did not issue {_named(main)} that {name(waiting)} "
         f"{verb(waiting, 'waits', 'wait')} for"
     )
     behind = [rank for rank in victims if rank not in waiting]
@@ -139,7 +138,7 @@ def _missing(
     pattern = patterns.MISSING
     if shift is not None and shift.how == "skipped":
         pattern = patterns.SKIPPED
-        text = f"{_skip_text(shift)} on {_label(world, main)}; noticed as {main.entry.name}"
+        text = f"{_skip_text(shift)} on {main.label}; noticed as {main.entry.name}"
     if behind:
         text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
@@ -156,7 +155,7 @@ def _perhaps(
     main = _main(operations)
     text = (
         f"{name(main.entries)} {verb(sorted(main.entries), 'waits', 'wait')} in "
-        f"{_named(waits.world, main)}, whose members are not recorded; {name(ranks)} "
+        f"{_named(main)}, whose members are not recorded; {name(ranks)} "
         f"{verb(ranks, 'has', 'have')} not used that group and {verb(ranks, 'has', 'have')} nothing "
         f"in flight"
     )
@@ -166,7 +165,7 @@ def _perhaps(
 
 def _alone(waits: Waits, main: Operation, issued: Sequence[int]) -> Verdict:
     text = (
-        f"only {name(issued)} issued {_named(waits.world, main)}: {name(main.missing)} did not, and "
+        f"only {name(issued)} issued {_named(main)}: {name(main.missing)} did not, and "
         f"{verb(main.missing, 'has', 'have')} nothing in flight. Either the call stands under a "
         f"condition, or the others are all held up outside of communication"
     )
@@ -186,12 +185,16 @@ def _chain(
     call = "recv" if main.entry.call.kind == "send" else "send"
     text = (
         f"{name(ranks)} has posted no {call} for what rank {waiter} waits in: "
-        f"{_named(waits.world, main)}, and has nothing in flight"
+        f"{_named(main)}, and has nothing in flight"
     )
     if hops > 1:
         text += f"; {name(victims)} wait behind it in a chain of up to {hops} steps"
     return _verdict(
-        patterns.P2P_CHAIN, text, ranks, victims, _facts(waits, operations, main),
+        patterns.P2P_CHAIN,
+        text,
+        ranks,
+        victims,
+        _facts(waits, operations, main),
         [f"take the stack of {name(ranks)}: hangtop dump, or py-spy dump, on its node"],
     )
 
@@ -206,7 +209,7 @@ def _circle(waits: Waits, end: End) -> Verdict:
     inside |= {rank for one in operations for rank in one.entries}
     sides = {one.node: sorted(set(one.entries) & inside) for one in operations}
     said = "; ".join(
-        f"{name(sides[one.node])} {verb(sides[one.node], 'waits', 'wait')} in {_named(world, one)} "
+        f"{name(sides[one.node])} {verb(sides[one.node], 'waits', 'wait')} in {_named(one)} "
         f"{_for_whom(waits, one)}"
         for one in operations[:SHOWN]
     )
@@ -231,7 +234,9 @@ def _circle(waits: Waits, end: End) -> Verdict:
     blamed = blamed or sorted(inside)
     victims = sorted((inside | set(end.victims)) - set(blamed))
     steps = list(pattern.next_steps)
-    if pattern is patterns.INVERSION and any("nccl" in one.entry.call.backend for one in operations):
+    if pattern is patterns.INVERSION and any(
+        "nccl" in one.entry.call.backend for one in operations
+    ):
         steps.append("NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 or newer) if only the order differs")
     return _verdict(pattern, text, blamed, victims, facts, steps, confidence)
 
@@ -240,7 +245,7 @@ def _for_whom(waits: Waits, operation: Operation) -> str:
     if operation.missing:
         return f"for {name(operation.missing)}"
     behind = [waits.operations[node] for node in waits.edges[operation.node] if node.kind != "rank"]
-    names = ", ".join(sorted({_named(waits.world, one) for one in behind})[:2])
+    names = ", ".join(sorted({_named(one) for one in behind})[:2])
     return f"which all have issued, behind {names}" if names else "which all have issued"
 
 
@@ -290,7 +295,9 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> str | None:
     before = None
     # Walk back from the present wait: did the same call come after `wanted` the last time?
     trace = world.traces[rank]
-    earlier = [at for at in range(here.at) if world.group_of(rank, trace.group[at]) in (group, here.group)]
+    earlier = [
+        at for at in range(here.at) if world.group_of(rank, trace.group[at]) in (group, here.group)
+    ]
     last = next((at for at in reversed(earlier) if _alike(world.entry(rank, at), here)), None)
     if last is None:
         return None
@@ -303,7 +310,7 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> str | None:
     since = [world.entry(rank, at) for at in earlier if at > last]
     if any(one.group == group and kind(one) == wanted for one in since):
         return None
-    return _named(world, operation)
+    return _named(operation)
 
 
 def _alike(one: Entry, other: Entry) -> bool:
@@ -342,7 +349,7 @@ def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
     text = f"{name(blamed)} {verb(blamed, 'is', 'are')} in another call than " + (
         "the other half" if tied else "most"
     )
-    text += f" as #{operation.node.seq} on {_label(world, operation)}: {said}"
+    text += f" as #{operation.node.seq} on {operation.label}: {said}"
     facts = _facts(waits, [operation])
     confidence = TIE if tied else None
     shift = None
@@ -352,17 +359,20 @@ def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
         facts.insert(0, _shift_fact(world, operation.node.group, shift))
     if shift is not None and shift.how == "skipped" and pattern is not patterns.TYPES:
         pattern = patterns.SKIPPED
-        text = f"{_skip_text(shift)} on {_label(world, operation)}; noticed as #{operation.node.seq}: {said}"
+        text = f"{_skip_text(shift)} on {operation.label}; noticed as #{operation.node.seq}: {said}"
     elif shift is not None and shift.how == "added" and pattern is not patterns.TYPES:
         pattern = patterns.ALONE
         confidence = confidence or 0.85
         found = f"{clean(shift.found.call.op, 80)} #{shift.seq}{_at_site(shift.found)}"
-        text = f"{name(blamed)} issued {found}, which the others do not call; noticed as #{operation.node.seq} on {_label(world, operation)}: {said}"
+        text = f"{name(blamed)} issued {found}, which the others do not call; noticed as #{operation.node.seq} on {operation.label}: {said}"
     return _verdict(pattern, text, blamed, victims, facts, None, confidence)
 
 
 def _kind_of_mismatch(most: Entry, rest: Sequence[Entry]) -> Pattern:
-    if any(one.call.op != most.call.op and one.call.kind == most.call.kind == "collective" for one in rest):
+    if any(
+        one.call.op != most.call.op and one.call.kind == most.call.kind == "collective"
+        for one in rest
+    ):
         return patterns.MISMATCHED
     sides = (most.call.inputs, most.call.outputs)
     if any((one.call.inputs, one.call.outputs) != sides for one in rest):
@@ -383,14 +393,14 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
     if passed:
         culprits: Sequence[int] = waiting
         text = (
-            f"{_named(world, main)} is over on {name(main.passed or passed)} but not on "
+            f"{_named(main)} is over on {name(main.passed or passed)} but not on "
             f"{name(main.entries)}, who all have joined it: these ranks, their GPUs or their links "
             f"do not get on"
         )
     else:
         culprits = ()
         who = f"all {known} ranks" if known > 1 else f"rank {waiting[0]}"
-        text = f"{who} of {_label(world, main)} have issued {main.entry.name} alike and none is through"
+        text = f"{who} of {main.label} have issued {main.entry.name} alike and none is through"
         text += f"; so {plural(more, 'more operation')}" if more else ""
         text += (
             ". Ruled out: a rank that stays away, a different call, size or type, another order of "
@@ -414,24 +424,32 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
 
 def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
     absent = set(waits.world.absent)
-    found = {end.nodes[0].source: end for end in ends if len(end.nodes) == 1 and end.nodes[0].kind == "rank" and end.nodes[0].source in absent}
+    found = {
+        end.nodes[0].source: end
+        for end in ends
+        if len(end.nodes) == 1 and end.nodes[0].kind == "rank" and end.nodes[0].source in absent
+    }
     if not found:
         return
     operations = [
-        one for one in waits.operations.values() if any(n.kind == "rank" and n.source in found for n in waits.edges[one.node])
+        one
+        for one in waits.operations.values()
+        if any(n.kind == "rank" and n.source in found for n in waits.edges[one.node])
     ]
     main = _main(operations)
     ranks = sorted(found)
     issued = sorted(rank for _, members in main.classes for rank in members)
     text = (
-        f"{name(ranks)} left no dump, and all others of {_label(waits.world, main)} "
+        f"{name(ranks)} left no dump, and all others of {main.label} "
         f"({name(issued)}) have issued {main.entry.name}: {name(ranks)} died, "
         f"{verb(ranks, 'is', 'are')} stopped or held up, or the dump was not collected"
     )
     victims = sorted({v for end in found.values() for v in end.victims})
     share = len(issued) / (len(issued) + len(main.absent))
     confidence = patterns.ABSENT.confidence * (1.0 if share > 0.5 else 0.6)
-    yield _verdict(patterns.ABSENT, text, ranks, victims, _facts(waits, operations, main), None, confidence)
+    yield _verdict(
+        patterns.ABSENT, text, ranks, victims, _facts(waits, operations, main), None, confidence
+    )
 
 
 # --- evidence
@@ -446,7 +464,7 @@ def _facts(
         facts.append(_fact(None, f"{plural(len(ordered) - SHOWN, 'more operation')} alike"))
     shown = ordered[0]
     if shown.depth >= DEEP:
-        text = f"{shown.entry.name} is the oldest of {shown.depth} operations in flight on {_label(waits.world, shown)}: those behind it merely queue"
+        text = f"{shown.entry.name} is the oldest of {shown.depth} operations in flight on {shown.label}: those behind it merely queue"
         facts.append(_fact(None, text))
     return facts
 
@@ -454,11 +472,11 @@ def _facts(
 def _fact_text(world: World, one: Operation) -> str:
     text = "; ".join(
         f"{name(ranks)} issued {clean(entry.call.text, 160)} as #{entry.seq} on "
-        f"{_label(world, one)}{_at_site(entry)}"
+        f"{one.label}{_at_site(entry)}"
         for entry, ranks in one.classes[:SHOWN]
     )
     if one.node.kind == "p2p":
-        text = f"{name(one.entries)}: {clean(one.entry.call.name, 80)} {clean(one.entry.call.inputs, 80)} on {_label(world, one)}, rank {one.node.source} to rank {one.node.target}{_at_site(one.entry)}"
+        text = f"{name(one.entries)}: {clean(one.entry.call.name, 80)} {clean(one.entry.call.inputs, 80)} on {one.label}, rank {one.node.source} to rank {one.node.target}{_at_site(one.entry)}"
     if one.missing:
         text += f"; {name(one.missing)} {verb(one.missing, 'has', 'have')} not"
     if one.passed:
@@ -512,16 +530,12 @@ def _skip_text(shift: Shift) -> str:
     return f"rank {shift.rank} skipped {one}"
 
 
-def _named(world: World, one: Operation) -> str:
+def _named(one: Operation) -> str:
     """`all_reduce #17 on default_pg`."""
     if one.node.kind == "p2p":
         way = f"rank {one.node.source} -> rank {one.node.target}"
-        return f"{clean(one.entry.call.op, 80)} {way} on {_label(world, one)}"
-    return f"{one.entry.name} on {_label(world, one)}"
-
-
-def _label(world: World, one: Operation) -> str:
-    return world.groups[one.node.group].label
+        return f"{clean(one.entry.call.op, 80)} {way} on {one.label}"
+    return f"{one.entry.name} on {one.label}"
 
 
 def _at_site(entry: Entry) -> str:

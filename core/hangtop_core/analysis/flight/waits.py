@@ -42,6 +42,8 @@ class Operation(Struct):
     """One operation that is not over somewhere."""
 
     node: Node
+    label: str
+    """Its group, for people."""
     entries: dict[int, Entry]
     """Its entry on each rank where it is not over."""
     passed: tuple[int, ...] = ()
@@ -220,6 +222,7 @@ def _collective(world: World, index: int, seq: int, ranks: Iterable[int]) -> Ope
                 others[rank] = other
     return Operation(
         node=Node("collective", index, seq),
+        label=group.label,
         entries=entries,
         passed=tuple(passed),
         missing=tuple(missing),
@@ -291,10 +294,18 @@ def _send(world: World, node: Node, sides: dict[int, list[Entry]]) -> Operation:
     )
     entries = {rank: found[0] for rank, found in sides.items()}
     groups = [(entry, (rank,)) for rank, entry in sorted(entries.items())]
-    same = len({(one.call.inputs or one.call.outputs, one.call.input_types) for one, _ in groups}) < 2
+    same = (
+        len({(one.call.inputs or one.call.outputs, one.call.input_types) for one, _ in groups}) < 2
+    )
     merged = ((groups[0][0], tuple(entries)),) if same else tuple(groups)
     return Operation(
-        node, entries, missing=missing, absent=absent, classes=merged, depth=max(counts.values())
+        node=node,
+        label=world.groups[node.group].label,
+        entries=entries,
+        missing=missing,
+        absent=absent,
+        classes=merged,
+        depth=max(counts.values()),
     )
 
 

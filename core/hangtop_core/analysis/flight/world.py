@@ -142,7 +142,9 @@ class World:
 
     def find(self, rank: int, group: int, seq: int) -> Entry | None:
         """The collective of a group with a sequence number on one rank, if its ring has it."""
-        at = next((at for at in self._positions(rank, group) if self.traces[rank].seq[at] == seq), None)
+        at = next(
+            (at for at in self._positions(rank, group) if self.traces[rank].seq[at] == seq), None
+        )
         return None if at is None else self.entry(rank, at)
 
     def collectives(self, rank: int, group: int) -> Iterator[Entry]:
@@ -169,7 +171,9 @@ class World:
 def _gaps(ranks: Iterable[int]) -> set[int]:
     """Ranks between those that are known, if most of them are."""
     known = set(ranks)
-    between = set(range(max(known, default=-1) + 1)) if len(known) > max(known, default=0) / 2 else set()
+    between = (
+        set(range(max(known, default=-1) + 1)) if len(known) > max(known, default=0) / 2 else set()
+    )
     return between - known
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.flight.align import Pending, pending
+from hangtop_core.analysis.flight.live import in_flight
+from hangtop_core.analysis.flight.waits import Operation
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.standing import Watcher
@@ -60,9 +61,9 @@ class Case:
         return tuple(s for s in self.subjects if s.activity.kind not in COMMUNICATION)
 
     @cached_property
-    def pending(self) -> tuple[Pending, ...]:
-        """What the flight recorders say ranks wait for."""
-        return pending(self.job.ranks)
+    def in_flight(self) -> tuple[Operation, ...]:
+        """The collectives that flight recorders show under way, those that lack ranks first."""
+        return in_flight(self.job.ranks)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

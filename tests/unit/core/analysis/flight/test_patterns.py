@@ -236,7 +236,11 @@ def test_gloo_entries_that_are_retired_are_over() -> None:
 
 
 def test_a_coalesced_block_is_over_when_its_last_entry_is() -> None:
-    job = Job(2).call("send", [0], peer=1, state="scheduled").call("recv", [1], peer=0, state="scheduled")
+    job = (
+        Job(2)
+        .call("send", [0], peer=1, state="scheduled")
+        .call("recv", [1], peer=0, state="scheduled")
+    )
     for rank in (0, 1):
         job.entries[rank][-1]["retired"] = False
         block = dict(job.entries[rank][-1], profiling_name="nccl:coalesced", record_id=1)
