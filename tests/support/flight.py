@@ -55,7 +55,7 @@ class Job:
         self.numbers: dict[tuple[int, str, bool], int] = {}
         self.clock = START_NS
 
-    def call(  # noqa: PLR0913 - everything an entry has
+    def call(
         self,
         op: str,
         ranks: Iterable[int] | None = None,
@@ -73,7 +73,7 @@ class Job:
         self.clock += 1_000_000
         return self
 
-    def _add(  # noqa: PLR0913
+    def _add(
         self,
         rank: int,
         op: str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.analysis.flight.world import parse_members
 from hangtop_core.dumps.find import Problem, find
 from hangtop_core.dumps.pool import read
@@ -16,7 +17,6 @@ from hangtop_core.dumps.pool import read
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.dumps.find import DumpFile
 
 DEFAULT_DESC = "default_pg"

@@ -1,4 +1,4 @@
-"""Reader processes: as many as there are processors, each with one file at a time and a deadline."""
+"""Reader processes: one per processor, each with one file at a time and a deadline."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.dumps import wire
 from hangtop_core.dumps.find import Problem
 from hangtop_core.errors import StartError
@@ -20,7 +21,6 @@ from hangtop_core.errors import StartError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.dumps.find import DumpFile, Kind
 
 MAX_READERS = 8
@@ -38,7 +38,7 @@ class _Reader:
         # The same interpreter and packages, and nothing of the environment that could change them.
         code = _CODE.format(path=sys.path)
         try:
-            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
+            self.process = subprocess.Popen(
                 [sys.executable, "-I", "-c", code],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -59,7 +59,7 @@ def decode(data: bytes) -> object:
 def _unpickle(data: bytes) -> object:
     try:
         # The unpickler reads ahead only from a stream that can be peeked into: twice as fast.
-        return _Unpickler(io.BufferedReader(io.BytesIO(data), 1 << 18)).load()  # type: ignore[arg-type]
+        return _Unpickler(io.BufferedReader(io.BytesIO(data), 1 << 18)).load()
     except EOFError as error:
         raise TruncatedError("ends too early") from error
     except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError,

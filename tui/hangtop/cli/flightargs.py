@@ -47,6 +47,12 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     form.add_argument(
         "--json", action="store_true", help="schema hangtop.diagnosis/1, with a part `flight`"
     )
+    _add_choice(parser)
+    _add_compatible(parser)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    """What `-j` prints."""
     parser.add_argument(
         "--selected-ranks",
         nargs="+",
@@ -59,6 +65,10 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--stacks", "--print_stack_trace", action="store_true", help="with -j: stacks, too"
     )
+
+
+def _add_compatible(parser: argparse.ArgumentParser) -> None:
+    """What else torchfrtrace takes."""
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the JSON document to FILE, too"
     )
@@ -71,6 +81,6 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
         help="torchft: default groups are numbered within a replica of --group-world-size ranks",
     )
     parser.add_argument("--group-world-size", type=count, metavar="N", help="see --transform-ft")
-    # What torchfrtrace knows and needs no saying here: files may be missing, and all is told.
+    # These need no saying here: files may be missing, and all is told.
     parser.add_argument("--allow-incomplete-ranks", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)

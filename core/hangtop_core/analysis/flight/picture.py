@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import JobState
 
 SCHEMA = "hangtop.diagnosis/1"
+_WORDS = {
+    "truncated": "cut off",
+    "empty": "empty",
+    "refused": "refused",
+    "too-large": "too large",
+    "unreadable": "not readable",
+}
 
 
 class Waiting(Struct, frozen=True):
@@ -197,18 +204,20 @@ def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]
     bare = tuple(r for r, trace in world.traces.items() if trace.length and not any(trace.sites))
     if bare:
         why = "these dumps hold no stacks (JSON never does): call sites cannot be compared"
-        yield BlindSpot(
-            "call sites", (), bare, why, "dump as pickle with TORCH_INCLUDE_STACK_TRACE"
-        )
+        fix = "dump as pickle, with stacks"
+        yield BlindSpot("call sites", (), bare, why, fix)
     guessed = [g for g in world.groups if not g.configured and g.uid != "0"]
     if guessed:
         names = ", ".join(group.label for group in guessed[:4])
         why = (
-            f"the ranks of {plural(len(guessed), 'group')} ({names}) are not recorded (gloo): taken "
-            "for members are those that have used it"
+            f"the ranks of {plural(len(guessed), 'group')} ({names}) are not recorded (gloo): "
+            "taken for members are those that have used it"
         )
         yield BlindSpot("process groups", (), (), why, "")
-    used = ("duplicate", "version", "misnamed")
-    for one in problems:
-        if one.kind not in used and one.kind != "foreign":
-            yield BlindSpot("file", (), (), clean(f"{one.path} {one.why}", 300), "")
+    for kind in ("truncated", "empty", "refused", "too-large", "unreadable"):
+        paths = [one.path for one in problems if one.kind == kind]
+        if paths:
+            names = ", ".join(path.rpartition("/")[2] for path in paths[:4])
+            more = f" and {len(paths) - 4} more" if len(paths) > 4 else ""
+            why = f"{plural(len(paths), 'file')} {_WORDS[kind]}: {names}{more}"
+            yield BlindSpot("flight recorder", (), (), clean(why, 400), "")

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.waits import kind
+from hangtop_core.analysis.flight.world import Entry, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from hangtop_core.analysis.flight.world import Entry, World
 
 REFERENCES = 5
 """How many other members the sequence of a rank is compared with."""
@@ -64,7 +63,7 @@ def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift 
     mine = {seq: _key(entry, use_sites) for seq, entry in own.items()}
     theirs = {seq: _key(entry, use_sites) for seq, entry in usual.items()}
     at = next((seq for seq in common if mine[seq] != theirs[seq]), None)
-    if at is None or at == common[0] and len(common) > 1 and _all_differ(mine, theirs, common):
+    if at is None or (at == common[0] and len(common) > 1 and _all_differ(mine, theirs, common)):
         return None
     return Shift(
         rank=rank,

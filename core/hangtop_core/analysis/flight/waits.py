@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import P2P
+from hangtop_core.analysis.flight.world import Entry, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from hangtop_core.analysis.flight.world import Entry, World
 
 
 class Node(NamedTuple):

@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
 from hangtop_core.analysis.frames import site
+from hangtop_core.model import Frame
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hangtop_core.analysis.flight.trace import Trace
-    from hangtop_core.model import Frame
 
 MAX_RANKS = 1_000_000
 _DEFAULT = "0"

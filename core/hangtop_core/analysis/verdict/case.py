@@ -11,7 +11,6 @@ import msgspec
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight
-from hangtop_core.analysis.flight.waits import Operation
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.standing import Watcher
@@ -22,6 +21,7 @@ from hangtop_core.text import clean, duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.model import Frame, Job, Snapshot, Thread
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import random
+from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.flight import Job, Run, Step, blamed, judge
+
+if TYPE_CHECKING:
+    import random
 
 WORLD = 5
 GROUPS = {"1": ("ep", (0, 1, 2)), "2": ("dp", (1, 2, 3, 4)), "3": ("tp", (0, 3, 4))}
