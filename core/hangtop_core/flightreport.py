@@ -5,6 +5,7 @@ No colour codes. Everything that came from a file has been through `hangtop_core
 
 from __future__ import annotations
 
+import textwrap
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from msgspec import Struct
 from hangtop_core.analysis.flight.trace import DONE, RETIRED, STATE, STATES
 from hangtop_core.rankset import fold
 from hangtop_core.report import blind_lines, frame_text, verdict_lines
-from hangtop_core.text import clean, duration, plural, shorten
+from hangtop_core.text import clean, duration, plural, shorten, shorten_middle, shorten_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -46,6 +47,9 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
     total = len(diagnosis.verdicts)
     for number, verdict in enumerate(diagnosis.verdicts[: limit or total], 1):
         lines += ["", *verdict_lines(verdict, number, total, width)]
+    if diagnosis.state == "hung" and not total:
+        what = ": too few dumps" if diagnosis.flight.absent else ""
+        lines += ["", f"No cause could be told{what}."]
     if limit and total > limit:
         lines += ["", f"{plural(total - limit, 'more verdict')} (--mismatch_cap)"]
     lines += ["", *_groups(diagnosis.flight.groups, width)]
@@ -53,7 +57,7 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
         lines += ["", "Blind spots"]
         for spot in diagnosis.blind_spots[:SHOWN_PROBLEMS]:
             lines += blind_lines(spot, width)
-    lines += _files(diagnosis.flight.problems)
+    lines += _files(diagnosis.flight.problems, width)
     return "\n".join(lines) + "\n"
 
 
@@ -140,9 +144,10 @@ def _table(rows: Iterable[_Row], width: int) -> Iterator[str]:
     most = [max(len(row[n]) for row in cells) for n in (0, 2, 3, 4)]
     sizes = _share(most, width - 2 * 5 - number)
     for line in cells:
-        group, op, joined, rest = (
-            shorten(text, size).ljust(size)
-            for text, size in zip((line[0], *line[2:]), sizes, strict=True)
+        # What tells groups of one description apart stands at the end.
+        group = shorten_middle(line[0], sizes[0]).ljust(sizes[0])
+        op, joined, rest = (
+            shorten(text, size).ljust(size) for text, size in zip(line[2:], sizes[1:], strict=True)
         )
         yield f"  {group}  {line[1]:>{number}}  {op}  {joined}  {rest}".rstrip()
 
@@ -158,13 +163,15 @@ def _share(wanted: Sequence[int], free: int) -> list[int]:
     return sizes
 
 
-def _files(problems: Sequence[FileProblem]) -> Iterator[str]:
+def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
     if not problems:
         return
     yield ""
     yield "Files"
     for one in problems[:SHOWN_PROBLEMS]:
-        yield f"  {clean(one.path, 200)} {clean(one.why, 200)}"
+        path = shorten_path(clean(one.path, 400), width // 2)
+        text = f"{path} {clean(one.why, 200)}"
+        yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if len(problems) > SHOWN_PROBLEMS:
         yield f"  {len(problems) - SHOWN_PROBLEMS} more (--json has all)"
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.world import World
     from hangtop_core.diagnosis import Verdict
 
+MANY_ABSENT = 0.25
+"""Share of ranks without a dump from which on a missing dump says nothing about its rank."""
+
 
 def conclude(waits: Waits) -> list[Verdict]:
     """All first causes as verdicts, the surest first."""
@@ -188,7 +191,8 @@ def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
         for end in ends
         if len(end.nodes) == 1 and end.nodes[0].kind == "rank" and end.nodes[0].source in absent
     }
-    if not found:
+    if not found or len(absent) > max(1, len(waits.world.ranks) * MANY_ABSENT):
+        # To blame all whose files were not collected would be no verdict.
         return
     operations = [
         one
@@ -199,16 +203,12 @@ def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
     ranks = sorted(found)
     issued = sorted(rank for _, members in main.classes for rank in members)
     text = (
-        f"{name(ranks)} left no dump, and all others of {main.label} "
-        f"({name(issued)}) have issued {main.entry.name}: {name(ranks)} died, "
+        f"{name(ranks)} left no dump, and {name(issued)} {verb(issued, 'waits', 'wait')} for "
+        f"{verb(ranks, 'it', 'them')} in {named(main)}: {verb(ranks, 'it has', 'they have')} died, "
         f"{verb(ranks, 'is', 'are')} stopped or held up, or the dump was not collected"
     )
     victims = sorted({v for end in found.values() for v in end.victims})
-    share = len(issued) / (len(issued) + len(main.absent))
-    confidence = patterns.ABSENT.confidence * (1.0 if share > 0.5 else 0.6)
-    yield verdict(
-        patterns.ABSENT, text, ranks, victims, facts(waits, operations, main), None, confidence
-    )
+    yield verdict(patterns.ABSENT, text, ranks, victims, facts(waits, operations, main))
 
 
 def waited(world: World, waits: Waits) -> float | None:

@@ -134,6 +134,11 @@ def test_a_rank_without_a_dump_is_suspected_with_less_confidence() -> None:
     assert "left no dump" in one.summary
 
 
+def test_ranks_whose_dumps_were_not_collected_are_not_blamed() -> None:
+    job = Job(8).call("all_reduce").call("all_reduce", done=False)
+    assert judge(job.dumps([0, 1, 2, 3])) == []
+
+
 def test_a_rank_with_a_dump_that_stays_away_is_blamed_before_one_without() -> None:
     job = Job(4).call("all_reduce").call("all_reduce", [0, 1], done=False)
     first, *_ = judge(job.dumps([0, 1, 3]))
