@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SHOWN = 4
 """Operations of one verdict whose evidence is spelt out; the others are counted."""
+LONG = 60
+"""Characters of a set of ranks from which on a sentence shows only its beginning."""
 DEEP = 20
 """So many operations in flight in one group are worth a word: the first of them is the hang."""
 
@@ -28,7 +30,11 @@ DEEP = 20
 def name(ranks: Iterable[int]) -> str:
     """`rank 2`, `ranks 0-1,3`."""
     numbers = set(ranks)
-    return ("rank " if len(numbers) == 1 else "ranks ") + fold(numbers)
+    text = fold(numbers)
+    if len(text) > LONG:
+        # Every eighth of a thousand ranks, as in data groups: the document has them all.
+        text = f"{text[:LONG].rpartition(',')[0]},… ({len(numbers)} ranks)"
+    return ("rank " if len(numbers) == 1 else "ranks ") + text
 
 
 def verb(ranks: Sequence[int], one: str, many: str) -> str:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import struct
+import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +21,7 @@ from hangtop_core.dumps.load import Loaded, load
 from hangtop_core.dumps.pool import Reading, read
 from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, decode
 from support.flight import Job, as_json, blamed, traces, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from support.processes import wait_until
 
 
 def hung() -> Job:
@@ -203,6 +205,26 @@ def test_bombs_are_refused_in_bounded_time_and_memory(tmp_path: Path, name: str)
 def test_a_key_whose_hash_never_ends_is_given_up(tmp_path: Path) -> None:
     (problem,) = assert_refused(tmp_path, ENDLESS, limit_s=1.0).problems
     assert "takes far too long" in problem.why
+
+
+def test_an_interrupt_ends_the_command_and_its_readers(tmp_path: Path) -> None:
+    (tmp_path / "rank_0").write_bytes(ENDLESS)
+    command = [sys.executable, "-m", "hangtop", "flight", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        reader = f"/proc/{process.pid}/task/{process.pid}/children"
+        assert wait_until(lambda: Path(reader).read_text().split(), limit_s=30.0)
+        child = int(Path(reader).read_text().split()[0])
+        assert wait_until(lambda: b"dumps.reader" in cmdline(child), limit_s=30.0)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=30)[1]
+    assert (process.returncode, said) == (130, "")
+    assert wait_until(lambda: cmdline(child) == b"", limit_s=10.0)
+
+
+def cmdline(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def assert_refused(tmp_path: Path, data: bytes, limit_s: float = 20.0) -> Reading:
