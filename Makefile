@@ -3,6 +3,8 @@
 PYTHON ?= python3
 TORCH ?= 2.13.0
 SCENARIO ?= skip
+# Most of a real test's time is waiting, so two files of tests run at a time, each as a whole.
+TOGETHER ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +19,7 @@ demo: $(VENV)/ready ## start a job that really hangs and open hangtop on it; SCE
 	@$(BIN)/hangtop demo $(SCENARIO)
 
 test: $(VENV)/ready $(VENV)/system lint ## linters, types and all tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS)
 
 lint: $(VENV)/ready ## linters, types and import contracts
 	@$(BIN)/ruff check .

@@ -41,7 +41,15 @@ def test_core_runs_without_screen_or_torch(module: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["--help", "dump --help", "diagnose --help", "flight --help", "flight /dev/null", "--version"],
+    [
+        "--help",
+        "dump --help",
+        "diagnose --help",
+        "doctor --help",
+        "flight --help",
+        "flight /dev/null",
+        "--version",
+    ],
 )
 def test_headless_commands_never_import_textual(command: str) -> None:
     code = f"import sys; sys.argv = ['hangtop', *{command.split()!r}]\n" + (

@@ -9,14 +9,15 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import Struct
-
 from hangtop_core import sampling
+from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
-from hangtop_core.attach.link import Link, Moment, Timing
+from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
+from hangtop_core.attach.router import Router
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -24,9 +25,9 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.model import StackSample
+    from hangtop_core.model import Snapshot, StackSample
     from hangtop_core.tracked import Tracked
-    from hangtop_core.updates import Options
+    from hangtop_core.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -36,29 +37,6 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
-class Watching(Struct, frozen=True):
-    """What the `watch` request of every node asks for, and how often stacks are sampled."""
-
-    interval: float = 1.0
-    sample_every: float = 5.0
-    all_users: bool = False
-    pids: tuple[int, ...] = ()
-    readonly: bool = False
-    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
-    it is a thread of the rank that does."""
-
-
-def watching(options: Options) -> Watching:
-    """Return what to watch by the options of a session."""
-    return Watching(
-        options.interval,
-        options.sample_every,
-        options.all_users,
-        options.pids,
-        options.readonly,
-    )
 
 
 class Ask(NamedTuple):
@@ -84,13 +62,16 @@ class Collector:
         self.links: dict[str, Link] = {}
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
-        self._engine = engine
+        self._router = Router(engine)
         self._watching = watching
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
         self._next_round = 0.0
         self._busy: dict[str, set[str]] = {}
+        self._rest: dict[str, float] = {}
+        self._rested: dict[str, float] = {}
+        """From when on a node may be asked again by itself."""
         self._wave: Counter[str] = Counter()
         self._wave_at: Moment | None = None
         self._boot_id = boot_id()
@@ -105,7 +86,10 @@ class Collector:
     def add(self, launcher: Launcher, now: Moment) -> None:
         """Start watching a node."""
         self._now = now
-        link = Link(launcher, self._engine, self, self._timing, self._may_start)
+        channel = launcher.channel
+        timing = (channel.timing if channel is not None else None) or self._timing
+        link = Link(launcher, self._router, self, timing, self._may_start)
+        self._rest[link.name] = timing.rest if timing is not None else 0.0
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
@@ -116,10 +100,15 @@ class Collector:
         """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
         if self._wave_at != self._now:
             self._wave_at = self._now
-            some = (other.wave.name for other in self.links.values() if other.on_its_way(self._now))
+            some = (
+                other.launcher.wave.name
+                for other in self.links.values()
+                if other.on_its_way(self._now)
+            )
             self._wave = Counter(some)
-        free = self._wave[link.wave.name] < link.wave.at_once
-        self._wave[link.wave.name] += free
+        wave = link.launcher.wave
+        free = self._wave[wave.name] < wave.at_once
+        self._wave[wave.name] += free
         return free
 
     def _index(self, link: Link) -> None:
@@ -146,31 +135,40 @@ class Collector:
     def handle(self, event: Event, now: Moment) -> None:
         """Take what the engine reports."""
         self._now = now
+        for one in self._router.take(event):
+            self._hand_on(one, now)
+
+    def _hand_on(self, event: Event, now: Moment) -> None:
         link = self._by_conn.get(event.conn)
         if isinstance(event, Closed):
             self._by_conn.pop(event.conn, None)
             if link is not None:
-                link.on_closed(event.conn, event.code, event.stderr, now)
+                link.on_closed(event, now)
             return
         if link is not None:
             link.on_lines(event.conn, event.lines, now)
-        self._engine.consumed(event.conn, event.size)
+        self._router.consumed(event.conn, event.size)
 
     def tick(self, now: Moment) -> None:
         """Do what is due."""
         self._now = now
+        for event in self._router.due(now.mono):
+            self._hand_on(event, now)
         for link in self.links.values():
             link.tick(now)
             self._index(link)
         if now.mono >= self._next_round:
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
-                if link.can_ask and not self._busy[link.name]:
+                rested = now.mono >= self._rested.get(link.name, 0.0)
+                if link.can_ask and rested and not self._busy[link.name]:
                     self._round(link)
+        self._router.flush()
 
-    def set_odd(self, odd: Mapping[str, frozenset[int]]) -> None:
-        """Say, by node, which ranks have a stack few others share."""
-        self._odd = odd
+    def look_closer(self, snapshot: Snapshot) -> None:
+        """Note whose descriptors tell most: of odd stacks, and whom other nodes may wait for."""
+        odd, asked, none = self.store.odd_ranks(), sought(snapshot), frozenset[int]()
+        self._odd = {n: odd.get(n, none) | asked.get(n, none) for n in {*odd, *asked}}
 
     # What links report
 
@@ -185,17 +183,17 @@ class Collector:
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
         watching = self._watching
-        params = {
-            "interval": watching.interval,
-            "all_users": watching.all_users,
-            "pids": list(watching.pids) or None,
-        }
+        if not watching.enabled:
+            return
+        params = {**watching.request(), "silence": link.silence}
+        link.table_came(now, watching.interval)
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
             self.store.fold_watch(link.name, piece, link.note)
+            link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
                 view.strings = {}
                 link.send_again(request_id, "watch", {**params, "resync": True})
@@ -214,7 +212,8 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        plan = sampling.plan(view.live.values(), now, self._watching.sample_every, odd)
+        rate = sampling.Rate(self._watching.sample_every, self._watching.sample_early)
+        plan = sampling.plan(view.live.values(), now, rate, odd)
         for pid in plan.renew:
             self.store.renew(link.name, pid, now)
         if plan.sample:
@@ -229,6 +228,7 @@ class Collector:
             return
         busy = self._busy[link.name]
         busy.add(ask.op)
+        self._rested[link.name] = self._now.mono + self._rest[link.name]
 
         def done(error: HangtopError | None) -> None:
             busy.discard(ask.op)
@@ -261,10 +261,16 @@ class Collector:
             pauses=ask.pauses,
         )
         held = ask.pids if ask.pauses else ()
+        params, stacks = ask.params, self.store.stacks
+        edition = stacks.lend() if ask.op == "stacks" else None
+        if edition is not None:
+            params = {**params, "edition": edition}
         for known in self._known(link, held):
             known.disturb(self._now.epoch)
 
         def end(said: Mapping[str, Any] | None, error: HangtopError | None) -> None:
+            if edition is not None:
+                stacks.give_back(edition)
             for known in self._known(link, held):
                 known.let_go(self._now.epoch)
             if summary is not None and error is None:
@@ -277,7 +283,7 @@ class Collector:
 
         return link.request(
             ask.op,
-            ask.params,
+            params,
             on_piece=lambda raw: ask.take(link.name, raw),
             on_end=end,
             deadline=self._now.mono + ask.deadline + GRACE,
@@ -297,6 +303,18 @@ class Collector:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
 
+    def all_ranks(self) -> dict[str, list[int]]:
+        """Return by node the pids of all ranks that can be sampled."""
+        return {
+            name: [
+                known.process.pid
+                for known in view.live.values()
+                if known.process.role == "rank" and sampling.can_sample(known)
+            ]
+            for name, view in self.store.nodes.items()
+            if view.live
+        }
+
     def stacks(
         self,
         pids: Sequence[int],
@@ -314,7 +332,7 @@ class Collector:
             try:
                 sample = self.store.fold_stacks(node, piece)
             except BadPieceError:
-                # Its stack was dropped here, or lost on the way: begin anew with all of them.
+                # It was never told, whatever the probe believes: begin anew with all of them.
                 self.links[node].restart(self._now, "stacks and their names do not fit together")
                 raise
             if got is not None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.errors import HangtopError, RefusedError, RequestError
 from hangtop_core.model import Failure, StackSample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from hangtop_core.collector import Collector
+    from hangtop_core.collector import Ask, Collector
+
+T = TypeVar("T")
 
 
 class Sampled(NamedTuple):
@@ -31,9 +34,11 @@ class Gather:
         collector: Collector,
         wanted: Mapping[str, Sequence[int]],
         future: Future[tuple[Sampled, ...]],
+        on_node: Callable[[str], object] | None = None,
     ) -> None:
         self._collector = collector
         self._future = future
+        self._on_node = on_node
         self._got: dict[tuple[str, int], Sampled] = {}
         self._wanted = [(node, pid) for node, pids in wanted.items() for pid in pids]
         self._waiting = 1
@@ -55,6 +60,8 @@ class Gather:
                     self._got[node, pid] = Sampled(node, pid, failed)
                     self._collector.store.fold_failure(node, pid, failed)
             self._collector.urgent = True
+            if self._on_node is not None:
+                self._on_node(node)
             self.settle()
 
         def got(node: str, pid: int, sample: StackSample) -> None:
@@ -69,6 +76,29 @@ class Gather:
         if self._waiting == 0:
             found = (self._got[key] for key in self._wanted if key in self._got)
             resolve(self._future, tuple(found))
+
+
+def answer(
+    collector: Collector,
+    node: str,
+    ask: Ask,
+    result: Callable[[Any], T],
+    future: Future[T],
+) -> None:
+    """Make a request; the future gets what ``result`` makes of what the probe said at its end."""
+    said: list[object] = []
+
+    def done(error: HangtopError | None) -> None:
+        collector.urgent = True
+        if error is not None:
+            reject(future, error)
+            return
+        try:
+            resolve(future, result(said[0] if said else None))
+        except BadPieceError as wrong:
+            reject(future, RequestError(f"{ask.op}: its answer cannot be read: {wrong}"))
+
+    collector.ask(collector.link(node), ask, done, said.append)
 
 
 def failed_sample(at: float, error: HangtopError) -> StackSample:

@@ -9,12 +9,12 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
-Text = Annotated[str, Meta(max_length=4096)]
-"""Text from a node: bounded, and untrusted until `hangtop_core.text.clean` has seen it."""
+from hangtop_core.descriptors import Descriptor
+from hangtop_core.text import Text
 
 NodeState = Literal[
     "connecting", "ready", "slow", "unreachable", "denied", "no-python", "incompatible", "lost"
@@ -51,6 +51,7 @@ class Node(Struct, frozen=True):
 
     name: Text
     state: NodeState = "connecting"
+    via: Text | None = None  # ssh, srun, this machine
     reason: Text | None = None
     fix: Text | None = None
     """The command or option that would change the state, where one is known."""
@@ -59,10 +60,13 @@ class Node(Struct, frozen=True):
     latency_s: float | None = None
     generation: int = 0
     """How many times the connection was started again."""
+    shell: Text | None = None
+    """What runs a command there by hand, given as one quoted word; None for this machine."""
+    options: Text = ""
+    """Options with which hangtop reaches it; none for this machine."""
     noise_lines: int = 0
-    """Lines that were not ours: banners, rc-file output, garbage."""
+    """Lines that were not ours (banners, rc-file output); `noise` has the last, cleaned."""
     noise: tuple[Text, ...] = ()
-    """The last few of them, cleaned."""
     hostname: Text | None = None
     system: Text | None = None
     arch: Text | None = None
@@ -78,6 +82,8 @@ class Node(Struct, frozen=True):
     shm_total: int | None = None
     shm_free: int | None = None
     mounts: tuple[Mount, ...] = ()
+    addresses: tuple[Text, ...] = ()
+    """IP addresses others may reach it by, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
     """By name, as in the probe's hello."""
     probe_cpu: float | None = None
@@ -178,6 +184,10 @@ class Process(Struct, frozen=True):
     """Name of the tracer's program."""
     cgroup: Text | None = None
     frozen: bool = False
+    net_ns: int | None = None
+    """Its network namespace, by inode, where it is not the probe's: a container of its own."""
+    versions: Mapping[str, Text] = field(default_factory=dict)
+    """python, torch, cuda, hip, nccl; torch_folder where its files must not be read. Of ranks."""
     limits: Limits = Limits()
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
@@ -187,6 +197,8 @@ class Process(Struct, frozen=True):
     exit_code: int | None = None
     """Exit status of a zombie or of a process we saw leave, negative for a signal."""
     gone_at: float | None = None
+    node: Text = ""
+    """Name of the node it is on; not the node's own word."""
 
 
 class Frame(Struct, frozen=True, gc=False):
@@ -250,48 +262,6 @@ class StackSample(Struct, frozen=True):
     """The same, looking at functions only: a loop moves its lines, not its functions."""
     first_at: float | None = None
     """When this process gave its first sample: what is the same since then never moved."""
-
-
-class Socket(Struct, frozen=True, gc=False):
-    """One socket, from /proc/PID/net/{tcp,tcp6,udp,unix}."""
-
-    family: Literal["tcp", "udp", "unix"]
-    state: Text
-    local: Text
-    remote: Text
-    recv_queue: int = 0
-    send_queue: int = 0
-    peer_pid: int | None = None
-    """Process at the other end, when it is on the same node."""
-    peer_name: Text | None = None
-
-
-class Holder(Struct, frozen=True, gc=False):
-    """Another process that has to do with a descriptor: a pipe's other end, a lock's holder."""
-
-    pid: int
-    comm: Text
-    state: str
-    how: Text
-    """reads, writes, holds the lock"""
-
-
-class Descriptor(Struct, frozen=True):
-    """One open descriptor of a process."""
-
-    fd: int
-    kind: Literal["file", "directory", "pipe", "fifo", "socket", "tty", "device", "anon", "other"]
-    target: Text
-    mode: Literal["r", "w", "rw", "?"] = "?"
-    position: int | None = None
-    size: int | None = None
-    mount: Text | None = None
-    fstype: Text | None = None
-    server: Text | None = None
-    socket: Socket | None = None
-    holders: tuple[Holder, ...] = ()
-    locked: Text | None = None
-    """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""
 
 
 class DescriptorTable(Struct, frozen=True):
@@ -377,10 +347,17 @@ class Job(Struct, frozen=True):
     ranks: tuple[Rank, ...] = ()
     """Ascending by rank; a rank seen twice stands twice."""
     launchers: tuple[Process, ...] = ()
-    launcher_samples: Mapping[int, StackSample] = field(default_factory=dict)
+    launcher_samples: Mapping[str, StackSample] = field(default_factory=dict)
+    """By `NODE:PID`; see `launcher_sample`."""
     unnumbered: tuple[Process, ...] = ()
     """Processes that are ranks but whose number could not be read, with `denied`."""
     nodes: tuple[Text, ...] = ()
+    hosts: tuple[Text, ...] = ()
+    """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
+
+    def launcher_sample(self, launcher: Process) -> StackSample | None:
+        """What was sampled of one of its launchers."""
+        return self.launcher_samples.get(f"{launcher.node}:{launcher.pid}")
 
 
 class Snapshot(Struct, frozen=True):

@@ -7,15 +7,17 @@ been through `hangtop_core.text.clean`.
 from __future__ import annotations
 
 import textwrap
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold
+from hangtop_core.rankset import fold, parse
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hangtop_core.diagnosis import BlindSpot, Culprit, Diagnosis, JobSummary, Verdict
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
@@ -61,9 +63,8 @@ def _job_text(job: JobSummary | None) -> str:
     if job is None:
         return ""
     size = f" of {job.world_size}" if job.world_size is not None else ""
-    nodes = ", ".join(job.nodes[:3]) + (f" and {len(job.nodes) - 3} more" * (len(job.nodes) > 3))
     by = f", started by {clean(job.launcher)}" if job.launcher else ""
-    where = f" on {clean(nodes)}" if nodes else ""
+    where = f" on {shorten(nodesets.fold(job.nodes), 60)}" if job.nodes else ""
     unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
     return f": {len(job.ranks_seen)}{size} ranks seen{unread}{where}{by}"
 
@@ -94,14 +95,16 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
 
 
 def _named(one: Culprit) -> str:
-    where = ", ".join(filter(None, (one.node, f"pid {one.pid}" if one.pid else "")))
+    where = ", ".join(filter(None, (clean(one.node), f"pid {one.pid}" if one.pid else "")))
     return f"rank {one.rank} ({where})" if where else f"rank {one.rank}"
 
 
 def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
     """One blind spot, wrapped to a width in characters."""
-    ranks = f", ranks {fold(spot.ranks)}" if spot.ranks else ""
-    nodes = f" ({', '.join(spot.nodes[:4])})" if spot.nodes else ""
+    ranks = f", rank{'s' * (len(spot.ranks) > 1)} {fold(spot.ranks)}" if spot.ranks else ""
+    if spot.what == "ranks":
+        ranks = f" {fold(spot.ranks)}"
+    nodes = f" ({shorten(nodesets.fold(spot.nodes), 60)})" if spot.nodes else ""
     yield from _wrap(f"{spot.what}{ranks}{nodes}: {spot.why}", width, "  ", "    ")
     if spot.fix:
         yield from _wrap(f"fix: {spot.fix}", width, "    ", "      ")
@@ -128,11 +131,18 @@ def merged_text(
     merged: Merged,
     width: int = WIDTH,
     *,
+    job: Job | None = None,
     join: bool = False,
     ascii_only: bool = False,
 ) -> str:
-    """The merged tree: count, share and age of every frame, ranks where they change."""
+    """The merged tree: count, share and age of every frame, ranks where they change.
+
+    With ``job``, and where it has several nodes, the nodes of these ranks, too.
+    """
     width = max(width, _MIN_WIDTH)
+    nodes: dict[int, set[str]] = defaultdict(set)
+    for rank in job.ranks if job is not None and len(job.nodes) > 1 else ():
+        nodes[rank.rank].add(rank.node)
     sampled = sum(len(one.ranks) for one in merged.classes)
     head = f"{plural(sampled, 'rank')} of {merged.total} gave a stack, "
     head += plural(len(merged.classes), "class", "classes")
@@ -142,7 +152,7 @@ def merged_text(
         rows = flatten(merged, join=join)
         for index, row in enumerate(rows):
             branches = index + 1 < len(rows) and rows[index + 1].first
-            lines += _row_lines(row, merged.at, width, ascii_only, show_ranks=True)
+            lines.append(_row_line(row, merged.at, width, ascii_only, nodes))
             if row.joined:
                 lines.append(
                     f"{'':>21}{_lead(row, ascii_only, below=not branches)}"
@@ -150,7 +160,8 @@ def merged_text(
                 )
     for one in merged.missing:
         fix = f" (fix: {one.fix})" if one.fix else ""
-        text = f"no stack from {fold(one.ranks)} ({', '.join(one.nodes[:4])}): {one.why}{fix}"
+        on = shorten(nodesets.fold(one.nodes), 60)
+        text = f"no stack from {fold(one.ranks)} ({on}): {one.why}{fix}"
         lines += ["", *_wrap(clean(text, 600), width)]
     return "\n".join(lines) + "\n"
 
@@ -165,22 +176,32 @@ def _lead(row: Row, ascii_only: bool, below: bool = False) -> str:
     return "".join(bar if more else "  " for more in row.more[:-1]) + own
 
 
-def _row_lines(row: Row, at: float, width: int, ascii_only: bool, *, show_ranks: bool) -> list[str]:
+def _row_line(
+    row: Row, at: float, width: int, ascii_only: bool, nodes: Mapping[int, Iterable[str]]
+) -> str:
     age = duration(at - row.since) if row.since is not None and at >= row.since else "?"
     text = frame_text(row.frame)
     if row.hidden:
         text += f" {'...' if ascii_only else '…'} {plural(row.hidden, 'frame')}"
     line = f"{row.count:>6} {row.share:>5.0%} {age:>6}  {_lead(row, ascii_only)}{text}"
-    if show_ranks and row.ranks:
-        mark = ("  <fewest" if ascii_only else "  ◀ fewest") if row.fewest else ""
-        line += f"  [{shorten(row.ranks, 40)}]{mark}"
-    return [shorten(line, width)] if width else [line]
+    if not row.ranks:
+        return shorten(line, width)
+    mark = ("  <fewest" if ascii_only else "  ◀ fewest") if row.fewest else ""
+    who = f"  [{shorten(row.ranks, 40)}]"
+    if nodes:
+        on = nodesets.fold({name for rank in parse(row.ranks) for name in nodes.get(rank, ())})
+        who += f" {shorten(on, 40)}"
+    # Who is there is what a row is for: a long frame gives way to it.
+    room = max(width - len(who) - len(mark), _MIN_WIDTH)
+    return shorten(f"{shorten(line, room)}{who}{mark}", width)
 
 
 def each_text(
     snapshot: Snapshot, job: Job, ranks: Iterable[int] | None = None, *, children: bool = False
 ) -> str:
     """Every rank's stacks one after the other, innermost frame first, as `py-spy dump` does.
+
+    Each begins with `node:rank`, as logs of launchers often do.
 
     Args:
         snapshot: where the stacks are.
@@ -197,7 +218,8 @@ def each_text(
         if children:
             for child in rank.children:
                 sample = rank.child_samples.get(child.pid)
-                title = f"  {clean(child.label)} of rank {rank.rank}, pid {child.pid}"
+                at = f"{clean(rank.node)}:{rank.rank}"
+                title = f"  {at}  {clean(child.label)}, process {child.pid}"
                 if sample is not None:
                     body = "\n".join(_sample_lines(snapshot, sample))
                     blocks.append(f"{title}\n{textwrap.indent(body, '  ')}")
@@ -208,7 +230,7 @@ def _rank_text(snapshot: Snapshot, rank: Rank) -> str:
     process = rank.process
     command = clean(" ".join(process.cmdline), 200)
     lines = [
-        f"Rank {rank.rank} on {clean(rank.node)}, process {process.pid}: {command}",
+        f"{clean(rank.node)}:{rank.rank}  process {process.pid}: {command}",
         f"State {rank.state}",
     ]
     if rank.sample is None:

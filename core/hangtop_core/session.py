@@ -12,13 +12,12 @@ import queue
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hangtop_core import sampling
 from hangtop_core.attach.engine import ClusterShellEngine, Event
-from hangtop_core.attach.link import Moment, Timing
 from hangtop_core.attach.local import Launcher, LocalLauncher
-from hangtop_core.collector import Ask, Collector, watching
+from hangtop_core.attach.timing import Moment, Timing
+from hangtop_core.collector import Ask, Collector
 from hangtop_core.errors import (
     ClosedError,
     HangtopError,
@@ -26,9 +25,10 @@ from hangtop_core.errors import (
     RequestCancelledError,
     RequestError,
 )
-from hangtop_core.gather import Gather, Sampled, reject, resolve
+from hangtop_core.gather import Gather, Sampled, answer, reject
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
+from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import DescriptorTable, Recorder, Snapshot
     from hangtop_core.tracked import Tracked
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 # Without a handler of the application's, Python would write warnings over the screen.
 logging.getLogger("hangtop_core").addHandler(logging.NullHandler())
@@ -164,20 +165,22 @@ class Session:
         mode: Literal["nonblocking", "blocking", "native"] = "nonblocking",
         locals: bool = False,  # noqa: A002  # what py-spy and its users call them
         deadline: float = 10.0,
+        on_node: Callable[[str], object] | None = None,
     ) -> Future[tuple[Sampled, ...]]:
         """Sample stacks now: of ``pids`` by node, or of all ranks.
 
         Every process asked for is in the result; one that gave no stack has a sample with the
         failure. ``blocking`` and ``native`` pause each target for some milliseconds.
-        ``deadline`` is in seconds for each process.
+        ``deadline`` is in seconds for each process. ``on_node`` gets the name of every node that
+        has answered for all its processes, or never will, on the session's thread.
         """
         future: Future[tuple[Sampled, ...]] = Future()
         if mode != "nonblocking" and self._refused(future, f"{mode} stacks pause the ranks"):
             return future
 
         def work() -> None:
-            wanted = self._all_ranks() if pids is None else pids
-            gather = Gather(self._collector, wanted, future)
+            wanted = self._collector.all_ranks() if pids is None else pids
+            gather = Gather(self._collector, wanted, future, on_node)
             for node, some in wanted.items():
                 gather.ask(node, some, mode, locals, deadline)
             gather.settle()
@@ -239,10 +242,25 @@ class Session:
         """Connect to a node now that was lost, refused or unreachable."""
         self._inbox.put(lambda: self._collector.retry(node, _now()))
 
+    def shell(self, node: str) -> list[str] | None:
+        """Return the command for a person's shell on a node; None where none is known."""
+        return next((one.shell() for one in self._launchers if one.node == node), None)
+
+    def note_command(self, node: str, what: str) -> Callable[[str], None]:
+        """Log what a person runs on a node from here; call the result with how it ended."""
+        commands = self._collector.commands
+        number = commands.begin(node, (), what, time.time(), by_itself=False)
+        return lambda outcome: commands.end(number, time.time(), outcome)
+
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
         """Everything that was run against nodes beyond reading /proc, oldest first."""
         return self._collector.commands.records()
+
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], T]) -> Future[T]:
+        """Make a request; ``result`` makes what the future gets, of what was said at the end."""
+        future: Future[T] = Future()
+        return self._do(lambda: answer(self._collector, node, ask, result, future), future)
 
     def _refused(self, future: Future[Any], why: str) -> bool:
         if self.options.readonly:
@@ -270,30 +288,11 @@ class Session:
     def _fold(
         self, node: str, pids: Sequence[int], ask: Ask, pick: Callable[[Tracked], Any]
     ) -> Future[Any]:
-        future: Future[Any] = Future()
-
-        def done(error: HangtopError | None) -> None:
-            self._collector.urgent = True
-            if error is not None:
-                reject(future, error)
-                return
+        def picked(_: object) -> dict[int, Any]:
             live = self._collector.store.nodes[node].live
-            resolve(future, {pid: pick(live[pid]) if pid in live else None for pid in pids})
+            return {pid: pick(live[pid]) if pid in live else None for pid in pids}
 
-        return self._do(
-            lambda: _ignored(self._collector.ask(self._collector.link(node), ask, done)), future
-        )
-
-    def _all_ranks(self) -> dict[str, list[int]]:
-        return {
-            name: [
-                known.process.pid
-                for known in view.live.values()
-                if known.process.role == "rank" and sampling.can_sample(known)
-            ]
-            for name, view in self._collector.store.nodes.items()
-            if view.live
-        }
+        return self.ask(node, ask, picked)
 
     # The session's thread
 
@@ -341,7 +340,7 @@ class Session:
     def _publish(self, now: Moment) -> None:
         began = time.perf_counter()
         snapshot = self._collector.store.publish(now.epoch)
-        self._collector.set_odd(self._collector.store.odd_ranks())
+        self._collector.look_closer(snapshot)
         diagnoses = self._judge(snapshot)
         self._cost = time.perf_counter() - began
         self._published = now.mono
@@ -391,7 +390,3 @@ def _now() -> Moment:
 
 def _nothing() -> None:
     """Wake the session's thread."""
-
-
-def _ignored(value: object) -> None:
-    """Drop a value where only the effect matters."""

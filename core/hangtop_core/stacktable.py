@@ -1,15 +1,21 @@
 """All stacks that samples refer to: every stack once, frames shared, with a bound.
 
+Probes send a stack once and refer to it from then on, so nothing may be dropped that one of them
+still counts as told. Dropping therefore takes two steps. With a new edition, which every request
+names, probes begin to tell all stacks again; and once all requests of older editions are over, what
+neither a sample uses nor was told since is dropped.
+
 Stacks are compared by their Python frames only, so that a native sample of a rank that has not
 moved still counts as the same stack.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from hangtop_core.model import Frame
 
@@ -27,6 +33,11 @@ class StackTable:
         self._shapes: dict[str, tuple[int, int]] = {}
         self._published: Mapping[str, tuple[Frame, ...]] = {}
         self._changed = False
+        self._limit = max_stacks
+        self._edition = 0
+        self._lent: Counter[int] = Counter()
+        self._told: set[str] | None = None
+        """Stacks told since the present edition began, until the rest is dropped."""
 
     def __contains__(self, key: str) -> bool:
         return key in self._stacks
@@ -36,6 +47,8 @@ class StackTable:
 
     def add(self, key: str, frames: tuple[Frame, ...]) -> None:
         """Add a stack, innermost frame first; a key always means the same stack."""
+        if self._told is not None:
+            self._told.add(key)
         if key in self._stacks:
             return
         shared = tuple(self._frames.setdefault(frame, frame) for frame in frames)
@@ -53,14 +66,29 @@ class StackTable:
             )
         return known
 
-    @property
-    def full(self) -> bool:
-        """Whether there are more stacks than should be kept."""
-        return len(self._stacks) > self._max
+    def lend(self) -> int:
+        """Return the edition for a request for stacks; `give_back` when that is over."""
+        self._lent[self._edition] += 1
+        return self._edition
 
-    def keep_only(self, used: Iterable[str]) -> None:
-        """Drop every stack that is not in ``used``."""
-        kept = {key: self._stacks[key] for key in set(used) if key in self._stacks}
+    def give_back(self, edition: int) -> None:
+        """Say that a request of this edition is over."""
+        self._lent[edition] -= 1
+        if not self._lent[edition]:
+            del self._lent[edition]
+
+    def trim(self, used: Callable[[], Iterable[str]]) -> None:
+        """Take the next step of dropping what is not ``used``, if it is time."""
+        if self._told is None and len(self._stacks) > self._limit:
+            self._edition += 1
+            self._told = set()
+        elif self._told is not None and not any(old < self._edition for old in self._lent):
+            self._keep_only(self._told.union(used()))
+            self._told = None
+            self._limit = max(self._max, 2 * len(self._stacks))
+
+    def _keep_only(self, used: set[str]) -> None:
+        kept = {key: self._stacks[key] for key in used if key in self._stacks}
         self._stacks = kept
         self._shapes = {key: shape for key, shape in self._shapes.items() if key in kept}
         self._frames = {frame: frame for frames in kept.values() for frame in frames}

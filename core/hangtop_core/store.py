@@ -15,6 +15,7 @@ from hangtop_core import jobs, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.model import Job, Node, Process, Snapshot, StackSample, ThreadStack
+from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
 from hangtop_core.tracked import Tracked, adopt
 
@@ -31,6 +32,8 @@ _IDENTITY = frozenset(
     {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
 )
 """Fields that decide to which job a process belongs."""
+_NAMING = frozenset({"hostname", "addresses", "boot_id"})
+"""Fields that tell which addresses mean a node."""
 _MODES: dict[str, Mode] = {
     "nonblocking": "nonblocking",
     "blocking": "blocking",
@@ -82,6 +85,7 @@ class Store:
         """Set fields of a node."""
         view = self.nodes[name]
         view.node = msgspec.structs.replace(view.node, **changes)
+        self._regroup = self._regroup or not _NAMING.isdisjoint(changes)
 
     def connected(self, name: str, clock: float | None, same_machine: bool, at: float) -> None:
         """Note a new connection: its first piece will be a whole one, on this clock."""
@@ -150,7 +154,7 @@ class Store:
         self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
     ) -> None:
         try:
-            process = Process(**changes)
+            process = Process(node=view.node.name, **changes)
         except TypeError:
             if pid not in view.left_out:
                 view.left_out.add(pid)
@@ -295,8 +299,7 @@ class Store:
             if group.key in self._changed or group.key not in self._jobs:
                 self._jobs[group.key] = self._job(group)
         self._changed.clear()
-        if self.stacks.full and self._tick % 10 == 0:
-            self.stacks.keep_only(self._used_stacks())
+        self.stacks.trim(self._used_stacks)
         return Snapshot(
             at=now,
             observed_since=self._observed_since if self._observed_since is not None else now,
@@ -324,11 +327,12 @@ class Store:
         self._regroup = False
         for view in self.nodes.values():
             adopt(view.live, view.gone)
-        self._groups = jobs.group(
+        members = [
             jobs.Member(known.node, known.process, known.parent)
             for known in self._everything()
             if known.process.role in ("rank", "launcher")
-        )
+        ]
+        self._groups = jobs.group(members, Places(view.node for view in self.nodes.values()))
         self._jobs = {}
         self._job_of = {
             (member.node, member.process.pid, member.process.start): group.key
@@ -350,10 +354,13 @@ class Store:
             ranks=ranks,
             launchers=tuple(known.process for known in launchers),
             launcher_samples={
-                known.process.pid: known.sample for known in launchers if known.sample is not None
+                f"{one.node}:{one.process.pid}": one.sample
+                for one in launchers
+                if one.sample is not None
             },
             unnumbered=tuple(find[_of(member)].process for member in group.unnumbered),
-            nodes=_nodes(group),
+            nodes=group.nodes,
+            hosts=group.hosts,
         )
 
     def _prune(self, now: float) -> None:
@@ -388,8 +395,3 @@ def _identity(known: Tracked) -> tuple[str, int, int]:
 
 def _of(member: jobs.Member) -> tuple[str, int, int]:
     return member.node, member.process.pid, member.process.start
-
-
-def _nodes(group: jobs.Group) -> tuple[str, ...]:
-    members = (*group.ranks, *group.launchers, *group.unnumbered)
-    return tuple(dict.fromkeys(member.node for member in members))

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Annotated
+
+from msgspec import Meta
+
+Text = Annotated[str, Meta(max_length=4096)]
+"""Text from a node: bounded, and untrusted until `clean` has seen it."""
 
 ELLIPSIS = "…"
 
@@ -38,7 +44,7 @@ def clean(text: str, limit: int = 400) -> str:
     text = text[: limit * 4 + 400]
     if not _PLAIN.fullmatch(text):
         text = _BLANKS.sub(" ", _ESCAPES.sub("", text))
-        text = "".join(_visible(text))
+        text = _BLANKS.sub(" ", "".join(_visible(text)))  # blanks may have come together
     return shorten(text.strip(), limit)
 
 

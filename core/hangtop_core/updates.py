@@ -17,10 +17,17 @@ class Options(Struct, frozen=True):
 
     interval: float = 1.0
     sample_every: float = 5.0
+    sample_early: float | None = None
+    """Between two stacks of a process in its first half minute, where that is less."""
     hang_after: float = 30.0
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False
+    slurm_jobs: tuple[str, ...] = ()
+    """Only what does not say that it is of another Slurm job than these."""
+    slurm_step: str | None = None
+    watch: bool = True
+    """Without it nodes are only connected to, and nothing is asked of them by itself."""
 
 
 class Update(Struct, frozen=True):

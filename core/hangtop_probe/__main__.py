@@ -6,13 +6,17 @@ the package put on sys.path first.
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 
-def main(argv: Optional[List[str]] = None) -> int:
-    """Run the probe until its connection is over; return the exit status."""
-    from . import server
+def main(argv: Optional[List[str]] = None, push: Optional[Dict[str, Any]] = None) -> int:
+    """Run the probe until its connection is over; return the exit status.
+
+    ``push`` holds all it is asked where nothing can be sent to it, see `server.Push`.
+    """
+    from . import server, wire
     from .probe import Probe, internal_error
 
     arguments = sys.argv[1:] if argv is None else argv
@@ -24,11 +28,23 @@ def main(argv: Optional[List[str]] = None) -> int:
         return 2
     out = server.take_over_output()
     probe = Probe(bundle)
-    connection = server.Server(probe.handlers(), 0, out)
+    # Set by `relay`, for connections whose lines may not be long.
+    short = wire.SHORT_LINE if os.environ.pop("HANGTOP_SHORT_LINES", "") else wire.MAX_LINE
+    order = server.Push(**push) if push is not None else None
+    limits = (order.max_line, order.number) if order is not None else (short,)
+    connection = server.Server(probe.handlers(), 0, out, server.SILENCE, *limits)
+    probe.bear_silence = connection.bear_silence
     server.end_on_signals(connection.stop)
     try:
-        connection.writer.send(probe.hello(), True)
-        connection.run()
+        if order is None:
+            connection.writer.send(probe.hello(), True)
+            probe.keeper.start()
+            connection.run()
+        else:
+            if order.hello:
+                connection.writer.send(probe.pushed_hello(), True)
+                probe.keeper.start()
+            connection.push(order)
     except Exception as error:  # told as a message: there is nobody who reads a traceback
         connection.writer.send(internal_error(error), True)
     finally:

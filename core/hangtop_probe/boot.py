@@ -96,11 +96,10 @@ def unpack(block: bytes) -> Files:
 # The cache
 
 
-def cache_base() -> str:
-    """Return the cache directory of this user, made if need be, once it is known to be safe.
+def cache_path() -> str:
+    """Return where the cache of this user is; raise `Unusable` where that is nowhere.
 
-    Raises `Unusable` with the reason otherwise. The home is the one of the user we are, which
-    under sudo is another than $HOME may say.
+    The home is the one of the user we are, which under sudo is another than $HOME may say.
     """
     base = os.environ.get("XDG_CACHE_HOME") or ""
     if not os.path.isabs(base):
@@ -111,12 +110,21 @@ def cache_base() -> str:
         except KeyError:
             home = os.environ.get("HOME") or ""
         if not os.path.isabs(home) or not os.path.isdir(home):
-            raise Unusable("no home directory")
+            raise Unusable("no home directory%s" % (home and ": there is no " + home))
         base = os.path.join(home, ".cache")
+    return os.path.join(base, "hangtop")
+
+
+def cache_base() -> str:
+    """Return the cache directory, made if need be, once it is known to be safe.
+
+    Raises `Unusable` with the reason otherwise.
+    """
+    own = cache_path()
+    base = os.path.dirname(own)
     try:
         os.makedirs(base, 0o700, exist_ok=True)
         _check_owner(os.stat(base), base, (os.geteuid(), 0))
-        own = os.path.join(base, "hangtop")
         return _own_directory(own)
     except OSError as error:
         raise Unusable("%s: %s" % (base, error.strerror)) from error
@@ -345,7 +353,11 @@ def receive(stream: BinaryIO) -> bytes:
 
 
 def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
-    """Get everything in place, then be the probe. Called by the line the head adds."""
+    """Get everything in place, then be the probe. Called by the line the head adds.
+
+    With ``wanted["push"]`` the probe is in ``stream`` in any case, and nothing comes after it.
+    """
+    push = wanted.get("push")
     signal.alarm(GIVE_UP_S)
     have = {"python": platform.python_version(), "arch": platform.machine()}
     if sys.version_info < OLDEST:
@@ -354,16 +366,17 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     base: Optional[str] = None
     why: Optional[str] = None
     try:
-        base = cache_base()
+        base = cache_base() if wanted.get("keep", True) else None
     except Unusable as error:
         why = str(error)
     pieces: List[Tuple[str, Any]] = [("probe", Probe(wanted["probe"]))]
     if wanted.get("py-spy"):
         pieces.append(("py-spy", PySpy(wanted["py-spy"])))
-    missing: List[Tuple[str, Any]] = [
-        (name, piece) for name, piece in pieces if not piece.find(base)
-    ]
-    say(dict(have, missing=[name for name, _ in missing]))
+    missing = [one for one in pieces if not one[1].find(base)]
+    if push is None:
+        say(dict(have, missing=[name for name, _ in missing]))
+    elif missing and missing[-1][0] == "py-spy":
+        missing.pop()[1].why = "an argument cannot carry it; one hangtop over ssh leaves it here"
     try:
         for _, piece in missing:
             why = piece.take(receive(stream), base) or why
@@ -374,8 +387,13 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
         os.environ["HANGTOP_NO_PY_SPY"] = "the head has no py-spy to send"
     elif pieces[1][1].why:
         os.environ["HANGTOP_NO_PY_SPY"] = pieces[1][1].why
-    say(dict(have, done={name: piece.where for name, piece in pieces}, why=why))
+    done = {name: piece.where for name, piece in pieces}
+    say(dict(have, done=done, why=why))
+    own = [piece.hash for _, piece in pieces]
+    sent = [name for name, _ in missing]
+    told = {"base": base, "own": own, "sent": sent, "done": done, "why": why}
+    os.environ["HANGTOP_BOOT"] = json.dumps(told)  # for the probe's cache.py
     signal.alarm(0)
     from hangtop_probe.__main__ import main as probe
 
-    return probe(["--bundle", wanted["probe"]["hash"][:16]])
+    return probe(["--bundle", wanted["probe"]["hash"][:16]], push)

@@ -343,6 +343,26 @@ def _label(role: str, c: Candidate, worker: Optional[int]) -> str:
     return names.get(role, "subprocess %s" % c.comm)
 
 
+def of_slurm(
+    roles: Mapping[int, Attribution], table: Table, jobs: FrozenSet[str], step: Optional[str]
+) -> Dict[int, Attribution]:
+    """Leave out what says itself that it belongs to another Slurm job, or step of it.
+
+    What does not say (started over ssh, or not to be read) stays: nothing is hidden by mistake.
+    Launchers run in the batch step, so a step leaves out ranks only.
+    """
+
+    def stays(pid: int, role: Attribution) -> bool:
+        one = table.get(role.rank_pid or pid)
+        environ = (one.environ if one is not None else None) or {}
+        if environ.get("SLURM_JOB_ID", "") not in ("", *jobs):
+            return False
+        of = environ.get("SLURM_STEP_ID", "")
+        return step is None or role.role == "launcher" or of in ("", step)
+
+    return {pid: role for pid, role in roles.items() if stays(pid, role)}
+
+
 def restrict(
     roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
 ) -> Dict[int, Attribution]:

@@ -70,6 +70,7 @@ def describe(pid: int, facts: Facts) -> Dict[str, Any]:
         "limits": _limits(pid),
         "fd_count": descriptor_count(base + "/fd"),
         "outputs": _outputs(pid),
+        "net_ns": _foreign_net(pid),
         **_cgroup(pid),
     }
 
@@ -94,6 +95,14 @@ def descriptor_count(path: str) -> Optional[int]:
     except OSError:
         return None
     return count if count <= _MAX_LISTED else None
+
+
+def _foreign_net(pid: int) -> Optional[int]:
+    """Return the network namespace of a process where it is not ours, by its inode."""
+    link = procfs.link("/proc/%d/ns/net" % pid)
+    if link is None or link == procfs.link("/proc/self/ns/net"):
+        return None
+    return procfs.number(link[5:-1].encode("utf-8", "replace"))
 
 
 def _outputs(pid: int) -> Tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import socket
 import sys
@@ -37,6 +38,9 @@ NETWORK_FILE_SYSTEMS = (
     "ocfs2",
     "gfs2",
 )
+_NO_ADDRESS = ("127.", "0.", "169.254.")
+_HOST = re.compile(rb"-- ([0-9.]+)\n\s*/32 host LOCAL")
+MAX_ADDRESSES = 64
 _PSEUDO = frozenset(
     words("""
     proc sysfs cgroup cgroup2 devpts devtmpfs securityfs debugfs tracefs pstore bpf mqueue
@@ -207,3 +211,25 @@ def mounts() -> List[Dict[str, str]]:
     }
     ordered = sorted(found.values(), key=lambda m: (not is_network(m["fstype"]), m["point"]))
     return ordered[:MAX_MOUNTS]
+
+
+def addresses() -> List[str]:
+    """Return the addresses others may reach this node by, from its own network namespace.
+
+    Sources: /proc/net/fib_trie, whose leaves `/32 host LOCAL` are addresses of this host, and
+    /proc/net/if_inet6, both of Linux. Loopback and link-local ones are left out.
+    """
+    found = {
+        procfs.text(one)
+        for one in _HOST.findall(procfs.read_all("/proc/self/net/fib_trie", 4 << 20) or b"")
+    }
+    for line in (procfs.read_all("/proc/self/net/if_inet6") or b"").split(b"\n"):
+        fields = line.split()
+        try:
+            raw, scope = bytes.fromhex(fields[0].decode("ascii")), int(fields[3], 16)
+            # IPV6_ADDR_LOOPBACK and IPV6_ADDR_LINKLOCAL of include/net/ipv6.h
+            if not scope & 0x30:
+                found.add(socket.inet_ntop(socket.AF_INET6, raw))
+        except (IndexError, ValueError, OSError):
+            continue
+    return sorted(one for one in found if not one.startswith(_NO_ADDRESS))[:MAX_ADDRESSES]

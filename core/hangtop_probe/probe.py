@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Dict, List, Optional
+from typing import Callable, Dict, List, Optional
 
-from . import descriptors, node, permission, recorder, strace
+from . import cache, check, descriptors, node, permission, recorder, strace
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import Handler, describe
@@ -14,6 +14,9 @@ from .stacks import Sampler
 from .table import Table
 from .tools import Tools
 from .watch import Watch
+
+UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
+VIA_SSH = "hangtop --via ssh"
 
 
 class Probe:
@@ -27,7 +30,10 @@ class Probe:
         self.table.tools = self.tools.pids
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
+        self.bear_silence: Callable[[float], None] = _ignore
+        """Is told by the head after which silence to end."""
         self._ending = threading.Event()
+        self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
         self._lock = threading.Lock()
 
@@ -39,6 +45,8 @@ class Probe:
             "descriptors": lambda request: descriptors.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
+            "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
+            "clean": lambda request: cache.clean(),
         }
 
     def _resolve(self, pid: int) -> None:
@@ -47,6 +55,12 @@ class Probe:
     def hello(self) -> Message:
         """Return the first message."""
         return {"id": 0, "hello": node.hello(self.bundle, self.rights)}
+
+    def pushed_hello(self) -> Message:
+        """Return the first message of a probe that nothing can be sent to."""
+        message = self.hello()
+        message["hello"]["capabilities"]["strace"] = {"ok": False, "why": UNENDING, "fix": VIA_SSH}
+        return message
 
     def watch(self, request: Request) -> Message:
         """Answer `watch`: pieces until cancelled or replaced by another watch."""
@@ -57,7 +71,12 @@ class Probe:
         message = request.message
         pids = message.get("pids")
         only = frozenset(int(p) for p in pids) if pids else None
-        self.table.scope(bool(message.get("all_users")), only)
+        jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
+        slurm = (frozenset(map(str, jobs)), str(step) if step else None) if jobs else None
+        self.table.scope(bool(message.get("all_users")), only, slurm)
+        silence = message.get("silence")
+        if isinstance(silence, (int, float)) and silence >= 1:
+            self.bear_silence(float(silence))
         try:
             watch = Watch(self.table, float(message.get("interval") or 1.0))
         except (TypeError, ValueError):
@@ -84,6 +103,10 @@ class Probe:
         self._ending.set()
         self.resolver.stop()
         self.tools.close()
+
+
+def _ignore(seconds: float) -> None:
+    """Nobody listens yet."""
 
 
 def internal_error(error: BaseException) -> Message:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional
 
 from . import wire
 from .requests import Cancelled, Message, Refused, Request
@@ -21,20 +22,43 @@ from .requests import Cancelled, Message, Refused, Request
 SILENCE = 60.0
 """Seconds without any message from the head after which the probe ends."""
 MAX_REQUESTS = 32
+UNLIMITED = 1 << 60
+"""Pieces that may be sent where nobody can allow more."""
 
 Handler = Callable[[Request], Optional[Message]]
+
+
+class Push(NamedTuple):
+    """All that a probe is asked to which nothing can be sent, as over pdsh."""
+
+    requests: Dict[str, List[Message]]
+    """By host name, as `hello` tells it; those under `*` are for every node."""
+    seconds: float
+    """It ends by then: nobody can tell it to."""
+    number: int
+    """Above those of cut messages that earlier runs may still be sending."""
+    max_line: int
+    hello: bool
+    """Whether it says hello; a run that answers a few requests beside another one does not."""
 
 
 class Writer:
     """Sends messages in two classes; the pieces of a cut message may be overtaken."""
 
-    def __init__(self, fd: int, broken: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        fd: int,
+        broken: Callable[[], None],
+        max_line: int = wire.MAX_LINE,
+        number: int = 0,
+    ) -> None:
         self._fd = fd
+        self._max_line = max_line
         self._broken = broken
         self._urgent: Deque[List[bytes]] = deque()
         self._bulk: Deque[List[bytes]] = deque()
         self._ready = threading.Condition()
-        self._number = 0
+        self._number = number
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
@@ -43,7 +67,7 @@ class Writer:
         """Queue a message; it is encoded here, on the caller's thread."""
         with self._ready:
             self._number += 1
-            lines = wire.encode(message, self._number)
+            lines = wire.encode(message, self._number, self._max_line)
             (self._urgent if urgent else self._bulk).append(lines)
             self._ready.notify()
 
@@ -88,20 +112,26 @@ class Server:
         fd_in: int,
         fd_out: int,
         silence: float = SILENCE,
+        max_line: int = wire.MAX_LINE,
+        number: int = 0,
     ) -> None:
         self._handlers = handlers
-        self._in = fd_in
+        self._in, self._out = fd_in, fd_out
         self._silence = silence
         self._wake_out, self._wake_in = os.pipe()
         self._requests: Dict[int, Request] = {}
         self._threads: List[threading.Thread] = []
         self._lock = threading.Lock()
         self._reader = wire.Reader()
-        self.writer = Writer(fd_out, self.stop)
+        self.writer = Writer(fd_out, self.stop, max_line, number)
 
     def stop(self) -> None:
         """Make `run` return, from any thread or a signal handler."""
         os.write(self._wake_in, b"x")
+
+    def bear_silence(self, seconds: float) -> None:
+        """End only after so many seconds without any message from the head."""
+        self._silence = seconds
 
     def run(self) -> None:
         """Answer requests until the connection is over; then cancel what is under way."""
@@ -118,9 +148,36 @@ class Server:
                 rest = b""
             for line in lines:
                 self._line(line)
+        self._cancel_all()
+
+    def push(self, order: Push) -> None:
+        """Answer what was asked beforehand; until that is done, too late, or nobody reads it.
+
+        A run that said hello stays: others beside it count on its being there.
+        """
+        deadline = time.monotonic() + order.seconds
+        asked = order.requests.get(socket.gethostname(), [])
+        for message in [*order.requests.get("*", []), *asked]:
+            try:
+                self._take(message)
+            except Refused as error:
+                self._say_error(0, error.kind, str(error))
+        for request in self._under_way():
+            request.grant(UNLIMITED)
+        over = select.poll()
+        over.register(self._wake_out, select.POLLIN)
+        over.register(self._out, 0)  # told in any case: that the other end is closed
+        while time.monotonic() < deadline and not over.poll(200):
+            if not (order.hello or self._under_way()):
+                break
+        self._cancel_all()
+
+    def _under_way(self) -> List[Request]:
         with self._lock:
-            requests = list(self._requests.values())
-        for request in requests:
+            return list(self._requests.values())
+
+    def _cancel_all(self) -> None:
+        for request in self._under_way():
             request.cancel()
 
     def wait_answered(self, seconds: float) -> None:
@@ -143,7 +200,7 @@ class Server:
         if not isinstance(ident, int) or isinstance(ident, bool) or not isinstance(op, str):
             raise Refused("error", "a request needs a number `id` and a text `op`")
         if op == "ping":
-            self.writer.send({"id": ident, "end": {}}, True)
+            self.writer.send({"id": ident, "end": {"clock": time.time()}}, True)
         elif op in ("credit", "cancel"):
             self._control(ident, op, message)
         elif op not in self._handlers:

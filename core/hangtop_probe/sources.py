@@ -51,13 +51,16 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
 
 def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return line ``number`` of ``path`` as ``pid`` sees it, or None."""
+    path_here = local_path(pid, path, mounts) if number > 0 else None
+    return _line(path_here, number) if path_here is not None else None
+
+
+def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
+    """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
     mount = mount_of(path, mounts)
-    if mount is None or node.is_network(mount.fstype) or number < 1:
+    if mount is None or node.is_network(mount.fstype) or not _plain(path, mounts):
         return None
-    if not _plain(path, mounts):
-        return None
-    base = "" if _same_mounts(pid) else "/proc/%d/root" % pid
-    return _line(base + path, number)
+    return path if _same_mounts(pid) else "/proc/%d/root%s" % (pid, path)
 
 
 def mount_of(path: str, mounts: Sequence[procfs.Mount]) -> Optional[procfs.Mount]:

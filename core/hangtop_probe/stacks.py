@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import node, permission, procfs, sources, table
+from . import node, permission, procfs, rest, sources, table
 from .requests import Message, Refused, Request, failure, pids_of
 from .tools import MAX_OUTPUT, Done, Tools, halted
 
@@ -180,7 +180,9 @@ class Sampler:
         self._tools = tools
         self._table = processes
         self._told: Set[str] = set()
+        self._edition = 0
         self._native = threading.Lock()
+        self._rested: rest.Rested[Tuple[bool, Sample]] = rest.Rested()
         self._cpus = node.cpus()
 
     def handle(self, request: Request) -> Message:
@@ -192,6 +194,11 @@ class Sampler:
             raise Refused("error", "mode is none of %s" % ", ".join(MODES))
         seconds = min(max(float(message.get("deadline") or 10), 0.1), 120.0)
         wants = bool(message.get("locals"))
+        edition = message.get("edition")
+        if isinstance(edition, int) and edition != self._edition:
+            # The head is about to drop what it was told before.
+            self._edition = edition
+            self._told.clear()
         workers = 1 if mode == "native" else self._cpus
         with ThreadPoolExecutor(workers) as pool:
             jobs = [pool.submit(self._answer, request, pid, mode, wants, seconds) for pid in pids]
@@ -230,7 +237,7 @@ class Sampler:
             result = Sample([], {}, failure("gone", "the process is gone"))
         else:
             wants_more = wants or (mode == "nonblocking" and self._table.is_worker(identity))
-            result = self._sampled(piece, pid, mode, wants_more, seconds, cancel)
+            result = self._sampled(piece, identity, mode, wants_more, seconds, cancel)
             if self._table.identity(pid) != identity:
                 result = Sample([], {}, failure("gone", "the process is gone"))
             taught = learn(result)
@@ -247,14 +254,15 @@ class Sampler:
     def _sampled(
         self,
         piece: Message,
-        pid: int,
+        identity: table.Identity,
         mode: str,
         wants: bool,
         seconds: float,
         cancel: threading.Event,
     ) -> Sample:
         if mode == "nonblocking":
-            return sample(self._tools, pid, mode, wants, seconds, cancel)
+            return self._unless_rested(identity, wants, seconds, cancel)
+        pid = identity[0]
         before = procfs.states(pid)
         if halted(before).busy:
             return Sample([], {}, refusal(before))
@@ -262,6 +270,20 @@ class Sampler:
             result = sample(self._tools, pid, mode, wants, seconds, cancel)
         if halted(procfs.states(pid)).stopped:
             piece["resumed"] = resume(pid)
+        return result
+
+    def _unless_rested(
+        self, identity: table.Identity, wants: bool, seconds: float, cancel: threading.Event
+    ) -> Sample:
+        """Sample a process, unless it has not run since it was sampled."""
+        pid = identity[0]
+        before = rest.mark(pid)
+        known = self._rested.find(identity, before)
+        if known is not None and known[0] >= wants:
+            return known[1]
+        result = sample(self._tools, pid, "nonblocking", wants, seconds, cancel)
+        if result.failure is None:
+            self._rested.keep(identity, before, rest.mark(pid), (wants, result))
         return result
 
     def _add_sources(self, pid: int, result: Sample) -> None:

@@ -2,16 +2,19 @@
 
 strace stops every thread for a moment at each call, so it runs only when asked for, never on
 a process with a stopped, traced or disk-waiting thread, and afterwards it is made sure that
-the process runs again.
+the process runs again. It writes to a file in memory: were the probe itself stopped, a pipe that
+nobody reads would stop strace, and with it the process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import select
+import resource
 import shutil
 import signal
+import tempfile
 import time
 from typing import TYPE_CHECKING, List, Set
 
@@ -29,6 +32,9 @@ _IDLE = re.compile(rb"epoll_p?wait2?(?:\(| resumed>).*\) = 0(?: \(Timeout\))?(?:
 _POLLING = re.compile(rb"(\[pid +\d+\])?.* epoll_p?wait2?\(.*<unfinished \.\.\.>$")
 _SUSPENDED = (b"<unfinished ...>", b"<detached ...>")
 _FLUSH = 0.3
+_STEP = 0.1
+_MAX_LOG = 32 << 20
+"""Bytes strace may write while nobody reads; then the kernel ends it, and the process runs on."""
 
 
 def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message:
@@ -47,25 +53,41 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
         reason = refusal(before)
         raise Refused(reason["kind"], reason["text"])
     argv = [strace, "-q", "-f", "-p", str(pid), "-tt", "-T", "-y", "-s", "64"]
+    log = _memory()
     try:
-        trace = Trace(request, tools.start(argv, signal.SIGTERM), tools)
+        process = tools.start(argv, signal.SIGTERM, log)
     except OSError as error:
+        os.close(log)
         raise Refused("error", "strace does not start: %s" % error) from None
+    trace = Trace(request, process, log, tools)
     try:
         trace.run(seconds)
     finally:
         running = trace.stop(pid)
+        os.close(log)
     if trace.refused:
         raise Refused("denied", *permission.why_denied(pid, rights))
     return dict(trace.summary(), running_again=running)
 
 
-class Trace:
-    """One running strace and what it has printed."""
+def _memory() -> int:
+    """Open a file that only we know."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("strace")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
-    def __init__(self, request: Request, process: "subprocess.Popen[bytes]", tools: Tools) -> None:
+
+class Trace:
+    """One running strace and what it has printed to ``log``."""
+
+    def __init__(
+        self, request: Request, process: "subprocess.Popen[bytes]", log: int, tools: Tools
+    ) -> None:
         self._request = request
         self._process = process
+        self._log = log
+        self._read = 0
         self._tools = tools
         self._rest = b""
         self._shown = b""
@@ -79,32 +101,33 @@ class Trace:
 
     def run(self, seconds: float) -> None:
         """Read and send lines for ``seconds``, or until strace ends or is cancelled."""
-        assert self._process.stderr is not None  # noqa: S101  # it was opened with a pipe
-        stream = self._process.stderr.fileno()
+        for limit, value in ((resource.RLIMIT_FSIZE, _MAX_LOG), (resource.RLIMIT_CORE, 0)):
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(self._process.pid, limit, (value, value))
         flushed = time.monotonic()
         while True:
             left = self._began + seconds - time.monotonic()
             if left <= 0 or self._sent + self._dropped > MAX_LINES:
                 break
-            ready, _, _ = select.select([stream], [], [], min(left, 0.1))
-            self._request.check()
-            if ready and not self._take(stream):
-                break
-            if not ready:
+            ended = has_ended(self._process)  # asked first: what it wrote before is read below
+            if not self._take():
+                if ended:
+                    break
                 self._show_rest()
+                self._request.cancelled.wait(min(left, _STEP))
+            self._request.check()
             if time.monotonic() - flushed > _FLUSH:
                 self._flush()
                 flushed = time.monotonic()
         self._flush()
 
-    def _take(self, stream: int) -> bool:
-        data = _read(stream)
-        if not data:
-            return False
+    def _take(self) -> bool:
+        data = os.pread(self._log, 65536, self._read)
+        self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._add(line)
-        return True
+        return bool(data)
 
     def _add(self, line: bytes) -> None:
         if b"attach: ptrace(PTRACE_SEIZE" in line and b"not permitted" in line:
@@ -143,20 +166,15 @@ class Trace:
             self._dropped += len(lines)
 
     def stop(self, pid: int) -> bool:
-        """End strace so that it detaches; return whether the process runs again.
-
-        What it still prints is read, or a full pipe would keep it from ending.
-        """
-        assert self._process.stderr is not None  # noqa: S101  # it was opened with a pipe
-        stream = self._process.stderr.fileno()
+        """End strace so that it detaches; return whether the process runs again."""
         deadline = time.monotonic() + 2.0
         if not has_ended(self._process):
             self._process.send_signal(signal.SIGINT)
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([stream], [], [], 0.1)
-            if ready and not self._take(stream):
-                break
+        while not has_ended(self._process) and time.monotonic() < deadline:
+            time.sleep(0.02)
         self._tools.end(self._process, signal.SIGINT)
+        while self._take():
+            pass
         if not self._request.cancelled.is_set():
             self._flush()
         return not halted(procfs.states(pid)).stopped or resume(pid)
@@ -174,10 +192,3 @@ class Trace:
 def _shown(line: bytes) -> str:
     """What of a line leaves the node: buffers that are written and read may hold secrets."""
     return secrets.mask_text(procfs.text(line[:2000]))[:1000]
-
-
-def _read(stream: int) -> bytes:
-    try:
-        return os.read(stream, 65536)
-    except OSError:
-        return b""

@@ -7,12 +7,23 @@ others by fork and exec, which keeps pid and start time), and then now and again
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
-from . import activity, commands, discovery, facts, node, permission, procfs, runclock
+from . import (
+    activity,
+    commands,
+    discovery,
+    facts,
+    node,
+    permission,
+    procfs,
+    runclock,
+    versions,
+)
 from .guard import Guard, Hanging
 
 Identity = Tuple[int, int]
@@ -46,6 +57,7 @@ class Entry:
         self.threads: FrozenSet[str] = frozenset()
         self.activity = activity.Activity(stat.pid)
         self.slow: Dict[str, Any] = {}
+        self.versions: Dict[str, str] = {}
         self.described = -1
         self.tracer: Tuple[int, Optional[str]] = (0, None)
         self.by_us = False
@@ -66,6 +78,8 @@ class Table:
         self.all_users = rights.uid == 0
         self.only: Optional[FrozenSet[int]] = None
         """Pids the user named: nothing but these and what belongs to them is reported."""
+        self.slurm: Optional[Tuple[FrozenSet[str], Optional[str]]] = None
+        """The Slurm job the user named, as the ids it has, and the step of it."""
         self.entries: Dict[int, Entry] = {}
         self.roles: Dict[int, discovery.Attribution] = {}
         self.total = 0
@@ -74,6 +88,8 @@ class Table:
         self._kernel: Dict[int, int] = {}
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
+        self._file_guard = Guard(limit=1)
+        """For files of the job: those of a server that is gone must not use up the other one."""
         self._clock = runclock.RunClock()
         self._boot = node.boot_time()
         self._pass = 0
@@ -175,6 +191,8 @@ class Table:
         self.roles = discovery.attribute(table, own_processes(self.entries))
         if self.only is not None:
             self.roles = discovery.restrict(self.roles, table, self.only)
+        if self.slurm is not None:
+            self.roles = discovery.of_slurm(self.roles, table, *self.slurm)
 
     def _candidate(self, entry: Entry) -> discovery.Candidate:
         known = self._learned.get(entry.identity, Learned())
@@ -194,11 +212,17 @@ class Table:
             uid=entry.facts.uid,
         )
 
-    def scope(self, all_users: bool, only: Optional[FrozenSet[int]]) -> None:
+    def scope(
+        self,
+        all_users: bool,
+        only: Optional[FrozenSet[int]],
+        slurm: Optional[Tuple[FrozenSet[str], Optional[str]]] = None,
+    ) -> None:
         """Choose whose processes are reported; root sees everybody's."""
         with self._lock:
             self.all_users = all_users or self.rights.uid == 0
             self.only = only
+            self.slurm = slurm
             for entry in self.entries.values():
                 entry.mine = self.all_users or entry.facts.uid == self.rights.uid
             self._dirty = True
@@ -261,10 +285,14 @@ class Table:
             entry.slow = self._guard.call(lambda: facts.describe(pid, known))
         except Hanging:
             entry.slow = entry.slow or {"denied": known.denied}
+        if self.roles[pid].role == "rank" and not entry.versions:
+            with contextlib.suppress(Hanging):
+                entry.versions = self._file_guard.call(lambda: versions.read(pid))
+        entry.slow["versions"] = entry.versions
 
     def guarded_cpu(self) -> float:
         """Return the CPU seconds that reading through the guard has cost so far."""
-        return self._guard.cpu_s
+        return self._guard.cpu_s + self._file_guard.cpu_s
 
     def python_processes(self) -> List[Tuple[str, ...]]:
         """Return the command lines of Python processes in scope that are not reported."""

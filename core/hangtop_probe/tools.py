@@ -50,6 +50,16 @@ def clean_environment() -> Dict[str, str]:
     return kept
 
 
+def dying_with_us(setpriv: Optional[str], orphaned: int) -> List[str]:
+    """Return what to put before a command, so that it gets a signal should this process die.
+
+    The command is to be named by its path, unless there is a ``setpriv``.
+    """
+    if setpriv:
+        return [setpriv, "--pdeathsig", signal.Signals(orphaned).name[3:]]
+    return [sys.executable, "-I", "-S", "-c", _WRAPPER, str(os.getpid()), str(orphaned)]
+
+
 class Tools:
     """Starts tools and knows which are running."""
 
@@ -61,30 +71,28 @@ class Tools:
         self._env = clean_environment()
 
     def start(
-        self, argv: Sequence[str], orphaned: int = signal.SIGKILL
+        self,
+        argv: Sequence[str],
+        orphaned: int = signal.SIGKILL,
+        stderr: int = subprocess.PIPE,
     ) -> "subprocess.Popen[bytes]":
         """Start ``argv``; raise OSError where that fails or the probe is ending.
 
-        ``orphaned`` is the signal it gets should the probe die.
+        ``orphaned`` is the signal it gets should the probe die, ``stderr`` where it writes to.
         """
         with self._lock:
             if self._closed:
                 raise OSError("the probe is ending")
             process = subprocess.Popen(
-                [*self._prefix(int(orphaned)), *argv],
+                [*dying_with_us(self._setpriv, int(orphaned)), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 env=self._env,
                 start_new_session=True,
             )
             self._running.add(process)
             return process
-
-    def _prefix(self, orphaned: int) -> List[str]:
-        if self._setpriv:
-            return [self._setpriv, "--pdeathsig", signal.Signals(orphaned).name[3:]]
-        return [sys.executable, "-I", "-S", "-c", _WRAPPER, str(os.getpid()), str(orphaned)]
 
     def pids(self) -> Set[int]:
         """Return the tools that run now."""

@@ -120,6 +120,7 @@ class Watch:
             piece["whole"] = True
         piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
+        piece["pause"] = round(self.pause, 2)
         return piece
 
     def restart(self) -> None:
@@ -162,6 +163,7 @@ class Watch:
             self._facts["python_processes"] = self._python_processes()
         if self._passes % 60 == 0 or not self._node:
             self._add_mounts()
+            self._facts["addresses"] = node.addresses()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()
         new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}

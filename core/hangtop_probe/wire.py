@@ -26,6 +26,10 @@ MAX_MESSAGE = 32 * 1024 * 1024
 COMPRESS_FROM = 1024
 MAX_PARTIAL = 8
 """Cut messages that may be open at once."""
+MAX_PARTS = 100_000
+"""Parts of one cut message; lines may be as short as `SHORT_LINE`."""
+SHORT_LINE = 900
+"""Bytes of one line where a broadcast srun puts a label before each: it cuts lines at 1,024."""
 
 Message = Dict[str, Any]
 
@@ -61,18 +65,21 @@ class Reader:
     """Turns lines into messages and noise.
 
     Lines without the prefix are counted in ``noise_lines`` and the last few kept in
-    ``noise``; lines with the prefix that cannot be read raise `WireError`.
+    ``noise``; ``noise_run`` is how many bytes of them came in a row, until now. Lines with the
+    prefix that cannot be read raise `WireError`.
     """
 
     def __init__(self, keep_noise: int = 20) -> None:
         self.noise_lines = 0
+        self.noise_run = 0
         self.noise = []  # type: List[bytes]
         self._keep_noise = keep_noise
-        self._open = {}  # type: Dict[int, List[Optional[str]]]
+        self._open = {}  # type: Dict[int, _Cut]
 
     def feed(self, line: bytes) -> Optional[Message]:
         """Take one line without its newline; return the message it completes, if any."""
         at = line.find(MAGIC)
+        self.noise_run = 0 if at >= 0 else self.noise_run + len(line) + 1
         if at < 0:
             if line.strip():
                 self._add_noise(line)
@@ -103,22 +110,35 @@ class Reader:
 
     def _join(self, outer: Message, piece: str) -> Optional[str]:
         number, part, of, crc = (_int(outer, k) for k in ("m", "part", "of", "crc"))
-        if not 0 <= part < of or of * MAX_LINE > 2 * MAX_MESSAGE + MAX_LINE * 64:
+        if not 0 <= part < of <= MAX_PARTS:
             raise WireError("part %d of %d" % (part, of))
         if zlib.crc32(piece.encode("ascii", "replace")) != crc:
             self._open.pop(number, None)
             raise WireError("part %d of message %d is damaged" % (part, number))
-        pieces = self._open.setdefault(number, [None] * of)
-        if len(pieces) != of:
+        cut = self._open.setdefault(number, _Cut(of))
+        if cut.of != of:
             del self._open[number]
             raise WireError("message %d changed its length" % number)
-        pieces[part] = piece
+        cut.pieces[part] = piece
+        cut.size += len(piece)
+        if cut.size > 2 * MAX_MESSAGE:
+            del self._open[number]
+            raise WireError("message over %d bytes" % MAX_MESSAGE)
         while len(self._open) > MAX_PARTIAL:
             del self._open[next(iter(self._open))]
-        if any(p is None for p in pieces):
+        if len(cut.pieces) < of:
             return None
         self._open.pop(number, None)
-        return "".join(p for p in pieces if p is not None)
+        return "".join(cut.pieces[i] for i in range(of))
+
+
+class _Cut:
+    """The parts of one cut message that have come."""
+
+    def __init__(self, of: int) -> None:
+        self.of = of
+        self.pieces = {}  # type: Dict[int, str]
+        self.size = 0
 
 
 def _int(outer: Message, key: str) -> int:

@@ -55,8 +55,8 @@ def test_merged_dump_puts_the_odd_rank_first(job: Demo) -> None:
 
 def test_each_rank_and_its_workers_with_locals(job: Demo) -> None:
     done = run_hangtop("dump", "--each", "--locals", *pids(job))
-    assert [int(n) for n in re.findall(r"^Rank (\d)", done.stdout, re.M)] == [0, 1, 2, 3]
-    assert len(re.findall(r"^  DataLoader worker \d of rank", done.stdout, re.M)) == 8
+    assert [int(n) for n in re.findall(r"^\S+:(\d)  process", done.stdout, re.M)] == [0, 1, 2, 3]
+    assert len(re.findall(r"^  \S+:\d  DataLoader worker \d,", done.stdout, re.M)) == 8
     stuck = done.stdout[done.stdout.index("read_shard") :]
     assert "index: 40" in stuck[: stuck.index("fetch")]
 
@@ -103,6 +103,8 @@ def test_ctrl_c_gives_what_has_arrived(job: Demo) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert "Traceback" not in err
+    assert process.returncode == 130
+    assert "interrupted" in err
     found = json.loads(out)
     assert found["job"]["ranks_seen"] == [0, 1, 2, 3]
     assert found["observed_for_s"] < 15
@@ -113,7 +115,7 @@ def test_a_reader_that_leaves_is_no_error(job: Demo) -> None:
     done = subprocess.run(
         ["sh", "-c", f"{line} | head -n 1"], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout.startswith("Rank 0")
+    assert re.match(r"\S+:0  process \d+", done.stdout)
     assert done.stderr == ""
 
 
@@ -130,10 +132,12 @@ def is_rank(pid: int) -> bool:
     return is_alive(pid) and Path(f"/proc/{pid}/comm").read_text().strip() != "pt_data_worker"
 
 
-def test_no_such_job_is_status_12() -> None:
-    done = run_hangtop("diagnose", "--job-key", "no-such-job")
+@pytest.mark.parametrize("command", ["diagnose", "dump"])
+def test_no_such_job_is_status_12_and_valid_json(command: str) -> None:
+    done = run_hangtop(command, "--json", "--job-key", "no-such-job")
     assert done.returncode == 12
     assert "Traceback" not in done.stderr
+    assert json.loads(done.stdout)["job"] is None
 
 
 @pytest.mark.skipif(

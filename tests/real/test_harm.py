@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.probe_client import ProbeClient
 from support.processes import environment, is_alive, wait_until, with_variable
 
 if TYPE_CHECKING:
@@ -98,3 +100,38 @@ def test_a_kill_at_any_moment_leaves_the_target_free(
     assert gone, with_variable(OWN, mark)
     assert wait_until(lambda: not held(target), 1.0), held(target)
     assert is_alive(target)
+
+
+COUNTS = """
+import itertools, os, sys
+for number in itertools.count():
+    os.pwrite(1, b"%020d" % number, 0)
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_probe_that_is_stopped_does_not_hold_what_it_traces(tmp_path: Path) -> None:
+    with (tmp_path / "count").open("w+b") as counter:
+        target = subprocess.Popen([sys.executable, "-c", COUNTS], stdout=counter)
+        client = ProbeClient()
+
+        def count() -> int:
+            return int(os.pread(counter.fileno(), 20, 0) or 0)
+
+        try:
+            ident = client.send(op="strace", pid=target.pid, seconds=60)
+            assert "data" in client.receive(ident)
+            os.kill(client.process.pid, signal.SIGSTOP)
+            before = count()
+            # Each call is a line of some hundred bytes: far more than a pipe would take.
+            assert wait_until(lambda: count() > before + 3000, 15), count() - before
+            os.kill(client.process.pid, signal.SIGCONT)
+            client.send(op="cancel", id=ident)
+            while "end" not in (last := client.receive(ident)):
+                assert "err" not in last, last
+            assert wait_until(lambda: not held(target.pid), 2.0), held(target.pid)
+        finally:
+            client.process.send_signal(signal.SIGCONT)
+            client.close()
+            target.kill()
+            target.wait()

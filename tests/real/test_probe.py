@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from support.launch import SUPPORT, Started, free_port, torchrun
@@ -59,6 +60,12 @@ def hung_workers(workers: Started, probe: ProbeClient) -> Table:
     return table
 
 
+def used_by(pid: int) -> float:
+    """CPU seconds of a process."""
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
 def test_hello_comes_quickly_and_says_what_can_be_used(probe: ProbeClient) -> None:
     hello = probe.hello()
     assert hello["protocol"] == 1
@@ -66,9 +73,11 @@ def test_hello_comes_quickly_and_says_what_can_be_used(probe: ProbeClient) -> No
     assert hello["uid"] == os.geteuid()
     assert abs(hello["clock"] - time.time()) < 10
     assert hello["capabilities"]["py-spy"]["ok"]
-    assert probe.hello_after < 1.0  # 0.06 s alone on this kind of machine
+    # On a machine with nothing else to do it takes as long as it costs, which is 0.06 s.
+    assert used_by(probe.process.pid) < 0.5
+    assert probe.hello_after < 10.0
     probe.send(op="ping", id=9)
-    assert probe.receive(9) == {"id": 9, "end": {}}
+    assert abs(probe.receive(9)["end"]["clock"] - time.time()) < 10
 
 
 def test_ranks_launcher_and_workers_of_torchrun(workers: Started, hung_workers: Table) -> None:

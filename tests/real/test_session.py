@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.timing import Timing
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from support.jobs import POOL_VARIABLE

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.link import Timing
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
+from hangtop_core.attach.timing import Timing
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from hangtop_probe import node as probe_node

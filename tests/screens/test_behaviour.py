@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop.messages import Updated
+from hangtop.bridge import Bridge
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
-from support.player import app_for, picture, player_of, settled
+from support.player import Player, app_for, picture, player_of, settled
 from support.record import load
 
 if TYPE_CHECKING:
@@ -260,6 +260,21 @@ async def test_what_is_under_a_dialog_and_the_choice_itself_go_on() -> None:
         assert "missing-collective" not in page.pane("verdict").render_line(0).text
 
 
+async def test_parts_of_a_job_are_no_choice() -> None:
+    update = two_jobs("progressing")
+    starting = replace(update.snapshot.jobs[0], ranks=())
+    part = later(update, 0.0, jobs=(starting, update.snapshot.jobs[1]))
+    app = app_for(part)
+    async with app.run_test(size=SIZE) as pilot:
+        assert "JOBS ON THESE NODES" not in await keys(pilot), "it may turn out to be the other's"
+        player_of(app).play(two_jobs("progressing"))
+        assert "JOBS ON THESE NODES" in await keys(pilot)
+        player_of(app).play(later(load("skip"), 2.0))
+        text = await keys(pilot)
+        assert "JOBS ON THESE NODES" not in text, "one alone is no choice"
+        assert "missing-collective" in text
+
+
 async def test_another_job_does_not_take_the_screen() -> None:
     update = load("skip")
     app = app_for(update)
@@ -309,9 +324,19 @@ async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
         assert await settled(pilot, lambda: "[bold red]" in picture(app))
 
 
-async def test_newer_updates_replace_waiting_ones() -> None:
+async def test_pictures_that_nobody_takes_do_not_pile_up() -> None:
     update = load("skip")
-    assert Updated(update).can_replace(Updated(later(update)))
+    posted: list[Any] = []
+    player = Player(update)
+    bridge = Bridge(player, posted.append)
+    bridge.start()
+    for second in range(5):
+        player.play(newest := later(update, second))
+    assert len(posted) == 1
+    assert bridge.taken() is newest
+    assert bridge.taken() is None
+    player.play(update)
+    assert len(posted) == 2
 
 
 async def test_an_unchanged_picture_repaints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

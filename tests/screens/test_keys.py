@@ -18,7 +18,7 @@ from support.record import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "verdict": "5"}
+PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "verdict": "5", "nodes": "9"}
 
 BEFORE: dict[str, tuple[str, ...]] = {
     "overview": ("2",),
@@ -48,7 +48,18 @@ ON_RANK = {"sort_next": ("tab", "tab"), "sort_previous": ("tab", "tab"), "invert
            "filter": ("tab", "tab"), "home": ("tab", "tab", "end"), "up": ("tab", "tab", "down"),
            "down": ("tab", "tab"), "end": ("tab", "tab"), "page_down": ("tab", "tab"),
            "page_up": ("tab", "tab", "end")}  # fmt: skip
-IMPOSSIBLE = {"jobs": "there is only one job", "stop": "no trace is running"}
+ON_OVERVIEW = {
+    "unfold": ("t", "home", "minus"),
+    "unfold_all": ("t", "home", "minus"),
+    "fold": ("t",),
+}
+IMPOSSIBLE = {
+    "jobs": "there is only one job",
+    "stop": "no trace is running",
+    "follow": "there is no trace; s starts one",
+    "step_back": "no earlier picture is kept",
+    "step_forward": "this is live: [ goes back",
+}
 
 
 def state_of(app: HangtopApp) -> tuple[object, ...]:
@@ -77,6 +88,7 @@ def _nothing_leaves_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """Pager, editor, shell and clipboard are outside of this process."""
     monkeypatch.setattr(clipboard, "user_cache_path", lambda name: tmp_path)
     monkeypatch.setattr(pager, "_run", lambda command: f"ran {command[0]}")
+    monkeypatch.setattr(pager, "_status", lambda command: 0)
     monkeypatch.setattr(pager.os.path, "isfile", lambda path: str(path).endswith(".py"))
     monkeypatch.setattr(HangtopApp, "suspend", lambda self: contextlib.nullcontext())
 
@@ -86,13 +98,14 @@ async def test_every_action_shows_or_says(
     name: str, screen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     action = BY_ID[name]
-    app = app_for(load("dataloader-worker"))
+    app = app_for(load("cluster" if screen == "nodes" else "dataloader-worker"))
     redrawn: list[str] = []
     monkeypatch.setattr(app, "action_suspend_process", lambda: redrawn.append("suspended"))
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press(PAGE_KEYS[screen])
         await pilot.pause()
-        setup = ON_RANK.get(name) if screen == "rank" else None
+        special = {"rank": ON_RANK, "overview": ON_OVERVIEW}.get(screen, {})
+        setup = special.get(name)
         await pilot.press(*(setup or BEFORE.get(name, ())))
         await pilot.pause()
         before = state_of(app)

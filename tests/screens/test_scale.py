@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 RANKS = 8192
 CULPRIT = 3121
+NODES = 1024
+LOST = frozenset({7, *range(512, 768)})
 replace = msgspec.structs.replace
 
 
@@ -33,17 +35,35 @@ def large() -> Update:
         for number in range(RANKS)
     )
     big = replace(job, ranks=ranks, world_size=RANKS)
-    return replace(update, snapshot=replace(update.snapshot, jobs=(big,)))
+    nodes = tuple(
+        replace(
+            update.snapshot.nodes[0],
+            name=f"node{number:04d}",
+            state="lost" if number in LOST else "ready",
+            reason=f"no answer for {number} s; connecting again in 3 s" if number in LOST else None,
+        )
+        for number in range(NODES)
+    )
+    return replace(update, snapshot=replace(update.snapshot, jobs=(big,), nodes=nodes))
 
 
 @pytest.mark.parametrize(
     ("page", "told"),
-    [("1", f"0-{CULPRIT - 1}"), ("2", "8192 of 8192 ranks"), ("3", "RANK"), ("5", "")],
+    [
+        ("1", f"0-{CULPRIT - 1}"),
+        ("1t", "node0007  8 ranks 56-63  lost"),
+        ("1tt", "by class"),
+        ("2", "8192 of 8192 ranks"),
+        ("3", "RANK"),
+        ("5", ""),
+        ("9", "767 ready  257 lost"),
+        ("9t", "node[0000-0006,0008-051"),
+    ],
 )
 async def test_a_large_job_is_drawn_and_answers(page: str, told: str) -> None:
     app = app_for(large())
     async with app.run_test(size=(120, 36)) as pilot:
-        await pilot.press(page)
+        await pilot.press(*page)
         await pilot.pause()
         shown = app.screen
         assert isinstance(shown, Page)

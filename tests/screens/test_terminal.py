@@ -119,6 +119,28 @@ def test_coming_back_from_the_shell_draws_everything_again() -> None:
         shown.wait_for("RANKS  sort suspicion")
 
 
+def test_a_shell_has_the_terminal_and_gives_it_back(tmp_path: Path) -> None:
+    shell = tmp_path / "shell"
+    shell.write_text("#!/bin/sh\necho entered; read line; echo got $line; read line; exit 3\n")
+    shell.chmod(0o755)
+    with terminal("skip", size=(120, 36), SHELL=str(shell)) as shown:
+        shown.wait_for("missing-collective")
+        shown.send("!")
+        shown.wait_for("entered")
+        told = f"hangtop: your shell on node1, leaving it comes back: {shell}"
+        assert told.encode() in shown.raw
+        # The emulator has one screen only: what comes back is seen on an empty one.
+        shown.screen.reset()
+        shown.send("9 is no key now\r")
+        shown.wait_for("got 9 is no key now")
+        # Ctrl-C reaches all processes of the terminal: the script ends, hangtop does not.
+        os.killpg(shown.process.pid, signal.SIGINT)
+        shown.wait_for("missing-collective")
+        assert "9 Nodes" in shown.text
+        shown.send("@")
+        shown.wait_for("COMMANDS")
+
+
 def test_a_still_picture_costs_nothing_but_its_ages() -> None:
     with terminal("skip", "--still", size=(120, 36)) as shown:
         shown.wait_for("missing-collective")

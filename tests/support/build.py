@@ -317,13 +317,14 @@ class World:
     ) -> Rank:
         """Add a rank whose main thread has this stack and these thread facts."""
         number = len(self.ranks) if rank is None else rank
-        pid = 4000 + number * 10
+        given = dict(process or {})
+        pid = given.pop("pid", 4000 + number * 10)
         taken = self.sample(stack, pid=pid, **(sample or {}))
         env = {"RANK": str(number), "LOCAL_RANK": str(number), "MASTER_PORT": "29500"}
         states = {"R": "running", "T": "stopped", "t": "traced", "D": "disk-wait", "Z": "zombie"}
         made = Process
         made_process = self.process(
-            pid, facts, **{"rank": number, "rank_pid": pid, "env": env, **(process or {})}
+            pid, facts, **{"rank": number, "rank_pid": pid, "env": env, **given}
         )
         assert isinstance(made_process, made)
         defaults: dict[str, Any] = {

@@ -49,7 +49,7 @@ PrintMotd no
 _SSH_CONFIG = """\
 Host stranger
   HostName 10.77.0.2
-  UserKnownHostsFile /dev/null
+  UserKnownHostsFile {root}/client/stranger_hosts
 Host changed
   HostName 10.77.0.2
   HostKeyAlias changed
@@ -174,6 +174,18 @@ class Cluster:
     def node(self, number: int) -> Node:
         """Return node-NUMBER."""
         return self.nodes[number - 1]
+
+    def unplug(self, number: int) -> None:
+        """Take a node off the network as if its cable were pulled behind the switch: no reset."""
+        self._ip("link", "set", f"v{number}", "nomaster")
+
+    def plug(self, number: int) -> None:
+        """Undo `unplug`."""
+        self._ip("link", "set", f"v{number}", "master", "bridge")
+
+    def at_head(self, *argv: str) -> list[str]:
+        """Return a command that runs ``argv`` on this machine, but in the cluster's network."""
+        return ["nsenter", "-t", str(self._pid), "--net", "--", *argv]
 
     def __enter__(self) -> Self:
         try:

@@ -6,6 +6,7 @@ gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sl
 gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
 gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
+gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
 gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
 """
 
@@ -85,6 +86,10 @@ def main() -> None:
     if kind == "spawn":
         mp.spawn(spawned, args=(int(rest[0]),), nprocs=2)
         return
+    if kind == "mpi":
+        rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
+        dist.init_process_group("gloo", f"tcp://{rest[0]}", rank=rank, world_size=size)
+        hang_in_collective(2)
     dist.init_process_group("gloo")
     if kind == "server":
         from torch._C._distributed_c10d import _WorkerServer

@@ -15,11 +15,19 @@ import time
 import msgspec
 
 from hangtop.app import run_app
+from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.updates import Update
 from support.player import Player
 from support.record import load
 
 replace = msgspec.structs.replace
+
+
+class Here(Player):
+    """A recording whose nodes are all this machine, when it comes to shells."""
+
+    def shell(self, node: str) -> list[str]:
+        return LocalLauncher(node).shell()
 
 
 def moved(update: Update, seconds: float) -> Update:
@@ -54,7 +62,7 @@ def main() -> None:
     parser.add_argument("--ascii", action="store_true")
     options = parser.parse_args()
     update = load(options.name)
-    player = Player(moved(update, 0.0))
+    player = Here(moved(update, 0.0))
     began = time.monotonic()
 
     def go_on() -> None:

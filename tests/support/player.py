@@ -78,6 +78,13 @@ class Player:
     def retry(self, node: str) -> None:
         self.asked.append(("retry", node))
 
+    def shell(self, node: str) -> list[str] | None:
+        return ["ssh", node]
+
+    def note_command(self, node: str, what: str) -> Callable[[str], None]:
+        self.asked.append(("note_command", (node, what)))
+        return lambda outcome: self.asked.append(("ended", outcome))
+
 
 def _done(value: Any) -> Future[Any]:
     future: Future[Any] = Future()

@@ -2,6 +2,8 @@
 
     python tests/support/record.py NAME --scenario skip     start a job of the gallery, record it
     python tests/support/record.py NAME --seconds 20        record whatever runs on this machine
+    python tests/support/record.py NAME --cluster           a job over three nodes, of which the
+        third freezes, and a fourth node that refuses logins; as root, see support/cluster.py
 
 What differs from machine to machine (user, host, folders, times, process ids) is normalised, so
 that recording the same scenario again changes little.
@@ -14,20 +16,25 @@ import os
 import re
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import msgspec
 
 from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.session import Session
 from hangtop_core.updates import Options, Update
+from support.cluster import Cluster
+from support.remote_jobs import torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hangtop_core.model import Job
 
@@ -70,8 +77,9 @@ def normalised(text: str, update: Update) -> str:
     for folder, name in ((sys.prefix, "/opt/venv"), (sys.base_prefix, "/usr"), (HOME, "/home/ada")):
         text = text.replace(folder, name)
     text = re.sub(r'"cgroup": "[^"]*"', '"cgroup": "/user.slice/session-1.scope"', text)
-    for node in update.snapshot.nodes:
-        text = re.sub(rf"\b{re.escape(node.name)}\b", "node1", text)
+    if len(update.snapshot.nodes) == 1:
+        name = update.snapshot.nodes[0].name
+        text = re.sub(rf"\b{re.escape(name)}\b", "node1", text)
     user = os.environ.get("USER") or "root"
     return re.sub(rf"\"user\": \"{re.escape(user)}\"", '"user": "ada"', text)
 
@@ -108,6 +116,54 @@ def observe(session: Session, pids: frozenset[int], seconds: float) -> Update:
     return update
 
 
+@contextmanager
+def half_lost_cluster(root: Path) -> Iterator[Session]:
+    """A session on a job over three nodes, some time after one of them froze."""
+    with (
+        Cluster(root / "c", 4) as cluster,
+        patch.dict(os.environ, PATH=f"{cluster.bin}:{os.environ['PATH']}"),
+        torchrun(cluster, {1: 2, 2: 2, 3: 2}, "steps"),
+    ):
+        cluster.node(2).sh(
+            "echo 'echo Welcome to node-2, do not store data here' >/run/home/root/.bashrc"
+        )
+        cluster.node(4).stop_sshd()
+        launchers = [SshLauncher(node.name, Login(connect_timeout=2)) for node in cluster.nodes]
+        with Session(Options(hang_after=10.0), diagnose, launchers) as session:
+
+            def runs(update: Update) -> bool:
+                stacks = update.snapshot.stacks
+                mains = [
+                    stacks.get(rank.sample.threads[0].stack, ())
+                    for job in update.snapshot.jobs
+                    for rank in job.ranks
+                    if rank.sample is not None and rank.sample.threads
+                ]
+                steps = sum(any(frame.name == "steps" for frame in main) for main in mains)
+                return steps == 6 and len(update.snapshot.jobs) == 1
+
+            assert session.wait(runs, 60), session.latest
+            cluster.node(3).freeze()
+            try:
+                wait_for_loss(session)
+                yield session
+            finally:
+                cluster.node(3).thaw()
+
+
+def wait_for_loss(session: Session) -> None:
+    """Wait until a node is lost, blamed and not reached again."""
+
+    def blamed(update: Update) -> bool:
+        found = [one for diagnosis in update.diagnoses.values() for one in diagnosis.verdicts]
+        state = update.snapshot.nodes[2].state
+        return any(one.cause == "node-unreachable" for one in found) and state == "lost"
+
+    update = session.wait(blamed, 60)
+    assert update is not None, session.latest
+    session.wait(lambda u: u.snapshot.at > update.snapshot.at + 10, 20)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -115,7 +171,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--scenario", choices=sorted(BY_NAME))
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--hang-after", type=float, default=10.0)
+    parser.add_argument("--cluster", action="store_true")
     options = parser.parse_args(arguments)
+    if options.cluster:
+        with TemporaryDirectory() as root, half_lost_cluster(Path(root)) as session:
+            assert session.latest is not None
+            print(save(options.name, session.latest))  # noqa: T201  # a command
+        return
     with ExitStack() as stack:
         pids: frozenset[int] = frozenset()
         if options.scenario:

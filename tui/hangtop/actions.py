@@ -43,7 +43,7 @@ def needs_live(now: Situation) -> str | None:
 
 def can_sample(now: Situation) -> str | None:
     """py-spy must be there, and the rank alive."""
-    return needs_rank(now) or needs_live(now) or _sampler(now) or _gone(now)
+    return needs_rank(now) or needs_live(now) or _silent(now) or _sampler(now) or _gone(now)
 
 
 def can_sample_all(now: Situation) -> str | None:
@@ -53,14 +53,15 @@ def can_sample_all(now: Situation) -> str | None:
 
 def can_native(now: Situation) -> str | None:
     """Native frames pause the target while they are read."""
-    return needs_rank(now) or (None if now.native_shown else _writes(now) or _gone(now))
+    return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
 
 
 def can_strace(now: Situation) -> str | None:
     """strace must be there, and not run already."""
     if now.tracing:
         return "a trace is running; S stops it"
-    return needs_rank(now) or _writes(now) or _tool(now, "strace") or _gone(now)
+    wrong = needs_rank(now) or _writes(now) or _silent(now)
+    return wrong or _tool(now, "strace") or _gone(now)
 
 
 def can_stop(now: Situation) -> str | None:
@@ -85,13 +86,53 @@ def _sampler(now: Situation) -> str | None:
     return _tool(now, "py-spy")
 
 
+def _silent(now: Situation) -> str | None:
+    node = now.node
+    if node is None or node.state in ("ready", "slow"):
+        return None
+    return f"{node.name} is {node.state}: it cannot be asked"
+
+
 def _gone(now: Situation) -> str | None:
     return "the rank has exited" if now.rank and now.rank.state in ("exited", "zombie") else None
+
+
+def needs_node(now: Situation) -> str | None:
+    """A node must be chosen, by itself or by its rank."""
+    return None if now.node else "no node is chosen"
+
+
+def can_shell(now: Situation) -> str | None:
+    """The way to the node must be known; what is done there is the user's own."""
+    return needs_node(now) or needs_live(now)
+
+
+def can_retry(now: Situation) -> str | None:
+    """Only what does not answer can be connected to again."""
+    if now.node is not None and now.node.state in ("ready", "slow", "connecting"):
+        how = "being connected to already" if now.node.state == "connecting" else "connected"
+        return f"{now.node.name} is {how}: there is nothing to try again"
+    return needs_node(now) or needs_live(now)
+
+
+def has_earlier(now: Situation) -> str | None:
+    """A picture before this one must be kept."""
+    return None if now.earlier else "no earlier picture is kept"
+
+
+def has_later(now: Situation) -> str | None:
+    """Only in the past there is something later."""
+    return None if now.paused else "this is live: [ goes back"
 
 
 def several_jobs(now: Situation) -> str | None:
     """There must be a choice."""
     return None if now.jobs > 1 else "there is only one job"
+
+
+def has_trace(now: Situation) -> str | None:
+    """There must be a trace to read."""
+    return None if now.traced else "there is no trace; s starts one"
 
 
 def has_stacks(now: Situation) -> str | None:
@@ -121,8 +162,8 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "sample",
         "filter",
         "sort_next",
+        "group",
         "pause",
-        "palette",
         "help",
         "quit",
     ),
@@ -134,7 +175,7 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "native",
         "unfold",
         "sample_all",
-        "copy",
+        "diff",
         "help",
     ),
     "rank": (
@@ -159,6 +200,17 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "palette",
         "help",
     ),
+    "nodes": (
+        "open",
+        "retry",
+        "shell",
+        "next_outlier",
+        "filter",
+        "sort_next",
+        "group",
+        "help",
+        "quit",
+    ),
 }
 """At most nine per screen, in an order that never changes."""
 
@@ -173,6 +225,9 @@ KEY_NAMES = {
     "plus": "+",
     "minus": "-",
     "asterisk": "*",
+    "exclamation_mark": "!",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
     "space": "Space",
     "enter": "Enter",
     "escape": "Esc",
@@ -197,6 +252,7 @@ PAIRED = {
     "next_outlier": "n/N",
     "unfold": "+ -",
     "sample": "b/B",
+    "retry": "r/R",
 }
 """Keys as the footer shows them, where two belong together."""
 

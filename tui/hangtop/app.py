@@ -47,11 +47,13 @@ def run_app(
     readonly: bool = False,
     live: bool = True,
     job_key: str | None = None,
+    notice: str = "",
     on_exit: Callable[[], None] | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
-    With `job_key` that job is shown first; `readonly` is also taken from the session's options.
+    With `job_key` that job is shown first; `readonly` is also taken from the session's options;
+    `notice` is told for some seconds.
 
     Raises:
         UsageError: when the terminal cannot show screens.
@@ -66,6 +68,7 @@ def run_app(
         readonly = readonly or bool(getattr(options, "readonly", False))
         app = HangtopApp(source, ascii=ascii, mouse=mouse, readonly=readonly, live=live)
         app.state.job_name = job_key
+        app.tell(notice)
         app.run(mouse=mouse)
         return app.return_code or 0
     finally:

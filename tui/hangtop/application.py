@@ -15,6 +15,7 @@ from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
 from hangtop.requests import Requests
 from hangtop.screens.dialogs import Dialog
+from hangtop.screens.nodes import NodesPage
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
 from hangtop.screens.rank import RankPage
@@ -30,9 +31,18 @@ if TYPE_CHECKING:
 
     from hangtop.messages import Answered, TraceLines, Updated
     from hangtop.source import Source
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Snapshot
 
 TELL_SECONDS = 8.0
+
+
+def _settled(snapshot: Snapshot) -> bool:
+    """Whether there are jobs, and it can be told how many.
+
+    While nodes are still on their way, and launchers without ranks, a job is seen in parts.
+    """
+    arriving = any(node.state == "connecting" for node in snapshot.nodes)
+    return bool(snapshot.jobs) and not arriving and all(job.ranks for job in snapshot.jobs)
 
 
 class HangtopApp(Handlers, App[None], inherit_bindings=False):
@@ -47,6 +57,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "stacks": StacksPage,
         "rank": RankPage,
         "verdict": VerdictPage,
+        "nodes": NodesPage,
     }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key, f"press({key!r})", show=False) for key in all_keys()
@@ -113,16 +124,19 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def on_updated(self, event: Updated) -> None:
         """Take a newer picture; show it unless the user holds one or asked for fewer."""
         state = self.state
-        state.newest = event.update
+        update = self.bridge.taken()
+        if update is None:
+            return
+        state.note(update)
         if state.paused and state.shown is not None:
             return
         now = self.real_now()
         if state.shown is not None and 0 <= now - self._shown_at < state.interval - 0.5:
             return
         self._shown_at = now
-        state.take(event.update)
+        state.take(update)
         self.show()
-        if not self._asked_for_job and state.snapshot is not None and state.snapshot.jobs:
+        if not self._asked_for_job and state.snapshot is not None and _settled(state.snapshot):
             self._asked_for_job = True
             self._first_job(state.snapshot.jobs)
 

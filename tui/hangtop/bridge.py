@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ class Bridge:
         self._source = source
         self._post = post
         self._unsubscribe: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._waiting: Update | None = None
 
     def start(self) -> None:
         """Begin to forward updates, with the newest one at once."""
@@ -37,7 +40,19 @@ class Bridge:
             self._unsubscribe = None
 
     def _updated(self, update: Update) -> None:
-        self._post(Updated(update))
+        with self._lock:
+            told, self._waiting = self._waiting is not None, update
+        if not told:
+            self._post(Updated())
+
+    def taken(self) -> Update | None:
+        """The newest picture, once; while nobody takes it, no other message is posted.
+
+        A picture that waits does not pile up with others, as while a shell has the terminal.
+        """
+        with self._lock:
+            update, self._waiting = self._waiting, None
+        return update
 
     def traced(self, lines: Sequence[str]) -> None:
         """Forward lines of a running trace."""

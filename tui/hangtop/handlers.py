@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
-
-from textual.app import SuspendNotSupported
+from typing import TYPE_CHECKING, Any
 
 from hangtop import clipboard, pager, palette
+from hangtop.asking import Asking
 from hangtop.keymap import BY_ID
-from hangtop.screens.dialogs import Choice, Confirm, Palette, Reader
-from hangtop.spans import Line, line, plain_lines
-from hangtop.views import texts
-from hangtop.views.common import rank_key
-from hangtop.views.trace import COST, strace_command
+from hangtop.screens.dialogs import Choice, Palette, Reader
+from hangtop.spans import Line, plain_lines
+from hangtop.views import diff, texts
+from hangtop.views.common import node_of, rank_key
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from hangtop.application import HangtopApp
     from hangtop.items import Item
-    from hangtop.screens.page import Page
 
 
-class Handlers:
+class Handlers(Asking):
     """Mixed into the app; one method for each action, `do_<id>`."""
-
-    @property
-    def _app(self) -> HangtopApp:
-        return cast("HangtopApp", self)
-
-    @property
-    def _page(self) -> Page:
-        return cast("Page", self._app.page)
 
     def reason(self, name: str, screen: str) -> str | None:
         """Why an action is not possible on a screen now."""
@@ -54,6 +43,13 @@ class Handlers:
     def do_verdict(self) -> None:
         """Screen 5."""
         self._app.go("verdict")
+
+    def do_nodes(self) -> None:
+        """Screen 9, with the cursor on the node that was looked at."""
+        node = self._app.state.node_on(self._page.NAME)
+        if node is not None:
+            self._app.state.node_name = node.name
+        self._app.go("nodes")
 
     def do_jobs(self) -> None:
         """Choose a job."""
@@ -80,7 +76,8 @@ class Handlers:
         state, page = self._app.state, self._page
         now = state.situation(page.NAME)
         self._app.push_screen(
-            Palette(lambda text: palette.suggest(text, state.job, now)), self._entered
+            Palette(lambda text: palette.suggest(text, state.job, state.snapshot, now)),
+            self._entered,
         )
 
     def _entered(self, text: str | None) -> None:
@@ -92,8 +89,7 @@ class Handlers:
         elif command.kind == "rank":
             self._go_rank(int(command.value))
         elif command.kind == "node":
-            self._app.go("overview")
-            self._app.call_later(self._filter_node, command.value)
+            self._go_node(command.value)
         elif command.kind == "interval":
             self._interval(command.value)
         else:
@@ -109,7 +105,24 @@ class Handlers:
                 return
         self._app.tell(f"rank {number} is not there", "warn")
 
+    def _go_node(self, name: str) -> None:
+        """A node with ranks leads to them, another one to Nodes."""
+        job, snapshot = self._app.state.job, self._app.state.snapshot
+        if job is not None and any(rank.node == name for rank in job.ranks):
+            self.show_node(name)
+        elif snapshot is not None and node_of(snapshot, name) is not None:
+            self._app.state.node_name = name
+            self._app.go("nodes")
+        else:
+            self._app.tell(f"there is no node {name!r}", "warn")
+
+    def show_node(self, name: str) -> None:
+        """The ranks of one node, on Overview."""
+        self._app.go("overview")
+        self._app.call_later(self._filter_node, name)
+
     def _filter_node(self, name: str) -> None:
+        self._page.focus_pane("ranks")
         self._page.set_filter(f"node={name}")
 
     def _interval(self, text: str) -> None:
@@ -134,7 +147,37 @@ class Handlers:
         self._app.tell("held still; p goes on" if state.paused else "live again")
         self._app.show()
 
+    def do_step_back(self) -> None:
+        """The picture before."""
+        self._step(-1)
+
+    def do_step_forward(self) -> None:
+        """The next picture, or live."""
+        self._step(1)
+
+    def _step(self, count: int) -> None:
+        state = self._app.state
+        if not state.step(count):
+            self._app.tell("this is the oldest picture that is kept", "warn")
+            return
+        kept = plural(len(state.history), "picture")
+        text = f"held still, {kept} kept; [ ] step, p is live again"
+        self._app.tell(text if state.paused else "live again")
+        self._app.show()
+
     # Look
+
+    def do_diff(self) -> None:
+        """Two stacks side by side."""
+        state = self._app.state
+        if state.snapshot is None or state.job is None or state.rank is None:
+            return
+        marked = [rank for rank in state.job.ranks if rank_key(rank) in state.marks]
+        title, lines = diff.difference(
+            state.snapshot, state.job, state.rank, marked,
+            cut=state.cut, width=self._app.size.width - 4, now=self._app.now(),
+        )  # fmt: skip
+        self._app.push_screen(Reader("DIFF", lines, title, wide=True))
 
     def do_environment(self) -> None:
         """Environment and command line."""
@@ -165,82 +208,6 @@ class Handlers:
     def read(self, title: str, lines: Sequence[Line], note: str = "") -> None:
         """Open a text."""
         self._app.push_screen(Reader(title, lines, note))
-
-    # Ask the node
-
-    def do_sample(self) -> None:
-        """Stacks of the chosen or the marked ranks."""
-        self._app.requests.sample(self._app.state.targets())
-
-    def do_sample_all(self) -> None:
-        """Stacks of all ranks."""
-        self._app.requests.sample(None)
-
-    def do_native(self) -> None:
-        """Stacks with C frames; asks once."""
-        targets = list(self._app.state.targets())
-        pids = " ".join(str(rank.process.pid) for rank in targets)
-
-        def run() -> None:
-            self._app.state.cut = False
-            self._app.requests.sample(targets, "native")
-
-        lines = [
-            line(("py-spy dump --native --pid ", "code"), (pids, "code")),
-            line(
-                f"It stops {'one rank after the other' if len(targets) > 1 else 'the rank'} for "
-                "about half a second, and checks afterwards that it runs again."
-            ),
-        ]
-        self._once("native", "STACKS WITH C FRAMES", lines, run)
-
-    def do_strace(self) -> None:
-        """Trace the chosen rank; asks once."""
-        rank = self._app.state.rank
-        if rank is None:
-            return
-        lines = [
-            line((strace_command(rank.process.pid), "code")),
-            line(f"For 10 s on {rank.node}; S stops it before. {COST}"),
-            line("All lines are saved in a file, whose path is shown."),
-        ]
-
-        def run() -> None:
-            self._app.requests.strace(rank, self._app.real_now())
-            self._app.show()
-
-        self._once("strace", f"STRACE OF RANK {rank.rank}", lines, run)
-
-    def _once(self, kind: str, title: str, lines: Sequence[Line], run: Callable[[], None]) -> None:
-        """Ask before the first time of a kind."""
-        confirmed = self._app.state.confirmed
-        if kind in confirmed:
-            run()
-            return
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                confirmed.add(kind)
-                run()
-            else:
-                self._app.tell("not run")
-
-        self._app.push_screen(Confirm(title, lines), answered)
-
-    def do_stop(self) -> None:
-        """Stop the trace."""
-        self._app.requests.stop_trace()
-
-    def do_refresh(self) -> None:
-        """Show the newest picture and try lost nodes."""
-        state = self._app.state
-        lost = self._app.requests.retry() if state.live else 0
-        if not state.paused:
-            state.take(state.newest)
-        self._app.tell(
-            f"trying {lost} lost nodes again" if lost else "refreshed; every node answers"
-        )
-        self._app.show()
 
     # Keep
 
@@ -286,17 +253,6 @@ class Handlers:
             self._app.tell("there is no frame with a file under the cursor", "warn")
             return
         self._outside(lambda: pager.edit(*place))
-
-    def _outside(self, run: Callable[[], str | None]) -> None:
-        """Give the terminal to another program for a while."""
-        try:
-            with self._app.suspend():
-                wrong = run()
-        except SuspendNotSupported:
-            wrong = "this terminal cannot be given to another program"
-        self._app.refresh(layout=True)
-        if wrong is not None:
-            self._app.tell(wrong, "warn")
 
     # App
 

@@ -16,9 +16,10 @@ INTRODUCTION = """\
 Made from the registry of actions (`python -m hangtop.keydoc > docs/keys.md`). In the app `?` shows
 the same, with what is not possible at the moment and why.
 
-Lower case acts on the rank under the cursor or on the marked ranks, upper case on all of them.
-`Esc` goes one level up and never quits. What could touch a process beyond reading it shows the
-exact command and asks before its first time; with `--readonly` it is refused.
+Lower case acts on the rank or node under the cursor or on the marked ranks, upper case on all of
+them. `Esc` goes one level up and never quits. What could touch a process beyond reading it shows
+the exact command and asks before its first time; with `--readonly` it is refused. A shell (`!`) is
+your own doing: it is never refused.
 """
 
 FILTERS = """\
@@ -36,6 +37,9 @@ Words are joined by *and*.
 | `!all_reduce` | without it |
 
 Fields of ranks: `rank`, `node`, `pid`, `state`, `cpu`, `idle`, `where`, `why`, `children`.
+
+Fields of nodes: `node`, `state`, `for` and `seen` in seconds, `latency` in milliseconds, `load` for
+each CPU, `ranks`, `trouble`, `reason`, `user`, `python`, `arch`.
 """
 
 

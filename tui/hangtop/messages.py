@@ -9,19 +9,12 @@ from textual.message import Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.updates import Update
-
 
 class Updated(Message, bubble=False):
-    """A newer picture arrived. A still newer one may take its place in the queue."""
+    """A newer picture is there to be taken from the bridge; one such message is under way at most.
 
-    def __init__(self, update: Update) -> None:
-        super().__init__()
-        self.update = update
-
-    def can_replace(self, message: Message) -> bool:
-        """Only the newest matters: a slow screen skips, it never lags behind."""
-        return isinstance(message, Updated)
+    Only the newest picture matters: a slow screen skips, it never lags behind.
+    """
 
 
 class Answered(Message, bubble=False):

@@ -1,18 +1,24 @@
-"""$PAGER and $EDITOR, run in the foreground while the app is suspended."""
+"""$PAGER, $EDITOR and shells, run in the foreground while the app is suspended."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import subprocess
+import sys
 import tempfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 PLUS_LINE = frozenset({"vi", "vim", "nvim", "nano", "emacs", "emacsclient", "joe", "micro", "kak"})
 """Editors that take `+LINE FILE`."""
+
+NO_SHELL = frozenset({126, 127, 255})
+"""Not started, not found, and ssh's own errors; any other is what the last command ended with."""
 
 
 def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -33,9 +39,37 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
     return _run([*command, *at, path])
 
 
-def _run(command: list[str]) -> str | None:
+def shell(command: Sequence[str], where: str) -> str | None:
+    """Run a shell after saying which; why it could not be had, if so."""
+    told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
+    print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
-        subprocess.run(command, check=False)
+        status = _status(command)
+        wrong = f"{command[0]} ended with status {status}" if status in NO_SHELL else None
+    except OSError as error:
+        wrong = f"{command[0]}: {error.strerror}"
+    if wrong is not None:
+        # What it said would be gone with the next picture.
+        print(f"hangtop: {wrong}; Enter goes on ", end="", flush=True, file=sys.__stderr__)
+        with contextlib.suppress(EOFError, OSError):
+            sys.stdin.readline()
+    return wrong
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """Run a program; why it could not be started, if so."""
+    try:
+        _status(command)
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     return None
+
+
+def _status(command: Sequence[str]) -> int:
+    """Run a program to its end, and return its exit status."""
+    # Ctrl-C is for the program. With a handler, not ignored: that would be passed on to it.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return subprocess.run(command, check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)

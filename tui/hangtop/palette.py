@@ -12,10 +12,11 @@ from hangtop.spans import line
 
 if TYPE_CHECKING:
     from hangtop.situation import Situation
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Snapshot
 
 HIDDEN = frozenset({"up", "down", "line_up", "line_down", "palette"})
 RANKS_SHOWN = 8
+NODES_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Command:
     value: str
 
 
-def suggest(text: str, job: Job | None, now: Situation) -> list[Item]:
+def suggest(text: str, job: Job | None, snapshot: Snapshot | None, now: Situation) -> list[Item]:
     """Entries that fit: ranks and nodes first, then screens and actions."""
     text = text.strip().casefold()
     items: list[Item] = []
@@ -35,8 +36,13 @@ def suggest(text: str, job: Job | None, now: Situation) -> list[Item]:
         ranks = [rank for rank in job.ranks if str(rank.rank).startswith(digits)]
         shown = ranks[:RANKS_SHOWN] if text[-1].isdigit() else []
         items += [_item(f"rank {rank.rank}", f"on {rank.node}, {rank.state}") for rank in shown]
-        nodes = [node for node in job.nodes if text in node.casefold()]
-        items += [_item(f"node {node}", "only its ranks") for node in nodes]
+    if snapshot is not None and text:
+        ranked = frozenset(job.nodes) if job else frozenset()
+        nodes = [node for node in snapshot.nodes if text in node.name.casefold()]
+        items += [
+            _item(f"node {n.name}", "only its ranks" if n.name in ranked else f"{n.state}, 9 Nodes")
+            for n in nodes[:NODES_SHOWN]
+        ]
     if digits.isdecimal():
         return items
     if "interval".startswith(text.split(" ")[0] if text else ""):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
+from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from hangtop.bridge import Bridge
     from hangtop.messages import Answered
     from hangtop.source import Source
-    from hangtop_core.model import Rank
+    from hangtop_core.model import Node, Rank, Snapshot
 
 
 class Teller(Protocol):
@@ -60,6 +62,12 @@ class Requests:
             kind, told, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
         )
 
+    def peers(self, snapshot: Snapshot, rank: Rank) -> None:
+        """Read descriptors of ranks on other nodes that a rank's sockets lead to, once."""
+        for node, pids in unread(snapshot, rank, peers(snapshot)).items():
+            told = f"who rank {rank.rank} is connected to"
+            self._bridge.ask("peers", told, partial(self._source.descriptors, node, pids))
+
     def strace(self, rank: Rank, now: float) -> None:
         """Start a trace of a rank."""
         told = f"strace of rank {rank.rank}"
@@ -78,17 +86,15 @@ class Requests:
             self._source.cancel_strace(trace.node, trace.pid)
             self._tell("stopping the trace…", "info")
 
-    def retry(self) -> int:
-        """Try nodes again that are lost, refused or unreachable; how many."""
-        snapshot = self._state.newest.snapshot if self._state.newest else None
-        lost = (
-            [n for n in snapshot.nodes if n.state not in ("ready", "connecting", "slow")]
-            if snapshot
-            else []
-        )
-        for node in lost:
-            self._source.retry(node.name)
-        return len(lost)
+    def retry(self, nodes: Sequence[Node] | None = None) -> list[str]:
+        """Try nodes again, or all, that are lost, refused or unreachable; which ones."""
+        newest = self._state.newest
+        if nodes is None:
+            nodes = newest.snapshot.nodes if newest else ()
+        lost = [n.name for n in nodes if n.state not in ("ready", "connecting", "slow")]
+        for name in lost:
+            self._source.retry(name)
+        return lost
 
     def answered(self, answer: Answered) -> None:
         """Tell how a request ended."""
@@ -96,7 +102,7 @@ class Requests:
             self._end_trace(answer)
         if answer.kind in ("quiet", "descriptors"):
             self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
-        if answer.error is not None and answer.kind != "quiet":
+        if answer.error is not None and answer.kind not in ("quiet", "peers"):
             self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":
             self._tell(*_sampled(answer))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.model import Fact, Job, Rank
+    from hangtop_core.model import Fact, Job, Node, Rank
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Situation:
     job: Job | None = None
     rank: Rank | None = None
     """The rank that the cursor is on, or that the rank screen shows."""
+    node: Node | None = None
+    """The node that the cursor is on, or that the rank runs on."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
     """Of the rank's node."""
     jobs: int = 0
@@ -26,4 +28,8 @@ class Situation:
     live: bool = True
     """False when what is shown is a recording."""
     tracing: bool = False
-    native_shown: bool = False
+    traced: bool = False
+    """Whether there is a trace, running or done."""
+    paused: bool = False
+    earlier: bool = False
+    """Whether a picture before the shown one is kept."""

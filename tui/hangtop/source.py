@@ -50,3 +50,9 @@ class Source(Protocol):
 
     def retry(self, node: str) -> Any:
         """Connect to a lost node again now."""
+
+    def shell(self, node: str) -> Sequence[str] | None:
+        """The command for the user's own shell on a node; None where none is known."""
+
+    def note_command(self, node: str, what: str) -> Callable[[str], None]:
+        """Log what the user runs on a node; call the result with how it ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hangtop.history import History
 from hangtop.situation import Situation
 from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0
@@ -42,12 +43,15 @@ class State:
     newest: Update | None = None
     shown: Update | None = None
     paused: bool = False
+    history: History = field(default_factory=History)
     job_name: str | None = None
     """Key, name or run id of the job to begin with."""
     job_key: str | None = None
     members: frozenset[tuple[str, int, int]] = frozenset()
     """Processes of the job that is shown, which it is known by when its key changes."""
     rank_key: str | None = None
+    node_name: str | None = None
+    """The node under the cursor of Nodes."""
     marks: frozenset[str] = frozenset()
     cut: bool = True
     all_threads: bool = False
@@ -69,6 +73,25 @@ class State:
         if self.snapshot is None:
             return None
         return self.snapshot.job(self.job_key) or self.snapshot.job(None)
+
+    def note(self, update: Update) -> None:
+        """Keep a picture as the newest one."""
+        self.newest = update
+        self.history.add(update)
+
+    def step(self, count: int) -> bool:
+        """Show an earlier or later kept picture and hold it; live again past the newest.
+
+        False when there is none.
+        """
+        if self.shown is None:
+            return False
+        found = self.history.near(self.shown, count)
+        if found is None and count < 0:
+            return False
+        self.paused = found is not None
+        self.take(found or self.newest)
+        return True
 
     def take(self, update: Update | None) -> None:
         """Show another picture."""
@@ -111,6 +134,17 @@ class State:
                 return rank
         return job.ranks[0] if job.ranks else None
 
+    def node_on(self, screen: str) -> Node | None:
+        """The node that is meant: on Nodes the chosen one, else the one of the chosen rank."""
+        if self.snapshot is None:
+            return None
+        if screen == "nodes":
+            return node_of(self.snapshot, self.node_name or "")
+        nodes = self.snapshot.nodes
+        if self.rank is not None:
+            return node_of(self.snapshot, self.rank.node)
+        return nodes[0] if len(nodes) == 1 else None
+
     @property
     def tracing(self) -> bool:
         """Whether a trace is running."""
@@ -127,14 +161,21 @@ class State:
     def situation(self, screen: str) -> Situation:
         """What decides which actions are possible."""
         snapshot, rank = self.snapshot, self.rank
-        node = node_of(snapshot, rank.node) if snapshot and rank else None
+        node = self.node_on(screen)
+        runs_on = node_of(snapshot, rank.node) if snapshot and rank else None
         return Situation(
             screen=screen,
             job=self.job,
             rank=rank,
-            capabilities=node.capabilities if node else {},
+            node=node,
+            capabilities=runs_on.capabilities if runs_on else {},
             jobs=len(snapshot.jobs) if snapshot else 0,
             readonly=self.readonly,
             live=self.live,
             tracing=self.tracing,
+            traced=self.trace is not None
+            and rank is not None
+            and self.trace.rank_key == rank_key(rank),
+            paused=self.paused,
+            earlier=self.shown is not None and self.history.near(self.shown, -1) is not None,
         )

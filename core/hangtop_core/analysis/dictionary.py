@@ -163,6 +163,13 @@ PATTERNS: tuple[Pattern, ...] = (
         "waits in the rendezvous for other nodes",
     ),
     _pattern(
+        # The static rendezvous does not meet; the launchers do, one step later.
+        "rendezvous",
+        "/torch/distributed/elastic/agent/server/api.py",
+        "_assign_worker_ranks",
+        "waits for the launchers of other nodes",
+    ),
+    _pattern(
         "init",
         f"{_C10D} /torch/distributed/rendezvous.py",
         "init_process_group _create_c10d_store _env_rendezvous_handler _tcp_rendezvous_handler "

@@ -94,7 +94,7 @@ def _without_ranks(
         return Progress("unknown", None, None, ())
     since: list[float] = []
     for launcher in job.launchers:
-        sample = job.launcher_samples.get(launcher.pid)
+        sample = job.launcher_sample(launcher)
         if reader.process(launcher, sample).kind != "rendezvous":
             continue
         found = watcher.by_stack(sample, None, snapshot.at)

@@ -6,10 +6,14 @@ Nothing has to be installed on a node. The first thing sent over a new connectio
 
 from __future__ import annotations
 
+import ast
+import base64
 import functools
+import io
 import json
 import os
 import platform
+import tokenize
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +22,19 @@ from msgspec import Struct
 
 import hangtop_probe
 from hangtop_core.attach.local import Ending
-from hangtop_core.model import Text
-from hangtop_core.text import clean
+from hangtop_core.text import Text, clean
 from hangtop_probe import boot, node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hangtop_probe.server import Push
+
+PUSHED = (
+    "import base64,io,sys,zlib;r=io.BytesIO(base64.b64decode(sys.argv[1]));"
+    "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
+)
+"""What `boot.BOOT` is where nothing can be sent over stdin: all of it is in one argument."""
 PACKAGE = Path(hangtop_probe.__file__).parent
 
 
@@ -45,22 +55,48 @@ class BootMessage(Struct, frozen=True):
 
 
 @functools.cache
-def opening() -> bytes:
-    """Return the boot as a node's Python expects it: a length, then zlib."""
+def opening(keep: bool = True) -> bytes:
+    """Return the boot as a node's Python expects it: a length, then zlib.
+
+    Without ``keep`` nothing is written to the node's disk, and there is no py-spy.
+    """
+    return _opening(keep, None)
+
+
+def pushed(order: Push, keep: bool = True) -> str:
+    """Return boot, probe and all it is to do as one word, for `PUSHED`."""
+    return base64.b64encode(_opening(keep, order) + _probe(bare=True)).decode("ascii")
+
+
+def _opening(keep: bool, order: Push | None) -> bytes:
     wanted: dict[str, object] = {
-        "probe": {"hash": boot.packed_hash(_source()), "path": str(PACKAGE.parent)}
+        "probe": {
+            "hash": boot.packed_hash(_source(bare=order is not None)),
+            "path": str(PACKAGE.parent),
+        },
+        "keep": keep,
     }
-    py_spy = _py_spy()
+    py_spy = _py_spy() if keep else None
     if py_spy is not None:
         wanted["py-spy"] = {
             "hash": boot.file_hash(py_spy),
             "path": py_spy,
             "arch": platform.machine(),
         }
-    code = (PACKAGE / "boot.py").read_text()
+    if order is not None:
+        wanted["push"] = order._asdict()
+    code = _source(bare=order is not None)["boot.py"].decode()
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
     return _block(f"{code}\n{call}".encode())
+
+
+def relay(nodes: Sequence[str]) -> bytes:
+    """Return what goes before the boot where one command serves all these nodes."""
+    code = (PACKAGE / "relay.py").read_text()
+    call = f"r = start(r, json.loads({json.dumps(list(nodes))!r}))\n"
+    boot_next = "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))\n"
+    return _block(f"{code}\nimport zlib\n{call}{boot_next}".encode())
 
 
 def pieces(names: Sequence[str]) -> Iterator[bytes]:
@@ -88,8 +124,8 @@ def refusal(said: BootMessage) -> Ending:
 
 
 @functools.cache
-def _probe() -> bytes:
-    return _block(boot.pack(_source()))
+def _probe(bare: bool = False) -> bytes:
+    return _block(boot.pack(_source(bare)))
 
 
 @functools.cache
@@ -104,9 +140,31 @@ def _block(data: bytes, level: int = 6) -> bytes:
 
 
 @functools.cache
-def _source() -> dict[str, bytes]:
+def _source(bare: bool = False) -> dict[str, bytes]:
     found: dict[str, bytes] = boot.read_tree(str(PACKAGE))
-    return found
+    return {name: _bare(text) for name, text in found.items()} if bare else found
+
+
+def _bare(source: bytes) -> bytes:
+    """Leave out comments and docstrings, a third of the source; what runs stays as it was."""
+    lines = source.split(b"\n")
+    texts = [
+        text
+        for text in ast.walk(ast.parse(source))
+        if isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    ]
+    for text in sorted(texts, key=lambda text: -text.lineno):
+        first, last = text.lineno - 1, (text.end_lineno or text.lineno) - 1
+        before, after = lines[first][: text.col_offset], lines[last][text.end_col_offset :]
+        lines[first : last + 1] = [before + b"''" + after]
+    code = b"\n".join(lines)
+    kept = code.decode().split("\n")
+    for token in tokenize.tokenize(io.BytesIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            kept[token.start[0] - 1] = kept[token.start[0] - 1][: token.start[1]].rstrip()
+    return "\n".join(kept).encode()
 
 
 @functools.cache

@@ -46,6 +46,11 @@ class Child:
             _own(pipe) for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)
         )
 
+    def interrupt(self) -> None:
+        """Send it a SIGINT, for what can end in order."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
     def end(self, at_once: bool = False) -> int | None:
         """Make sure the process is gone and return its exit status, negative for a signal.
 

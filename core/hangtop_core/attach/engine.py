@@ -15,6 +15,7 @@ bear is taken over here, with its reason:
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -53,6 +54,15 @@ class Lines(NamedTuple):
     """Bytes to hand back with `Engine.consumed` once they are dealt with."""
 
 
+class Errors(NamedTuple):
+    """Whole lines of standard error as they arrive, of a connection that was opened so."""
+
+    conn: int
+    lines: list[bytes]
+    size: int
+    """As that of `Lines`."""
+
+
 class Closed(NamedTuple):
     """A connection is over."""
 
@@ -60,9 +70,11 @@ class Closed(NamedTuple):
     code: int | None
     """Exit status, negative for a signal; None when it could not be had."""
     stderr: bytes
+    unstarted: int | None = None
+    """Error number with which starting the child failed on this machine; there was none then."""
 
 
-Event = Lines | Closed
+Event = Lines | Errors | Closed
 
 
 class Engine(Protocol):
@@ -78,14 +90,20 @@ class Engine(Protocol):
     def stop(self, timeout: float = 5.0) -> None:
         """Kill every connection and end the thread. May be called twice."""
 
-    def open(self, node: str, argv: Sequence[str]) -> int:
-        """Start ``argv`` for ``node`` and return the connection's number."""
+    def open(self, node: str, argv: Sequence[str], errors: bool = False) -> int:
+        """Start ``argv`` for ``node`` and return the connection's number.
+
+        With ``errors``, lines of standard error are reported as they arrive, too.
+        """
 
     def write(self, conn: int, data: bytes) -> None:
         """Write to the child's standard input; dropped when the connection is over."""
 
     def close_input(self, conn: int) -> None:
         """End the child's standard input, once all that was written has gone out."""
+
+    def interrupt(self, conn: int) -> None:
+        """Send the child alone a SIGINT, for one that ends in order on it."""
 
     def kill(self, conn: int) -> None:
         """Kill the child and all of its session; `Closed` follows."""
@@ -111,10 +129,8 @@ class _Client(ExecClient):  # type: ignore[misc]  # ClusterShell has no annotati
         if not data:
             raise EngineClientEOF
         worker = self.worker
-        if sname == worker.SNAME_STDERR:
-            worker.add_stderr(data)
-            self._set_reading(sname)
-        elif worker.add_stdout(data):
+        take = worker.add_stderr if sname == worker.SNAME_STDERR else worker.add_stdout
+        if take(data):
             self._set_reading(sname)
 
     def _flush_read(self, sname: str) -> None:
@@ -135,13 +151,16 @@ class _Connection(ExecWorker):  # type: ignore[misc]  # ClusterShell has no anno
 
     SHELL_CLASS = _Client
 
-    def __init__(self, conn: int, child: Child, sink: Callable[[Event], None]) -> None:
+    def __init__(
+        self, conn: int, child: Child, errors: bool, sink: Callable[[Event], None]
+    ) -> None:
         self.conn = conn
         self.child = child
         self.unread = 0
         self.paused = False
         self._sink = sink
         self._cutter = LineCutter()
+        self._error_cutter = LineCutter() if errors else None
         self._stderr = b""
         # The key names the client inside ClusterShell only. Node names never get there: NodeSet
         # would expand brackets and look up groups in them.
@@ -151,24 +170,31 @@ class _Connection(ExecWorker):  # type: ignore[misc]  # ClusterShell has no anno
 
     def add_stdout(self, data: bytes) -> bool:
         """Hand out the lines that ``data`` completes; say whether to read on."""
-        lines = self._cutter.feed(data)
+        return self._hand_out(Lines, self._cutter.feed(data))
+
+    def add_stderr(self, data: bytes) -> bool:
+        """Keep the last of it, and hand out its lines where that is wanted."""
+        self._stderr = (self._stderr + data)[-MAX_STDERR:]
+        if self._error_cutter is None:
+            return True
+        return self._hand_out(Errors, self._error_cutter.feed(data))
+
+    def _hand_out(self, kind: type[Lines | Errors], lines: list[bytes]) -> bool:
         if lines:
             size = sum(map(len, lines)) + len(lines)
             self.unread += size
-            self._sink(Lines(self.conn, lines, size))
+            self._sink(kind(self.conn, lines, size))
         self.paused = self.unread > MAX_UNREAD
         return not self.paused
-
-    def add_stderr(self, data: bytes) -> None:
-        self._stderr = (self._stderr + data)[-MAX_STDERR:]
 
     def consumed(self, size: int) -> None:
         self.unread -= size
         if self.paused and self.unread <= MAX_UNREAD // 2:
             self.paused = False
             for client in self._clients:
-                if self.SNAME_STDOUT in client.streams:
-                    client._set_reading(self.SNAME_STDOUT)
+                for sname in (self.SNAME_STDOUT, self.SNAME_STDERR):
+                    if sname in client.streams:
+                        client._set_reading(sname)
 
     def finish(self, code: int | None) -> None:
         self._sink(Closed(self.conn, code, self._stderr))
@@ -210,12 +236,12 @@ class ClusterShellEngine:
         self._order("stop", 0)
         self._thread.join(timeout)
 
-    def open(self, node: str, argv: Sequence[str]) -> int:
+    def open(self, node: str, argv: Sequence[str], errors: bool = False) -> int:
         """Start ``argv`` and return its number; a start that fails is a `Closed` event."""
         with self._lock:
             self._last += 1
             conn = self._last
-        self._order("open", conn, (node, list(argv)))
+        self._order("open", conn, (node, list(argv), errors))
         return conn
 
     def write(self, conn: int, data: bytes) -> None:
@@ -225,6 +251,10 @@ class ClusterShellEngine:
     def close_input(self, conn: int) -> None:
         """End the child's standard input."""
         self._order("close", conn)
+
+    def interrupt(self, conn: int) -> None:
+        """Send the child alone a SIGINT."""
+        self._order("interrupt", conn)
 
     def kill(self, conn: int) -> None:
         """Kill the child and all of its session."""
@@ -297,20 +327,22 @@ class ClusterShellEngine:
             connection.write(value)
         elif what == "close":
             connection.set_write_eof()
+        elif what == "interrupt":
+            connection.child.interrupt()
         elif what == "kill":
             connection.abort()
         else:
             connection.consumed(value)
 
-    def _open(self, conn: int, node: str, argv: list[str]) -> None:
+    def _open(self, conn: int, node: str, argv: list[str], errors: bool) -> None:
         try:
             child = Child(argv)
         except OSError as error:
             reason = f"{argv[0]}: {error.strerror}"
             log.warning("cannot start the connection to %s: %s", node, reason)
-            self._sink(Closed(conn, 127, reason.encode()))
+            self._sink(Closed(conn, None, reason.encode(), error.errno or errno.EIO))
             return
-        connection = _Connection(conn, child, self._closing_sink)
+        connection = _Connection(conn, child, errors, self._closing_sink)
         self._connections[conn] = connection
         self._task.schedule(connection)
 

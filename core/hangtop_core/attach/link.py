@@ -11,7 +11,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
+from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
+from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
+from hangtop_core.attach.pulse import Beat, Pulse
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError
@@ -21,17 +24,19 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hangtop_core.attach.engine import Engine
+    from hangtop_core.attach.engine import Closed
     from hangtop_core.attach.listener import Listener
     from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.router import Connections
     from hangtop_core.model import NodeState
-
-__all__ = ["Link", "Moment", "Timing"]
 
 log = logging.getLogger(__name__)
 
 
-KEPT_NOISE = 8
+STALLED = (
+    "it answers, but its process table stands still: something there hangs while /proc is read, "
+    "or the node has no time for it"
+)
 
 
 class Link:
@@ -40,37 +45,35 @@ class Link:
     def __init__(
         self,
         launcher: Launcher,
-        engine: Engine,
+        engine: Connections,
         listener: Listener,
         timing: Timing | None = None,
         may_start: Callable[[Link], bool] | None = None,
     ) -> None:
         """``may_start`` is asked whether it is this link's turn to connect (again)."""
         self.name = launcher.node
-        self.wave = launcher.wave
         self.state: NodeState = "connecting"
         self.generation = 0
         self.conn: int | None = None
         self.unsupported: set[str] = set()
         """Requests that this node's probe does not know."""
-        self._launcher = launcher
+        self.silence = (timing or Timing()).silence
+        """Seconds of silence after which its probe is to end."""
+        self.launcher = launcher
         self._may_start = may_start
         self._engine = engine
         self._listener = listener
         self._timing = timing or Timing()
         self._reader = wire.Reader()
         self._requests = Requests()
-        self._noise: list[str] = []
-        self._noise_lines = 0
+        self._noise = Noise()
         self._started = 0.0
         self._patience = self._timing.hello
         self._booted = False
         self._ready_since: float | None = None
         self._was_ready = False
-        self._heard = 0.0
-        self._pinged: float | None = None
-        self._ponged: float | None = None
-        self._next_ping = 0.0
+        self._pulse = Pulse(self._timing, 0.0)
+        self._beat: Beat = "good"
         self._retry_at: float | None = None
         self._failures = 0
         self._dying: dict[int, float] = {}
@@ -84,7 +87,7 @@ class Link:
     def on_its_way(self, now: Moment) -> bool:
         """Whether it is logging in, and has not been at it for so long that others may."""
         connecting = self.conn is not None and self._ready_since is None and not self._booted
-        return connecting and now.mono - self._started < self.wave.hold_s
+        return connecting and now.mono - self._started < self.launcher.wave.hold_s
 
     @property
     def idle(self) -> bool:
@@ -103,10 +106,11 @@ class Link:
         self._booted = False
         self._reader = wire.Reader()
         self._started = now.mono
-        self._patience = self._timing.hello
-        self._pinged = None
-        self.conn = self._engine.open(self.name, self._launcher.argv())
-        if first := self._launcher.opening():
+        self._patience = max(self._timing.hello, self.launcher.patience)
+        way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
+        self._listener.link_changed(self, way)
+        self.conn = self._engine.connect(self.launcher)
+        if first := self.launcher.opening():
             self._engine.write(self.conn, first)
 
     def retry(self, now: Moment) -> None:
@@ -182,18 +186,29 @@ class Link:
                 self._drop(now, "lost", f"the probe's stream is damaged: {clean(str(error), 120)}")
                 return
             if message is not None:
-                self._heard = now.mono
+                self._pulse.heard(now.mono)
                 self._message(message, now)
+            if self._reader.noise_run > FLOOD:
+                self._flooded(now)
+                return
         self._take_noise()
 
-    def on_closed(self, conn: int, code: int | None, stderr: bytes, now: Moment) -> None:
+    def _flooded(self, now: Moment) -> None:
+        """Leave at once a node that sends anything but messages: reading on costs the others."""
+        conn = self.conn
+        state: NodeState = "lost" if self._was_ready else "unreachable"
+        self._drop(now, state, "it floods its output with other things", fix=FLOOD_FIX)
+        if conn is not None:
+            self._engine.kill(conn)
+
+    def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
-        self._dying.pop(conn, None)
-        if conn != self.conn:
+        self._dying.pop(closed.conn, None)
+        if closed.conn != self.conn:
             return
         self.conn = None
-        text = stderr.decode("utf-8", "replace")
-        ending = self._launcher.explain(code, text, self._was_ready)
+        text = closed.stderr.decode("utf-8", "replace")
+        ending = ending_of(closed, self.launcher, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
         self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)
@@ -224,29 +239,33 @@ class Link:
                     f"no hello from the probe within {self._patience:g} s",
                 )
             return
-        if self._pinged is not None:
-            waiting = now.mono - self._pinged
-            if waiting > timing.lost and now.mono - self._heard > timing.lost:
-                self._drop(now, "lost", f"no answer for {waiting:.0f} s")
-                return
-            if waiting > timing.slow and self.state == "ready":
-                self._set(now, "slow", f"no answer for more than {timing.slow:g} s")
-        elif now.mono >= self._next_ping:
-            self._ping(now)
+        beat = self._pulse.beat(now.mono, self._engine.clogged(self.conn))
+        if beat == "lost":
+            self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
+            return
+        if beat != "good" and (self.state == "ready" or beat != self._beat):
+            late = f"no answer for more than {timing.slow:g} s"
+            self._set(now, "slow", late if beat == "late" else STALLED)
+        self._beat = beat
+        if self._pulse.ping_due(now.mono):
+            self._ping()
         if self._failures and now.mono - self._ready_since > timing.healthy:
             self._failures = 0
 
-    def _ping(self, now: Moment) -> None:
-        self._pinged = sent = now.mono
-        self._next_ping = now.mono + self._timing.ping
+    def _ping(self) -> None:
+        pulse = self._pulse
 
         def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
-            if error is None and self._pinged == sent:
-                self._pinged = None
-                self._ponged = self._heard - sent
+            if error is None:
+                pulse.pong()
 
-        request = self._requests.add("ping", _ignore, pong, None)
+        request = self._requests.add("ping", lambda _: None, pong, None)
         self._send({"op": "ping", "id": request.id})
+
+    def table_came(self, now: Moment, pause: float) -> None:
+        """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""
+        self._pulse.table(now.mono, pause)
+        self._see_pulse(now, {})
 
     # Messages
 
@@ -270,16 +289,14 @@ class Link:
             self.note(handled.wrong)
         if handled.credit is not None:
             self._send({"op": "credit", "id": handled.credit[0], "n": handled.credit[1]})
-        self._see_pong(now)
+        if self._pulse.latency is not None:
+            latency, self._pulse.latency = self._pulse.latency, None
+            self._see_pulse(now, {"latency_s": round(latency, 4)})
 
-    def _see_pong(self, now: Moment) -> None:
-        if self._ponged is None:
-            return
-        latency, self._ponged = self._ponged, None
-        changes: dict[str, Any] = {"latency_s": round(latency, 4)}
-        if self.state == "slow":
+    def _see_pulse(self, now: Moment, changes: dict[str, Any]) -> None:
+        if self.state == "slow" and self._pulse.beat(now.mono) == "good":
             self._set(now, "ready", None, **changes)
-        else:
+        elif changes:
             self._listener.link_changed(self, changes)
 
     def _hello(self, hello: Hello, now: Moment) -> None:
@@ -292,21 +309,8 @@ class Link:
             return
         self._ready_since = now.mono
         self._was_ready = True
-        self._next_ping = now.mono
-        self._set(
-            now,
-            "ready",
-            None,
-            hostname=clean(hello.hostname, 100) or None,
-            system=clean(hello.system, 100),
-            arch=clean(hello.arch, 40),
-            python=clean(hello.python, 40),
-            user=clean(hello.user, 60),
-            uid=hello.uid,
-            boot_id=hello.boot_id,
-            cpus=hello.cpus,
-            capabilities=hello.capabilities,
-        )
+        self._pulse = Pulse(self._timing, now.mono)
+        self._set(now, "ready", None, **hello.facts())
         self._listener.link_ready(self, hello, now)
 
     def _boot(self, said: bundle.BootMessage, now: Moment) -> None:
@@ -329,21 +333,11 @@ class Link:
     def note(self, text: str) -> None:
         """Keep a finding about what this node sends."""
         log.warning("%s: %s", self.name, clean(text, 500))
-        self._noise_lines += 1
-        self._add_noise([clean(text, 200)])
+        self._listener.link_changed(self, self._noise.add(1, text))
 
     def _take_noise(self) -> None:
-        if self._reader.noise_lines:
-            self._noise_lines += self._reader.noise_lines
-            lines = [raw.decode("utf-8", "replace") for raw in self._reader.noise]
-            self._reader.noise_lines = 0
-            self._reader.noise.clear()
-            self._add_noise([clean(line, 200) for line in lines])
-
-    def _add_noise(self, lines: list[str]) -> None:
-        self._noise = (self._noise + lines)[-KEPT_NOISE:]
-        changes = {"noise_lines": self._noise_lines, "noise": tuple(self._noise)}
-        self._listener.link_changed(self, changes)
+        if changes := self._noise.take(self._reader):
+            self._listener.link_changed(self, changes)
 
     # States
 
@@ -380,7 +374,6 @@ class Link:
 
     def _abandon(self, now: Moment) -> None:
         self._ready_since = None
-        self._pinged = None
         if self.conn is not None:
             self._engine.close_input(self.conn)
             self._dying[self.conn] = now.mono + self._timing.kill
@@ -394,7 +387,3 @@ class Link:
         if self.conn is not None:
             for line in wire.encode(message, message["id"]):
                 self._engine.write(self.conn, line)
-
-
-def _ignore(piece: Any) -> None:
-    """Pings have no pieces."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import (
     Collective,
-    Descriptor,
     DescriptorTable,
     Fact,
     Failure,
@@ -23,10 +23,9 @@ from hangtop_core.model import (
     Node,
     Process,
     Recorder,
-    Text,
     Thread,
 )
-from hangtop_core.text import clean
+from hangtop_core.text import Text, clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,6 +65,20 @@ class Hello(Struct, frozen=True):
     capabilities: Annotated[dict[Text, Fact], Meta(max_length=64)] = field(default_factory=dict)
     bundle: Text | None = None
 
+    def facts(self) -> dict[str, Any]:
+        """Return what it says as fields of `model.Node`."""
+        return {
+            "hostname": clean(self.hostname, 100) or None,
+            "system": clean(self.system, 100),
+            "arch": clean(self.arch, 40),
+            "python": clean(self.python, 40),
+            "user": clean(self.user, 60),
+            "uid": self.uid,
+            "boot_id": self.boot_id,
+            "cpus": self.cpus,
+            "capabilities": self.capabilities,
+        }
+
 
 class WatchPiece(Struct, frozen=True):
     """One tick of a node; the inner objects are decoded one by one."""
@@ -73,6 +86,8 @@ class WatchPiece(Struct, frozen=True):
     at: Time
     took_ms: Time = 0.0
     probe_cpu: Time | None = None
+    pause: Annotated[float, Meta(ge=0, le=3600)] = 0.0
+    """Seconds from this piece to the next."""
     strings: dict[str, Any] = field(default_factory=dict)
     node: dict[str, Any] = field(default_factory=dict)
     set: dict[str, Any] = field(default_factory=dict)
@@ -183,7 +198,9 @@ class Problem(Struct, frozen=True):
 
 
 _DELTA_TYPES: dict[str, Any] = {
-    item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "threads"
+    item.name: item.type
+    for item in msgspec.structs.fields(Process)
+    if item.name not in ("threads", "node")
 }
 _NODE_TYPES: dict[str, Any] = {
     item.name: item.type
@@ -196,6 +213,7 @@ _NODE_TYPES: dict[str, Any] = {
         "shm_total",
         "shm_free",
         "mounts",
+        "addresses",
         "cpus",
         "processes",
         "python_processes",

@@ -7,17 +7,21 @@ sudo 1.9 and the shells bash, dash, zsh, tcsh and fish.
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.local import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hangtop_core.model import NodeState
 
 NOISE = re.compile(
     r"^(Warning: Permanently added|\*\* |debug\d:|Pseudo-terminal will not|X11 forwarding request"
-    r"|.*warning: setlocale|.*cannot change locale|Connection to \S+ closed\.$|@@@|\s*$)"
+    r"|.*warning: setlocale|.*cannot change locale|Connection to \S+ closed\.$|@@@"
+    r"|command terminated with |Defaulted container |\s*$)"
 )
 """Lines of standard error that say nothing about why it ended."""
 
@@ -30,10 +34,15 @@ class Context(NamedTuple):
     """The ssh command that logs in to the node as hangtop does, for a person to try."""
     python: str
     sudo: bool
+    trial: str
+    """The command that shows whether Python starts there."""
 
 
 class Known(NamedTuple):
-    """One known ending. ``reason`` may use groups of ``pattern``; ``fix`` those of `Context`."""
+    """One known ending.
+
+    ``reason`` may use groups of ``pattern``; ``fix`` named ones, quoted for a shell, and `Context`.
+    """
 
     pattern: re.Pattern[str]
     state: NodeState
@@ -49,13 +58,43 @@ def _known(
 
 
 _PYTHON_FIX = "hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH"
+_CHANGED = "its host key has changed: it was installed anew, or somebody sits in between"
+
+SUDO = (
+    _known(
+        r"sudo: (a password is required|a terminal is required|no tty present)",
+        "denied",
+        "sudo asks for a password there, and hangtop gives none",
+        "allow it without one (NOPASSWD in sudoers), or leave out --sudo",
+    ),
+    _known(
+        r"(is not in the sudoers file|is not allowed to (?:execute|run))",
+        "denied",
+        r"sudo refuses: the user \1",
+        "leave out --sudo, or ask for the right",
+    ),
+    _known(
+        r"sudo: (?:command )?not found|sudo: Unknown command",
+        "denied",
+        "there is no sudo on it",
+        "leave out --sudo, or log in as root: -l root",
+    ),
+)
 
 # Asked in this order: what OpenSSH prints last is often only a consequence.
 TABLE = (
     _known(
+        r"Offending \S+ key in (?P<file>\S.*):\d+\s"
+        r"(?:.|\n)*^Host key for (?P<host>\S+) has changed",
+        "denied",
+        _CHANGED,
+        "ask whoever runs {node} for its new key, then: ssh-keygen -f {file} -R {host} && "
+        "{login} -o StrictHostKeyChecking=ask true",
+    ),
+    _known(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "denied",
-        "its host key has changed: it was installed anew, or somebody sits in between",
+        _CHANGED,
         "ask whoever runs {node} for its new key; then: ssh-keygen -R {node} && {login} true",
     ),
     _known(
@@ -95,29 +134,18 @@ TABLE = (
         "login refused: too many keys were offered",
         "name the key in ~/.ssh/config: IdentityFile and IdentitiesOnly yes",
     ),
-    _known(
-        r"sudo: (a password is required|a terminal is required|no tty present)",
-        "denied",
-        "sudo asks for a password there, and hangtop gives none",
-        "allow it without one (NOPASSWD in sudoers), or leave out --sudo",
-    ),
-    _known(
-        r"(is not in the sudoers file|is not allowed to (?:execute|run))",
-        "denied",
-        r"sudo refuses: the user \1",
-        "leave out --sudo, or ask for the right",
-    ),
-    _known(
-        r"sudo: (?:command )?not found|sudo: Unknown command",
-        "denied",
-        "there is no sudo on it",
-        "leave out --sudo, or log in as root: -l root",
-    ),
+    *SUDO,
     _known(
         r"account is currently not available|nologin",
         "denied",
         "this user has no shell there",
         "log in as another user: -l USER",
+    ),
+    _known(
+        r"Bad SSH2 KexAlgorithms",
+        "denied",
+        "the ssh of this machine is too old for --fast-kex",
+        "leave out --fast-kex: it needs OpenSSH 8",
     ),
     _known(
         r"(Bad (?:owner or permissions on|configuration option:) .*|terminating, \d+ bad config.*)",
@@ -160,6 +188,14 @@ TABLE = (
         None,
         retry=True,
     ),
+    # What ssh says only once a session is there.
+    _known(
+        r"Connection to \S+ closed by remote host",
+        "unreachable",
+        "its sshd ended the connection, or was killed",
+        None,
+        retry=True,
+    ),
     _known(
         r"Connection (?:closed by|reset by|to \S+ closed by) (UNKNOWN port 65535|\S+)",
         "unreachable",
@@ -176,14 +212,55 @@ TABLE = (
     ),
 )
 
+# What programs say that run something inside a container (runc, containerd, CRI-O), and shells.
+COMMANDS = (
+    *SUDO,
+    _known(
+        r"""exec:? \\?"([^"\\]+)\\?":? (?:executable file not found|stat .*no such file)""",
+        "no-python",
+        r"there is no \1 in it",
+        _PYTHON_FIX,
+    ),
+    _known(
+        r"syntax error|unexpected token|[Bb]adly placed|parse error|expected a command",
+        "incompatible",
+        "the command gives its words to a shell, which cuts them up again",
+        "put %c at its end, which is quoted for a shell: --command 'lsh %h %c'",
+    ),
+)
 
-def explain_login(code: int | None, stderr: str, was_ready: bool, context: Context) -> Ending:
+# pdsh tries rsh where it was not told of another remote shell.
+PDSH = (
+    _known(
+        r"rcmd: |rresvport|poll: protocol failure",
+        "denied",
+        "pdsh tries to reach it by rsh",
+        "export PDSH_RCMD_TYPE=ssh (pdsh -V lists what it can do)",
+    ),
+    # With rsh it then starts nothing at all, so this node must stay out of the next run.
+    _known(
+        r"gethostbyname\(.*\) failed",
+        "unreachable",
+        "its name cannot be resolved",
+        "check the name: getent hosts {node}; or export PDSH_RCMD_TYPE=ssh",
+    ),
+    *TABLE,
+)
+
+
+def explain_login(
+    code: int | None,
+    stderr: str,
+    was_ready: bool,
+    context: Context,
+    table: Sequence[Known] = TABLE,
+) -> Ending:
     """Say what the end of an ssh means. Once a probe was there, the node is `lost`."""
     said = [line for line in stderr.splitlines() if not NOISE.match(line)]
     text = "\n".join(line for line in said)
-    known = None if code == 0 else next((one for one in TABLE if one.pattern.search(stderr)), None)
+    known = None if code == 0 else next((one for one in table if one.pattern.search(stderr)), None)
     if known is not None and not (was_ready and code != 255):
-        return _ending(known, stderr, was_ready, context)
+        return known_ending(known, stderr, was_ready, context._asdict())
     last = clean(said[-1], 200) if said else ""
     if not was_ready and code in (126, 127):
         missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
@@ -195,13 +272,18 @@ def explain_login(code: int | None, stderr: str, was_ready: bool, context: Conte
         )
     how = "did not end" if code is None else f"ended with status {code}"
     reason = f"the connection {how}" + (f": {last}" if last else "")
-    fix = None if was_ready else f"see what happens: {context.login} {context.python} -V"
+    fix = None if was_ready else f"see what happens: {context.trial}"
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
 
 
-def _ending(known: Known, stderr: str, was_ready: bool, context: Context) -> Ending:
+def known_ending(
+    known: Known, stderr: str, was_ready: bool, values: Mapping[str, object]
+) -> Ending:
+    """Fill in the reason from ``stderr`` and the fix from ``values``."""
     found = known.pattern.search(stderr)
     reason = clean(found.expand(known.reason), 300) if found else known.reason
-    fix = known.fix.format(**context._asdict()) if known.fix is not None else None
+    named = found.groupdict() if found else {}
+    words = {name: shlex.quote(clean(text, 200)) for name, text in named.items()}
+    fix = known.fix.format(**values, **words) if known.fix is not None else None
     state = "lost" if was_ready and known.retry else known.state
     return Ending(state, reason, known.retry, fix)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.local import ByHand, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -30,6 +30,8 @@ AT_ONCE_BEHIND_A_JUMP = 8
 """sshd refuses logins at random beyond ten at a time (MaxStartups 10:30:100)."""
 HOLD_S = 3.0
 """A login that takes longer does not keep others waiting; behind a jump host it does."""
+FAST_KEX = "-oKexAlgorithms=^curve25519-sha256"
+"""Put first, before the post-quantum one; what the node offers still decides. Needs OpenSSH 8."""
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _PYTHON = re.compile(r"(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_./+@:,=-]*")
@@ -47,6 +49,11 @@ class Login(Struct, frozen=True):
     """Seconds."""
     fanout: int = AT_ONCE
     """Logins at the same time, at most."""
+    fast_kex: bool = False
+    """Agree on keys by X25519 alone: some 60 ms of processor less per login, but what is recorded
+    today may be read by a quantum computer one day."""
+    keep: bool = True
+    """Without it nothing is left on the nodes, and py-spy is not sent."""
 
     def check(self) -> Login:
         """Return this login once its texts are what they should be.
@@ -62,6 +69,35 @@ class Login(Struct, frozen=True):
                 "Give a path or a name without blanks or quotes: --python /opt/conda/bin/python3",
             )
         return self
+
+    def options(self, node: str) -> list[str]:
+        """Return the options of hangtop that reach a node so; nothing that goes without saying."""
+        words = ["-w", node]
+        for option, value, usual in (
+            ("-l", self.user, None),
+            ("--python", self.python, Login().python),
+            ("--init", self.init, None),
+        ):
+            words += [option, value] if value is not None and value != usual else []
+        return words + (["--sudo"] if self.sudo else [])
+
+    def exec_argv(self) -> list[str]:
+        """Return what starts the boot, for a program that executes its arguments."""
+        if self.init:
+            return ["sh", "-c", self.shell_command()]
+        sudo = ["sudo", "-n"] if self.sudo else []
+        return [*sudo, self.python, "-I", "-S", "-u", "-c", BOOT]
+
+    def shell_command(self, pushed: str | None = None) -> str:
+        """Return what starts the boot, for any shell; see `hangtop_probe.boot.BOOT`.
+
+        Args:
+            pushed: of `bundle.pushed`, where nothing can be sent over stdin.
+        """
+        sudo = "sudo -n " if self.sudo else ""
+        code, word = (BOOT, "") if pushed is None else (bundle.PUSHED, f" {pushed}")
+        boot = f'exec {sudo}{self.python} -I -S -u -c "{code}"{word}'
+        return f"{self.init} && {boot}" if self.init else boot
 
 
 class Jumps:
@@ -104,6 +140,10 @@ def _jump(node: str) -> str | None:
 class SshLauncher:
     """The probe at the other end of an ssh."""
 
+    channel = None
+    via = "ssh"
+    patience = 0.0
+
     def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
         self._node = node
         self._login = login
@@ -113,6 +153,11 @@ class SshLauncher:
     def node(self) -> str:
         """The name it is reached by."""
         return self._node
+
+    @property
+    def by_hand(self) -> ByHand:
+        """By the same ssh; the options are those that differ from what hangtop does by itself."""
+        return ByHand(shlex.join(self.shell()), shlex.join(self._login.options(self._node)))
 
     @property
     def wave(self) -> Wave:
@@ -135,22 +180,22 @@ class SshLauncher:
         }
         argv = ["ssh", "-T", "-a", "-x"]
         argv += [f"-o{name}={value}" for name, value in options.items()]
+        if self._login.fast_kex:
+            argv.append(FAST_KEX)
         if self._login.user is not None:
             argv += ["-l", self._login.user]
-        return [*argv, "--", self._node, self.command()]
-
-    def command(self) -> str:
-        """Return what the node's shell is to run; any shell, see `hangtop_probe.boot.BOOT`."""
-        sudo = "sudo -n " if self._login.sudo else ""
-        boot = f'exec {sudo}{self._login.python} -I -S -u -c "{BOOT}"'
-        return f"{self._login.init} && {boot}" if self._login.init else boot
+        return [*argv, "--", self._node, self._login.shell_command()]
 
     def opening(self) -> bytes:
         """Return the boot."""
-        return bundle.opening()
+        return bundle.opening(self._login.keep)
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
-        login = ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]
-        context = Context(self._node, shlex.join(login), self._login.python, self._login.sudo)
+        login, python = shlex.join(self.shell()), self._login.python
+        context = Context(self._node, login, python, self._login.sudo, f"{login} {python} -V")
         return explain_login(code, stderr, was_ready, context)
+
+    def shell(self) -> list[str]:
+        """Return a plain login as the same user: a person may be asked for a password or a yes."""
+        return ["ssh", *(["-l", self._login.user] if self._login.user else []), self._node]

@@ -15,15 +15,22 @@ class Timing(Struct, frozen=True):
     """From starting the command to the probe's first message."""
     ship: float = 90.0
     """More than that, once a node has said that it needs to be sent something."""
-    ping: float = 5.0
+    ping: float | None = 5.0
+    """Between two pings; None where nothing can be asked, and only silence tells."""
     slow: float = 3.0
     """Without a pong for this long a node is slow."""
     lost: float = 15.0
     """Without any answer for this long it is lost, and connected to again."""
+    table: float = 10.0
+    """With its process table late by this long a node is slow, even if it answers."""
+    silence: float = 60.0
+    """Without any message for this long a probe ends: its connection may be half open."""
     kill: float = 2.0
     """From ending a probe's input to killing it."""
     retry_first: float = 0.5
     retry_last: float = 60.0
+    rest: float = 0.0
+    """Between two rounds of what is asked of a node without anybody's doing."""
     healthy: float = 30.0
     """Ready for this long, the waits between retries start from the first again."""
 

@@ -34,6 +34,14 @@ def test_options_reach_the_session() -> None:
     assert not found.all_users
 
 
+def test_how_often_stacks_are_taken_is_the_users_word() -> None:
+    parsed = build_parser().parse_args
+    shown = session_options(complete(parsed([]), sample_early=1.0))
+    assert (shown.sample_every, shown.sample_early) == (5.0, 1.0)
+    asked = session_options(complete(parsed(["--sample-every", "9"]), sample_early=1.0))
+    assert (asked.sample_every, asked.sample_early) == (9.0, None)
+
+
 @pytest.mark.parametrize(
     "words",
     [

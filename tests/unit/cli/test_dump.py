@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from hangtop.cli.dump import sample, say_stale
-from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample, ThreadStack
+from msgspec.structs import replace
+
+from hangtop.cli.dump import Answers, as_data, has_stacks, sample, say_stale
+from hangtop_core.diagnosis import to_json
+from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.updates import Update
 
 if TYPE_CHECKING:
@@ -41,6 +45,65 @@ def test_a_dump_waits_for_the_picture_with_all_answers() -> None:
     arguments = argparse.Namespace(native=False, locals=False)
     sample(session, Job("k", "k", None, None, None, None), arguments)  # type: ignore[arg-type]
     assert session.accepted == ["whole"]
+
+
+class Interrupted(Answering):
+    """One of two nodes answers, then somebody presses Ctrl-C."""
+
+    def sample(self, *_: Any, on_node: Callable[[str], None], **__: Any) -> Future[tuple[()]]:
+        on_node("n1")
+        raise KeyboardInterrupt
+
+
+def two_ranks() -> Job:
+    return Job("k", "k", None, None, 2, None, ranks=(rank_on("n1", 0), rank_on("n2", 1)))
+
+
+def rank_on(node: str, number: int) -> Rank:
+    process = Process(7 + number, 1, 1, 0.0, "rank", "", "S")
+    return Rank(number, node, "sleeping", process)
+
+
+def test_ctrl_c_tells_which_nodes_have_not_answered() -> None:
+    arguments = argparse.Namespace(native=False, locals=False)
+    answers = sample(Interrupted(), two_ranks(), arguments)  # type: ignore[arg-type]
+    assert answers.missing == {"n2"}
+    assert answers.failed == {("n2", 8): "interrupted before it answered"}
+
+
+def test_what_was_asked_for_is_shown_and_not_what_was_sampled_by_itself_since() -> None:
+    def sampled(at: float, *variables: Local) -> StackSample:
+        thread = ThreadStack(7, None, True, False, "k", (variables,))
+        return StackSample(at, 0.1, "nonblocking", (thread,))
+
+    worker = Process(9, 7, 1, 0.0, "dataloader-worker", "", "S")
+    asked = {("n1", 7): sampled(1.0, Local("x", "1")), ("n1", 9): sampled(1.1, Local("y", "2"))}
+    first, second = two_ranks().ranks
+    newer = replace(first, sample=sampled(2.0), children=(worker,), child_samples={9: sampled(2.1)})
+    other = replace(second, sample=sampled(2.2))
+    shown = Answers({}, frozenset(), asked).of(replace(two_ranks(), ranks=(newer, other)))
+    assert shown.ranks[0].sample == asked["n1", 7]
+    assert shown.ranks[0].child_samples == {9: asked["n1", 9]}
+    assert shown.ranks[1] == other
+
+
+def test_a_dump_without_a_job_is_a_document_with_the_nodes() -> None:
+    nodes = (Node("n1", "ready"), Node("n2", "denied", reason="login refused", fix="ssh n2"))
+    data = json.loads(to_json(as_data(Snapshot(1.0, 0.0, 1, nodes=nodes), None)))
+    assert (data["schema"], data["job"], data["ranks"]) == ("hangtop.dump/1", None, [])
+    assert data["nodes"][1] == {
+        "name": "n2",
+        "state": "denied",
+        "reason": "login refused",
+        "fix": "ssh n2",
+    }
+
+
+def test_whether_there_is_any_stack() -> None:
+    assert not has_stacks(two_ranks())
+    sampled = StackSample(90.0, 0.1, "nonblocking", (ThreadStack(7, None, True, False, "k"),))
+    rank = Rank(0, "n1", "sleeping", two_ranks().ranks[0].process, sample=sampled)
+    assert has_stacks(Job("k", "k", None, None, 1, None, ranks=(rank,)))
 
 
 def test_an_older_stack_is_not_passed_off_as_what_was_asked_for(

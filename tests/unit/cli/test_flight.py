@@ -141,6 +141,9 @@ def test_no_dump(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("hangtop.cli.flight.default_patterns", lambda _: [str(tmp_path / "x*")])
     assert flight(capsys)[0] == 12
     assert flight(capsys, str(tmp_path), "--prefix", "rank_")[0] == 12
+    status, text = flight(capsys, str(tmp_path), "--json")
+    assert status == 12
+    assert json.loads(text[: text.rindex("}") + 1])["flight"]["files"] == 0
 
 
 def test_without_a_path_torchs_own_place_is_read(

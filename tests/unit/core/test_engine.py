@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import queue
+import resource
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -84,8 +87,29 @@ def test_exit_status_signal_and_last_words_are_told(bench: Bench) -> None:
 def test_a_command_that_is_missing_is_an_ending(bench: Bench) -> None:
     conn = bench.engine.open("n1", ["/nowhere/python"])
     bench.take()
-    assert bench.closed[conn].code == 127
+    assert bench.closed[conn].code is None
+    assert bench.closed[conn].unstarted == errno.ENOENT
     assert b"No such file" in bench.closed[conn].stderr
+
+
+def test_a_machine_out_of_descriptors_says_so_and_starts_the_next(bench: Bench) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    held = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        conn = bench.engine.open("n1", ["true"])
+        bench.take()
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert bench.closed[conn].unstarted == errno.EMFILE
+    later = bench.engine.open("n1", ["true"])
+    bench.take()
+    assert (bench.closed[later].code, bench.closed[later].unstarted) == (0, None)
 
 
 def test_nothing_of_an_argument_reaches_a_shell_or_a_pattern(bench: Bench) -> None:

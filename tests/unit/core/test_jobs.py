@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from hangtop_core.jobs import Group, Member, group, launch_options, script
-from hangtop_core.model import Process, Thread
+from hangtop_core.jobs import Group, Member, group
+from hangtop_core.launchline import launch_options, script
+from hangtop_core.model import Node, Process, Thread
+from hangtop_core.places import Places
 from support.pieces import EPOCH, launcher, process
 
 
@@ -157,3 +159,152 @@ def test_the_script_in_a_command_line(line: str, name: str | None) -> None:
 def test_options_of_torchrun_end_at_the_script() -> None:
     line = "python torchrun --rdzv-id 7 --master_port=1 --nnodes 1 train.py --rdzv-id 8"
     assert launch_options(line.split()) == {"rdzv_id": "7", "master_port": "1", "nnodes": "1"}
+
+
+# Nodes
+
+
+N1 = Node("n1", "ready", hostname="n1.cluster", addresses=("10.0.0.1", "172.17.0.1"), boot_id="a")
+N2 = Node("n2", "ready", hostname="n2.cluster", addresses=("10.0.0.2", "172.17.0.1"), boot_id="b")
+NODES = Places([N1, N2])
+
+
+def half(node: str, first: int, address: str, port: int = 29500, **fields: Any) -> list[Member]:
+    """Two ranks of four on one of two nodes, each told the same address."""
+    more = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", **fields.pop("more", {})}
+    pid = fields.pop("pid", 100)
+    return [
+        rank(pid + r, first + r, node, **{"env": env(port, address, **more), **fields})
+        for r in range(2)
+    ]
+
+
+@pytest.mark.parametrize("spelt", ["n1", "N1.cluster", "10.0.0.1", "localhost", "127.0.0.1"])
+def test_one_store_may_be_spelt_in_many_ways(spelt: str) -> None:
+    (job,) = group([*half("n1", 0, spelt), *half("n2", 2, "n1.cluster")], NODES)
+    assert (numbers(job), job.key) == ([0, 1, 2, 3], "n1:29500")
+
+
+def test_an_address_that_two_nodes_have_means_neither() -> None:
+    assert NODES.node_of("172.17.0.1", "n1") is None
+    assert NODES.node_of("10.0.0.9", "n1") is None
+    assert NODES.node_of("10.0.0.1.nip.io", "n1") is None
+    assert NODES.node_of("n2.other.domain", "n1") == "n2"
+
+
+def test_two_jobs_on_the_same_nodes_are_told_apart_by_their_ports() -> None:
+    one = [*half("n1", 0, "n1"), *half("n2", 2, "n1")]
+    other = [*half("n1", 0, "n1", 29501, pid=200), *half("n2", 2, "10.0.0.1", 29501, pid=200)]
+    jobs = group([*one, *other], NODES)
+    assert sorted(job.key for job in jobs) == ["n1:29500", "n1:29501"]
+    assert [numbers(job) for job in jobs] == [[0, 1, 2, 3]] * 2
+
+
+def test_two_jobs_that_both_lack_ranks_stay_two() -> None:
+    # Both have ranks on n1, or different arguments, or were started hours apart.
+    one = half("n1", 0, "n1")
+    assert len(group([*one, *half("n1", 2, "n1", 29501, pid=200, launcher_pid=98)], NODES)) == 2
+    other = {"cmdline": ["python", "train.py", "--lr", "2"]}
+    assert len(group([*one, *half("n2", 2, "n2", 29501, **other)], NODES)) == 2
+    assert len(group([*one, *half("n2", 2, "n2", 29501, started_at=EPOCH - 9999)], NODES)) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "address", "port"),
+    [
+        (2, "localhost", 29500),  # localhost on every node
+        (2, "n1", 29501),  # another port
+        (2, "10.0.0.9", 29500),  # an address of nobody
+        (0, "localhost", 29500),  # the same ranks twice, on a store of their own
+        (2, "n2", 29500),  # every node takes itself for the master
+    ],
+)
+def test_nodes_that_were_told_different_things_are_one_job(
+    first: int, address: str, port: int
+) -> None:
+    mine = "localhost" if address == "localhost" else "n1"
+    (job,) = group([*half("n1", 0, mine), *half("n2", first, address, port)], NODES)
+    assert numbers(job) == ([0, 1, 2, 3] if first else [0, 0, 1, 1])
+
+
+def test_whole_jobs_on_their_own_localhost_stay_apart() -> None:
+    alone = {"more": {"WORLD_SIZE": "2"}}
+    jobs = group([*half("n1", 0, "localhost", **alone), *half("n2", 0, "localhost", **alone)])
+    assert [numbers(job) for job in jobs] == [[0, 1], [0, 1]]
+
+
+def test_one_of_the_ranks_that_a_script_started_was_told_another_port() -> None:
+    told = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}
+    some = [rank(100 + r, r, "n1", env=env(**told)) for r in range(3)]
+    odd = rank(103, 3, "n1", env=env(29501, **told))
+    (job,) = group([*some, odd])
+    assert numbers(job) == [0, 1, 2, 3]
+    elsewhere = rank(103, 3, "n2", env=env(29501, **told))
+    assert len(group([*some, elsewhere])) == 2, "both were told to be on one node alone"
+
+
+def test_containers_on_one_node_have_their_own_localhost() -> None:
+    alone = {"more": {"WORLD_SIZE": "2"}}
+    jobs = group(
+        half("n1", 0, "localhost", **alone) + half("n1", 0, "localhost", pid=200, net_ns=7, **alone)
+    )
+    assert len(jobs) == 2
+
+
+def attempt(count: int, port: int, pid: int, **fields: Any) -> list[Member]:
+    counted = {"TORCHELASTIC_RESTART_COUNT": str(count), "WORLD_SIZE": "4"}
+    fields = {"started_at": EPOCH + 10.0 * count, **fields}
+    return half("n1", 0, "n1", port, pid=pid, more=counted, **fields)
+
+
+@pytest.mark.parametrize("port", [29500, 41000])
+def test_ranks_that_torchrun_has_ended_do_not_count_any_more(port: int) -> None:
+    old = attempt(0, 29500, 100, gone_at=EPOCH + 9)
+    (job,) = group([*old, *attempt(1, port, 200), member(launcher(99))], NODES)
+    assert [m.process.pid for m in job.ranks] == [200, 201]
+    assert [m.process.pid for m in job.launchers] == [99]
+
+
+@pytest.mark.parametrize("port", [29500, 41000])
+def test_a_rank_that_outlives_its_attempt_is_a_job_of_its_own(port: int) -> None:
+    old = attempt(0, 29500, 100)
+    jobs = group([*old[:1], *attempt(1, port, 200), member(launcher(99))], NODES)
+    assert [[m.process.pid for m in job.ranks] for job in jobs] == [[200, 201], [100]]
+    assert [len(job.launchers) for job in jobs] == [1, 0]
+    assert jobs[1].key.endswith("attempt 0")
+
+
+def test_launchers_count_attempts_each_for_itself() -> None:
+    here = attempt(1, 41000, 100, started_at=EPOCH)
+    there = half("n2", 2, "n1", 41000, more={"TORCHELASTIC_RESTART_COUNT": "0"}, started_at=EPOCH)
+    (job,) = group([*here, *there], NODES)
+    assert numbers(job) == [0, 1, 2, 3]
+
+
+def test_containers_of_one_machine_are_not_one_node() -> None:
+    pods = [Node(name, "ready", hostname=name, boot_id="a") for name in ("p1", "p2")]
+    (job,) = group([*half("p1", 0, "p1"), *half("p2", 2, "p1")], Places(pods))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
+def test_a_machine_with_two_names_is_seen_once() -> None:
+    again = Node("10.0.0.1", "ready", hostname="n1.cluster", boot_id="a")
+    seen = [*half("n1", 0, "n1"), *half("10.0.0.1", 0, "n1"), *half("n2", 2, "n1")]
+    (job,) = group(seen, Places([N1, N2, again]))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
+def test_containers_of_one_machine_may_count_their_processes_alike() -> None:
+    other = Node("n9", "ready", hostname="n9", boot_id="a")
+    seen = [*half("n1", 0, "n1"), *half("n9", 2, "n1")]
+    assert [m.process.pid for m in seen[:2]] == [m.process.pid for m in seen[2:]]
+    (job,) = group(seen, Places([N1, other]))
+    assert numbers(job) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("endpoint", ["n1:29400", "localhost:29400"])
+def test_launchers_on_several_nodes_wait_for_one_another(endpoint: str) -> None:
+    options = ("--nnodes=3", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}")
+    waiting = [member(launcher(99, *options), node) for node in ("n1", "n2")]
+    (job,) = group(waiting, NODES)
+    assert ([m.node for m in job.launchers], job.world_size) == (["n1", "n2"], 6)

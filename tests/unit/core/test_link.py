@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from hangtop_core.attach.link import Link, Moment, Timing
-from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.engine import Closed
+from hangtop_core.attach.lines import LineCutter
+from hangtop_core.attach.link import Link
+from hangtop_core.attach.local import LocalLauncher, ending_of
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.errors import HangtopError, NodeNotReadyError, RefusedError, RequestTimeoutError
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from hangtop_core.attach.local import Launcher
     from hangtop_core.attach.messages import Hello
 
 HELLO = {"id": 0, "hello": {"protocol": 1, "python": "3.11.7", "hostname": "n1", "clock": 5.0}}
@@ -28,13 +38,10 @@ class FakeEngine:
         self.killed: list[int] = []
         self.ended: list[int] = []
         self.sent: list[dict[str, Any]] = []
+        self.held_up = False
         self._reader = wire.Reader()
 
-    def start(self) -> None: ...
-    def stop(self, timeout: float = 5.0) -> None: ...
-    def consumed(self, conn: int, size: int) -> None: ...
-
-    def open(self, node: str, argv: Sequence[str]) -> int:
+    def connect(self, launcher: Launcher) -> int:
         self.opened.append(len(self.opened) + 1)
         return self.opened[-1]
 
@@ -49,16 +56,19 @@ class FakeEngine:
     def kill(self, conn: int) -> None:
         self.killed.append(conn)
 
+    def clogged(self, conn: int | None) -> bool:
+        return self.held_up
+
 
 class Bench:
     """A link, its engine, and the node as the link describes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, ping: float | None = 5) -> None:
         self.engine = FakeEngine()
         self.node: dict[str, Any] = {}
         self.readied = 0
         self.mono = 100.0
-        timing = Timing(hello=10, ping=5, slow=3, lost=15, retry_first=1, retry_last=8)
+        timing = Timing(hello=10, ping=ping, slow=3, lost=15, retry_first=1, retry_last=8)
         self.link = Link(LocalLauncher("n1"), self.engine, self, timing)
         self.link.start(self.now)
 
@@ -166,6 +176,19 @@ def test_slow_then_ready_again_by_pong(bench: Bench) -> None:
     assert bench.node["latency_s"] == pytest.approx(3.75, abs=0.3)
 
 
+def test_where_nothing_can_be_asked_silence_tells() -> None:
+    bench = Bench(ping=None)
+    bench.say(HELLO)
+    bench.wait(4)
+    assert bench.node["state"] == "slow"
+    bench.say({"id": 0, "boot": {"done": {}}})
+    bench.link.table_came(bench.now, 2.0)
+    assert (bench.node["state"], bench.node["reason"]) == ("ready", None)
+    assert not [message for message in bench.engine.sent if message["op"] == "ping"]
+    bench.wait(16)
+    assert bench.node["state"] == "lost"
+
+
 def test_silence_is_lost_and_a_new_generation(bench: Bench) -> None:
     bench.say(HELLO)
     asked = Asked(bench)
@@ -179,6 +202,99 @@ def test_silence_is_lost_and_a_new_generation(bench: Bench) -> None:
     assert bench.node["state"] == "lost", "late words of the old generation count for nothing"
     bench.say(HELLO)
     assert bench.node["state"] == "ready"
+
+
+def test_a_table_that_stands_still_is_slow_although_pings_are_answered(bench: Bench) -> None:
+    bench.say(HELLO)
+
+    def wait_and_answer(seconds: int) -> None:
+        for _ in range(seconds):
+            bench.wait(1)
+            bench.pong()
+
+    bench.link.table_came(bench.now, pause=30.0)
+    wait_and_answer(39)
+    assert bench.node["state"] == "ready", "it was told that the next one takes its time"
+    wait_and_answer(2)
+    assert bench.node["state"] == "slow"
+    assert "process table stands still" in bench.node["reason"]
+    since = bench.node["since"]
+    wait_and_answer(100)
+    assert (bench.node["state"], bench.node["since"]) == ("slow", since)
+    assert bench.engine.opened == [1], "it is the node that hangs, not the connection"
+    bench.wait(9)
+    assert "no answer" in bench.node["reason"], "worse than before"
+    wait_and_answer(2)
+    assert "process table stands still" in bench.node["reason"]
+    bench.link.table_came(bench.now, pause=1.0)
+    assert (bench.node["state"], bench.node["reason"]) == ("ready", None)
+
+
+def test_a_flood_ends_the_connection_at_once_and_a_trickle_does_not(bench: Bench) -> None:
+    line = b"x" * 999
+    for _ in range(5):
+        bench.raw(*[line] * 1000)
+        bench.say(HELLO if bench.readied == 0 else {"id": 99, "end": {}})
+    assert bench.node["state"] == "ready"
+    assert bench.node["noise_lines"] == 5000
+    bench.raw(*[line] * 2000)
+    assert bench.node["state"] == "lost"
+    assert "floods" in bench.node["reason"]
+    assert ".bashrc" in bench.node["fix"]
+    assert bench.engine.killed == [1]
+    bench.wait(2)
+    bench.raw(*[b"y"] * 2000)
+    bench.say(HELLO)
+    assert (bench.node["state"], bench.engine.opened) == ("ready", [1, 2])
+
+
+LONG = st.text("abcdef/._ 0123456789", min_size=1000, max_size=1500)
+"""Longer than what is sent as it is: everything longer carries a checksum."""
+
+
+@settings(deadline=None)
+@given(
+    st.lists(LONG, min_size=1, max_size=4),
+    st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_garbage_anywhere_in_the_stream_never_becomes_a_piece(
+    texts: list[str], garbage: list[bytes], random: Random
+) -> None:
+    bench = Bench()
+    bench.say(HELLO)
+    asked = Asked(bench)
+    sent = [{"id": asked.id, "seq": seq, "data": text} for seq, text in enumerate(texts)]
+    limit = random.choice([300, 700, wire.MAX_LINE])
+    stream = b"".join(b"".join(wire.encode(one, n, limit)) for n, one in enumerate(sent))
+    for some in garbage:
+        at = random.randint(0, len(stream))
+        stream = stream[:at] + some + stream[at:]
+    cutter = LineCutter()
+    while stream:
+        size = random.randint(1, len(stream))
+        bench.link.on_lines(1, cutter.feed(stream[:size]), bench.now)
+        stream = stream[size:]
+    assert asked.pieces == texts[: len(asked.pieces)], "in order, and none that was not sent"
+    if bench.node["state"] == "lost":
+        assert isinstance(asked.ended[0][1], NodeNotReadyError)
+        bench.wait(2)
+        bench.say(HELLO)
+    assert bench.node["state"] == "ready"
+    again = Asked(bench)
+    bench.say({"id": again.id, "seq": 0, "data": 1}, {"id": again.id, "end": {}})
+    if asked.ended:
+        assert (again.pieces, again.ended) == ([1], [({}, None)])
+
+
+def test_a_long_answer_in_many_parts_is_no_flood(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    text = Random(1).randbytes(2_000_000).hex()
+    lines = wire.encode({"id": asked.id, "seq": 0, "data": text})
+    assert sum(map(len, lines)) > 2_000_000
+    bench.raw(*(line.rstrip(b"\n") for line in lines))
+    assert asked.pieces == [text]
 
 
 def test_words_without_a_pong_keep_it_from_being_lost(bench: Bench) -> None:
@@ -195,7 +311,7 @@ def test_retries_wait_longer_every_time(bench: Bench) -> None:
     times = []
     for _ in range(7):
         times.append(bench.mono)
-        bench.link.on_closed(bench.engine.opened[-1], 1, b"boom\n", bench.now)
+        bench.link.on_closed(Closed(bench.engine.opened[-1], 1, b"boom\n"), bench.now)
         count = len(bench.engine.opened)
         while len(bench.engine.opened) == count:
             bench.wait(0.25)
@@ -204,6 +320,27 @@ def test_retries_wait_longer_every_time(bench: Bench) -> None:
     assert all(4 <= wait <= 8.25 for wait in waits[4:])
     assert bench.node["state"] == "unreachable"
     assert "boom" in bench.node["reason"]
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.EFAULT])
+def test_a_command_that_could_not_be_started_is_tried_again(bench: Bench, number: int) -> None:
+    reason = f"ssh: {os.strerror(number)}".encode()
+    bench.link.on_closed(Closed(1, None, reason, number), bench.now)
+    assert bench.node["state"] == "unreachable"
+    assert "this machine cannot start ssh" in bench.node["reason"]
+    assert os.strerror(number) in bench.node["reason"]
+    bench.wait(1.5)
+    assert len(bench.engine.opened) == 2
+
+
+def test_a_program_that_is_not_here_is_not_tried_again(bench: Bench) -> None:
+    bench.link.on_closed(Closed(1, None, b"ssh: No such file", errno.ENOENT), bench.now)
+    assert bench.node["state"] == "no-python"  # on this machine, the program is Python
+    ssh = ending_of(Closed(1, None, b"", errno.ENOENT), SshLauncher("n1", Login()), "ssh: x", False)
+    assert (ssh.state, ssh.retry) == ("unreachable", False)
+    assert ssh.fix
+    bench.wait(10)
+    assert len(bench.engine.opened) == 1
 
 
 def test_a_damaged_line_starts_it_again(bench: Bench) -> None:
@@ -303,7 +440,22 @@ def test_closing_ends_input_then_kills(bench: Bench) -> None:
     assert not bench.link.idle
     bench.wait(3)
     assert bench.engine.killed == [1]
-    bench.link.on_closed(1, -9, b"", bench.now)
+    bench.link.on_closed(Closed(1, -9, b""), bench.now)
     assert bench.link.idle
     bench.wait(60)
     assert bench.engine.opened == [1]
+
+
+@pytest.mark.parametrize(("held_up", "state"), [(False, "slow"), (True, "lost")])
+def test_what_is_heard_is_not_enough_where_nothing_gets_through(
+    bench: Bench, held_up: bool, state: str
+) -> None:
+    bench.say(HELLO)
+    bench.engine.held_up = held_up
+    asked = Asked(bench)
+    for seq in range(20):
+        bench.wait(1)
+        if bench.node["state"] == "lost":
+            break
+        bench.say({"id": asked.id, "seq": seq, "data": "still here"})
+    assert bench.node["state"] == state

@@ -49,6 +49,20 @@ def test_merged_text_marks_the_fewest_and_lists_who_gave_no_stack() -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_merged_text_names_the_nodes_of_a_job_on_several() -> None:
+    world = World()
+    world.waiters(3)
+    world.waiters(2, node="n2")
+    world.add(user("cool_down", 41), SLEEP, node="n3")
+    snapshot = world.snapshot()
+    lines = merged_text(merge(snapshot, snapshot.jobs[0]), 100, job=snapshot.jobs[0]).splitlines()
+    assert any("cool_down (train.py:41)  [5] n3" in line for line in lines)
+    assert any(line.endswith("[0-4] n[1-2]") for line in lines)
+    narrow = merged_text(merge(snapshot, snapshot.jobs[0]), 60, job=snapshot.jobs[0])
+    assert any("…  [0-4] n[1-2]" in line for line in narrow.splitlines())
+    assert max(map(len, narrow.splitlines())) <= 60
+
+
 def test_merged_text_can_do_with_ascii() -> None:
     snapshot = skipped()
     tree = merge(snapshot, snapshot.jobs[0], libraries=False)
@@ -58,6 +72,7 @@ def test_merged_text_can_do_with_ascii() -> None:
 def test_each_text_is_laid_out_like_a_dump_of_one_process() -> None:
     snapshot = skipped()
     text = each_text(snapshot, snapshot.jobs[0])
+    assert text.startswith("n1:0  process 4000: python3 -u train.py\nState sleeping\n")
     assert 'Thread 4000 (idle): "MainThread"' in text
     assert "    all_reduce (torch/distributed/distributed_c10d.py:3252)" in text
     assert "No stack: ptrace is not permitted (fix: run as root)" in text

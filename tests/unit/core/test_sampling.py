@@ -55,7 +55,7 @@ def table() -> StackTable:
 
 
 def plan(*processes: Tracked, odd: frozenset[int] = frozenset()) -> sampling.Plan:
-    return sampling.plan(processes, NOW, EVERY, odd)
+    return sampling.plan(processes, NOW, sampling.Rate(EVERY), odd)
 
 
 def test_everything_is_sampled_once() -> None:
@@ -188,3 +188,28 @@ def test_structs_replace_is_not_needed_for_an_unchanged_meter() -> None:
     later = msgspec.structs.replace(known.process.meters, main_last_ran_s=25.0)
     assert not known.apply({"meters": later}, NOW + 5, NOW + 4)
     assert known.rank() is before
+
+
+def test_the_first_half_minute_is_sampled_more_often() -> None:
+    often, seldom = sampling.Rate(5.0, 1.0), sampling.Rate(0.5, 1.0)
+    young = with_sample(tracked(ran=0.1), age=1.5)
+    assert sampling.plan([young], NOW, often, frozenset()).sample == [100]
+    assert sampling.plan([young], NOW, sampling.Rate(5.0), frozenset()).sample == []
+    assert seldom.of(young, NOW)[0] == 0.5, "never less often than asked for"
+    old = with_sample(with_sample(tracked(ran=0.1), age=40.0), age=1.5)
+    assert sampling.plan([old], NOW, often, frozenset()).sample == []
+
+
+def test_a_process_that_moves_gets_eleven_samples_in_its_first_half_minute() -> None:
+    def count(rate: sampling.Rate, seconds: int = 30) -> int:
+        known, taken = tracked(ran=0.0), 0
+        for tick in range(2 * seconds):
+            now = NOW + tick / 2
+            known.moved_at = now
+            if sampling.plan([known], now, rate, frozenset()).sample:
+                with_sample(known, age=-tick / 2)
+                taken += 1
+        return taken
+
+    assert (count(sampling.Rate(5.0)), count(sampling.Rate(5.0, 1.0))) == (6, sampling.EARLY_MOVES)
+    assert (count(sampling.Rate(5.0), 60), count(sampling.Rate(5.0, 1.0), 60)) == (8, 17)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach.link import Timing
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.timing import Timing
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import ClosedError, NodeNotReadyError, ReadOnlyError, UnknownNodeError
 from hangtop_core.session import Options, Session, Update
@@ -156,3 +156,15 @@ def test_a_closed_session_says_so() -> None:
     with pytest.raises(ClosedError):
         session.start()
     assert session.wait(lambda u: False, 5) is None
+
+
+def test_a_shell_is_known_and_what_a_person_runs_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/zsh")
+    session = Session(Options(), judge, [LocalLauncher("n1")])
+    assert session.shell("n1") == ["/bin/zsh"]
+    assert session.shell("n2") is None
+    ended = session.note_command("n1", "/bin/zsh")
+    ended("done")
+    (record,) = session.commands
+    assert (record.node, record.what, record.outcome) == ("n1", "/bin/zsh", "done")
+    assert not record.by_itself

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import platform
 import subprocess
 import sys
 import zlib
@@ -155,4 +156,46 @@ def test_a_directory_that_others_can_write_is_not_used(
     base.rmdir()
     base.symlink_to("/tmp")
     with pytest.raises(boot.Unusable, match="no directory"):
+        boot.cache_base()
+
+
+def test_without_keeping_nothing_is_written_and_py_spy_not_asked_for(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    booted = Booted(tmp_path, hide_the_shared_paths(bundle.opening(keep=False)))
+    said = booted.message()["boot"]
+    assert said["missing"] == ["probe"]
+    booted.supply(said["missing"])
+    assert booted.message()["boot"]["done"] == {"probe": "memory"}
+    assert booted.message()["hello"]["bundle"]
+    assert booted.end() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_another_architecture_py_spy_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the decision: the other architecture is that of the py-spy, which is not here."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv128")
+    bundle.opening.cache_clear()
+    first = hide_the_shared_paths(bundle.opening())
+    bundle.opening.cache_clear()
+    monkeypatch.undo()
+    booted = Booted(tmp_path, first, python=os.path.realpath(sys.executable))
+    said = booted.message()["boot"]
+    assert said["missing"] == ["probe"]
+    booted.supply(said["missing"])
+    assert booted.message()["boot"]["done"] == {"probe": "cache", "py-spy": None}
+    fact = booted.message()["hello"]["capabilities"]["py-spy"]
+    assert booted.end() == 0
+    if not fact["ok"]:  # unless there is one on PATH, which is this machine's own
+        assert "and the py-spy at hand is for riscv128" in fact["why"]
+
+
+def test_a_home_that_is_read_only_is_no_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/sys/hangtop")  # where nobody makes directories
+    with pytest.raises(boot.Unusable, match="/proc/sys/hangtop"):
         boot.cache_base()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hangtop_probe import commands
-from hangtop_probe.discovery import Attribution, Candidate, attribute, restrict
+from hangtop_probe.discovery import Attribution, Candidate, attribute, of_slurm, restrict
 
 TRAIN = ("python", "-u", "train.py")
 TORCHRUN = ("/venv/bin/python", "/venv/bin/torchrun", "--nproc-per-node=2", "train.py")
@@ -223,6 +223,26 @@ def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
 def test_a_named_pid_of_no_job_is_a_rank_without_number() -> None:
     plain = table(process(44, 1))
     assert restrict({}, plain, frozenset([44]))[44].label == "pid 44"
+
+
+def test_a_slurm_job_hides_only_what_says_that_it_is_of_another() -> None:
+    def rank(pid: int, number: int, **more: str) -> Candidate:
+        return process(pid, 1, environ=job_env(number, **more))
+
+    everything = table(
+        rank(10, 0, SLURM_JOB_ID="7", SLURM_STEP_ID="0"),
+        rank(11, 1, SLURM_JOB_ID="7", SLURM_STEP_ID="1"),
+        rank(12, 2, SLURM_JOB_ID="8", SLURM_STEP_ID="0"),
+        process(13, 12, comm="pt_data_worker", environ=job_env(2, SLURM_JOB_ID="8")),
+        rank(14, 3),
+        process(15, 1, environ=None, threads=GLOO),
+        process(16, 1, comm="pt_elastic", cmdline=TORCHRUN, environ={"SLURM_JOB_ID": "7"}),
+    )
+    roles = attribute(everything)
+    assert sorted(roles) == [10, 11, 12, 13, 14, 15, 16]
+    assert sorted(of_slurm(roles, everything, frozenset({"7"}), None)) == [10, 11, 14, 15, 16]
+    assert sorted(of_slurm(roles, everything, frozenset({"7"}), "1")) == [11, 14, 15, 16]
+    assert sorted(of_slurm(roles, everything, frozenset({"7", "8"}), None)) == sorted(roles)
 
 
 def test_launcher_commands() -> None:

@@ -91,7 +91,9 @@ def test_without_credit_pieces_are_held_back(line: Line) -> None:
     for _ in range(FIRST_CREDIT):
         line.receive()
     line.send(id=5, op="ping")
-    assert line.receive() == {"id": 5, "end": {}}
+    pong = line.receive()
+    assert pong["id"] == 5
+    assert abs(pong["end"]["clock"] - time.time()) < 5
     line.send(op="credit", id=4, n=2)
     assert [line.receive().get("seq") for _ in range(3)] == [FIRST_CREDIT, FIRST_CREDIT + 1, None]
 
@@ -142,7 +144,9 @@ def test_garbage_is_answered_and_survived(line: Line) -> None:
     assert line.receive()["err"]["kind"] == "error"
     os.write(line.requests, b"y" * (wire.MAX_LINE * 2) + b"\n")
     line.send(id=7, op="ping")
-    assert line.receive() == {"id": 7, "end": {}}
+    pong = line.receive()
+    assert pong["id"] == 7
+    assert abs(pong["end"]["clock"] - time.time()) < 5
 
 
 def test_silence_ends_it() -> None:

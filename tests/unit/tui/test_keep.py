@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import shlex
+import signal
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +100,27 @@ def test_a_missing_pager_is_told() -> None:
 )
 def test_palette_reads(text: str, kind: str, value: str) -> None:
     assert palette.parse(text) == palette.Command(kind, value)  # type: ignore[arg-type]
+
+
+def test_a_shell_says_what_runs_and_waits_only_when_there_is_none(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pager.sys, "__stderr__", sys.stderr)
+    assert pager.shell(["sh", "-c", "exit 1"], "your shell on n1") is None, "its last command's"
+    assert "your shell on n1, leaving it comes back: sh -c 'exit 1'" in capfd.readouterr().err
+    read: list[str] = []
+    monkeypatch.setattr(pager.sys, "stdin", io.StringIO("\n"))
+    monkeypatch.setattr(pager.sys.stdin, "readline", lambda: read.append("waited"))
+    assert pager.shell(["sh", "-c", "exit 255"], "x") == "sh ended with status 255"
+    assert pager.shell(["/no/such/ssh"], "x") == "/no/such/ssh: No such file or directory"
+    assert read == ["waited", "waited"]
+
+
+def test_ctrl_c_in_a_program_is_not_for_hangtop(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    before = signal.getsignal(signal.SIGINT)
+    # What the terminal does: both get the signal. The child's own is as it always is.
+    script = f"trap 'echo got it >{out}' INT; kill -INT $PPID $$; sleep 0.1"
+    assert pager.page("text", {"PAGER": f"sh -c {shlex.quote(script)}"}) is None
+    assert out.read_text() == "got it\n"
+    assert signal.getsignal(signal.SIGINT) is before

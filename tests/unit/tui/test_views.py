@@ -10,10 +10,13 @@ import pytest
 from hangtop import palette
 from hangtop.situation import Situation
 from hangtop.spans import plain
+from hangtop.views.node import node_items
+from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.verdict import command_in, evidence_items
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import Node, Snapshot
 from support.build import NOW, POLL, SLEEP, World, c10d, user
 from support.record import load
 
@@ -66,10 +69,11 @@ def test_evidence_leads_to_no_page_of_ranks_without_ranks() -> None:
 def test_a_number_in_the_palette_is_a_rank_and_nothing_else() -> None:
     world = World()
     world.waiters(2, c10d("all_reduce"), POLL)
-    job = world.snapshot().jobs[0]
+    snapshot = world.snapshot()
+    job = snapshot.jobs[0]
     now = Situation("overview", job=job)
-    assert [item.key for item in palette.suggest("1", job, now)] == ["rank 1", "node n1"]
-    assert palette.suggest("7", job, now) == []
+    assert [item.key for item in palette.suggest("1", job, snapshot, now)] == ["rank 1", "node n1"]
+    assert palette.suggest("7", job, snapshot, now) == []
 
 
 @pytest.mark.parametrize("role", ["dim", "label", "victim", "head", "off", ""])
@@ -83,3 +87,17 @@ def test_commands_of_next_steps_are_found() -> None:
     assert command_in("lslocks | grep /a") == "lslocks | grep /a"
     assert command_in("try the endpoint: nc -zv n1 29400") == "nc -zv n1 29400"
     assert command_in("start the launcher on every node") is None
+
+
+def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:
+    via = {"n0": "ssh", "n1": "srun (ssh: login refused)", "n2": "this machine"}
+    snapshot = Snapshot(
+        at=NOW,
+        observed_since=NOW,
+        tick=1,
+        nodes=tuple(Node(name, "ready", via=how, python="3.11.7") for name, how in via.items()),
+    )
+    rows = node_rows(snapshot, None, None, NOW, folded=False)
+    assert [row.reason for row in rows] == ["", "by srun (ssh: login refused)", ""]
+    texts = [plain(one) for item in node_items(rows[1], None) for one in item.lines]
+    assert any("srun (ssh: login refused)" in text for text in texts)

@@ -6,10 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hangtop.cli import config
+
 if TYPE_CHECKING:
     from hangtop_core.session import Options
 
 Commands = argparse._SubParsersAction
+NOT_IN_FILE = ("pid", "job_key")
+"""Options that are about one job, and no defaults."""
 
 DEFAULTS: dict[str, Any] = {
     "pid": [],
@@ -25,7 +29,10 @@ DEFAULTS: dict[str, Any] = {
     "nodes": [],
     "exclude": [],
     "hostfile": [],
+    "job": None,
     "via": "auto",
+    "command": None,
+    "fast_kex": False,
     "user": None,
     "python": "python3",
     "init": None,
@@ -33,7 +40,8 @@ DEFAULTS: dict[str, Any] = {
     "fanout": 32,
     "connect_timeout": 10.0,
 }
-"""Applied last, so that an option before the command counts as much as one after it."""
+"""Applied last, so that an option before the command counts as much as one after it, and the
+config file counts more."""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -58,6 +66,13 @@ def pid(text: str) -> int:
     return int(text)
 
 
+def add_flag(group: argparse._ArgumentGroup, name: str, text: str) -> None:
+    """An option without a value, and `--no-NAME`, which takes back what the config file says."""
+    group.add_argument(name, action="store_true", help=text)
+    no, dest = f"--no-{name[2:]}", name[2:].replace("-", "_")
+    group.add_argument(no, dest=dest, action="store_false", help=argparse.SUPPRESS)
+
+
 def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> None:
     """What to observe, and how often.
 
@@ -76,7 +91,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
             help="only the jobs of these processes: ranks, their workers, or launchers; dump "
             "prints only the ranks that are named",
         )
-        group.add_argument("--all-users", action="store_true", help="jobs of other users, too")
+        add_flag(group, "--all-users", "jobs of other users, too")
         group.add_argument(
             "--job-key", metavar="KEY", help="one of several jobs: its key, name or run id"
         )
@@ -93,11 +108,10 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         "--sample-every",
         type=seconds,
         metavar="S",
-        help="seconds between two stacks of a process that runs (default: 5; of diagnose: 1)",
+        help="seconds between two stacks of a process that runs (default: 5, in its first half "
+        "minute on the screen and with diagnose: 1)",
     )
-    group.add_argument(
-        "--readonly", action="store_true", help="refuse whatever could pause a process"
-    )
+    add_flag(group, "--readonly", "refuse whatever could pause a process")
 
 
 def count(text: str) -> int:
@@ -130,29 +144,47 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
         help="nodes from a file: host, host:slots, host slots=N; one a line",
     )
     group.add_argument(
+        "--job",
+        metavar="ID",
+        help="nodes and ranks of a Slurm job: 123, 123_4, 123+0, 123.0 (default: the job this "
+        "shell is in, if it has other nodes)",
+    )
+    group.add_argument(
         "--via",
-        choices=("auto", "ssh", "local"),
-        help="how to reach nodes (default: auto, ssh for all but this machine)",
+        choices=("auto", "ssh", "srun", "pdsh", "command", "local"),
+        help="how to reach nodes (default: auto, ssh for all but this machine, pdsh where there is "
+        "no ssh; with --job, srun where ssh does not get in)",
+    )
+    group.add_argument(
+        "--command",
+        metavar="TEMPLATE",
+        help="reach them by this command instead, in which %%h is the node: 'kubectl exec -i %%h "
+        "--'; with %%c at its end where it hands what it runs to a shell: 'lsh %%h %%c'",
     )
     group.add_argument("-l", "--user", metavar="USER", help="log in as this user")
     group.add_argument("--python", metavar="PATH", help="Python 3.8+ there (default: python3)")
     group.add_argument(
         "--init", metavar="COMMAND", help="run in the node's shell first, e.g. 'module load python'"
     )
-    group.add_argument("--sudo", action="store_true", help="as root, by sudo without password")
+    add_flag(group, "--sudo", "as root, by sudo without password")
     group.add_argument(
         "--fanout", type=count, metavar="N", help="logins at the same time (default: 32)"
     )
     group.add_argument(
         "--connect-timeout", type=seconds, metavar="S", help="seconds to log in (default: 10)"
     )
+    add_flag(
+        group,
+        "--fast-kex",
+        "cheaper logins to very many nodes, without post-quantum key exchange (OpenSSH 8)",
+    )
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:
     """How the terminal app is drawn."""
     group = parser.add_argument_group("the terminal app", argument_default=argparse.SUPPRESS)
-    group.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
-    group.add_argument("--mouse", action="store_true", help="take mouse clicks (M in the app)")
+    add_flag(group, "--ascii", "draw with ASCII characters only")
+    add_flag(group, "--mouse", "take mouse clicks (M in the app)")
 
 
 def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -168,7 +200,12 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --each --locals     with the variables of each frame\n"
         "  hangtop dump --json > stacks.json\n"
         "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
-        "  hangtop dump -w @gpu -o 'trace-%N.out'",
+        "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
+        "  hangtop dump -w @gpu -o 'trace-%N.out'\n\n"
+        "Ctrl-C prints what has arrived by then, and says which nodes are missing.\n\n"
+        "exit status:\n"
+        "  0 stacks printed   12 no training job, or no rank yet   13 not a single stack\n"
+        "  130 interrupted   2 wrong usage",
         formatter_class=Formatter,
     )
     form = parser.add_mutually_exclusive_group()
@@ -215,10 +252,11 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --json | jq '.verdicts[0].culprits'\n"
         "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n"
         "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
+        "  hangtop diagnose --job 4711       of a Slurm job\n"
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
-        "  13 nothing could be concluded   2 wrong usage",
+        "  13 nothing could be concluded   130 interrupted: what was known by then   2 wrong usage",
         formatter_class=Formatter,
     )
     parser.add_argument(
@@ -228,27 +266,79 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     add_observing(parser)
 
 
-def complete(arguments: argparse.Namespace, sample_every: float = 5.0) -> argparse.Namespace:
-    """Fill in the defaults of options that nobody gave.
+def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop doctor`."""
+    parser = commands.add_parser(
+        "doctor",
+        help="say what hangtop can see on each node, and how to let it see more",
+        description="Try on each node, or on this machine, whatever hangtop needs: reaching it, "
+        "Python, the probe, ptrace, py-spy, strace, gdb, the GPU driver, flight recorders and the "
+        "clock. Nodes with the same result are told together, every fault with its fix. Ptrace and "
+        "py-spy are tried on a process of hangtop's own, never on a rank.",
+        epilog="examples:\n"
+        "  hangtop doctor                     this machine\n"
+        "  hangtop doctor -w 'gpu[001-016]'   sixteen nodes\n"
+        "  hangtop doctor -w @gpu --json | jq '.nodes[] | select(.ok | not).node'\n"
+        "  hangtop doctor -w @gpu --clean     remove what hangtop keeps there\n\n"
+        "exit status:\n"
+        "  0 all that matters is there   3 some node answers, but hides its ranks\n"
+        "  4 some node cannot be observed at all   2 wrong usage\n"
+        "  of --clean: 0 nothing is left   3 something is left   4 some node was not reached",
+        formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "--clean", action="store_true", help="remove hangtop's cache of this user on the nodes"
+    )
+    parser.add_argument("--json", action="store_true", help="schema hangtop.doctor/1")
+    add_targets(parser)
+
+
+def in_file() -> dict[str, argparse.Action]:
+    """The options that the config file may set, by their keys in it."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_observing(parser)
+    add_screen(parser)
+    actions = {action.dest: action for action in parser._actions}
+    return {key: action for key, action in actions.items() if key not in NOT_IN_FILE}
+
+
+def complete(
+    arguments: argparse.Namespace,
+    sample_every: float = 5.0,
+    sample_early: float | None = None,
+) -> argparse.Namespace:
+    """Fill in what the config file says of options that nobody gave, and then their defaults.
 
     Args:
         arguments: as parsed.
         sample_every: seconds between two stacks; a short look needs more of them than a long one.
+        sample_early: the same for the first half minute, unless the user says how often.
+
+    Raises:
+        UsageError: when the config file cannot be used.
     """
-    filled = {**DEFAULTS, **vars(arguments)}
+    given = vars(arguments)
+    file = config.defaults(config.read(config.config_path(), in_file()), given)
+    filled = {**DEFAULTS, **file, **given, "from_file": frozenset(file)}
+    filled["sample_early"] = None if filled["sample_every"] else sample_early
     filled["sample_every"] = filled["sample_every"] or sample_every
     return argparse.Namespace(**filled)
 
 
 def session_options(arguments: argparse.Namespace) -> Options:
     """The options of a session."""
+    from hangtop.cli.slurm import is_foreign, slurm_job
     from hangtop_core.session import Options
 
+    job = slurm_job(arguments)
     return Options(
         interval=arguments.interval,
         sample_every=arguments.sample_every,
+        sample_early=arguments.sample_early,
         hang_after=arguments.hang_after,
-        all_users=arguments.all_users,
+        all_users=arguments.all_users or is_foreign(job),
         pids=tuple(arguments.pid),
         readonly=arguments.readonly,
+        slurm_jobs=job.ids if job is not None else (),
+        slurm_step=job.step if job is not None else None,
     )

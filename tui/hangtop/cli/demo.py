@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from hangtop.app import prepare
-from hangtop.cli.observe import waiting
+from hangtop.cli.output import StatusLine
 from hangtop.demo.gallery import BY_NAME, GALLERY
 from hangtop.demo.runner import Demo, DemoError
 from hangtop_core.errors import HangtopError, UsageError
@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with Demo(scenario) as demo:
             print(f"{scenario.name}: {scenario.description}", file=sys.stderr)
-            with waiting("starting the job; it hangs in a few seconds ..."):
+            with StatusLine() as status:
+                status.show("starting the job; it hangs in a few seconds ...")
                 demo.wait_until_hung(timeout_s=120.0)
             return look(arguments, demo)
     except DemoError as error:
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 def look(arguments: argparse.Namespace, demo: Demo) -> int:
     """Open the app on the job, or run the command asked for."""
     arguments.pid = list(demo.members)
+    arguments.nodes = []  # it is on this machine, whatever the config file says
     if arguments.diagnose:
         from hangtop.cli import diagnose
 

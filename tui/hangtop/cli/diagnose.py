@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow
-from hangtop.cli.output import coloured, width
+from hangtop.cli.observe import choose, find_job, follow, tell_unseen
+from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
@@ -38,21 +37,27 @@ def run(arguments: argparse.Namespace) -> int:
     arguments = complete(arguments, sample_every=1.0)
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         try:
-            update = find_job(session, arguments.job_key, arguments.pid)
-        except NoJobError:
+            update, interrupted = find_job(session, arguments.job_key, arguments.pid)
+        except (NoJobError, KeyboardInterrupt):
             if arguments.json and session.latest is not None:
-                print(to_json(session.latest.diagnoses[""]).decode())
+                print(to_json(diagnose(session.latest.snapshot, None)).decode())
             raise
         job = choose(update.snapshot, arguments.job_key)
-        with contextlib.suppress(KeyboardInterrupt):
-            observe(session, job, arguments.observe, arguments.hang_after)
+        try:
+            if not interrupted:
+                observe(session, job, arguments.observe, arguments.hang_after)
+        except KeyboardInterrupt:
+            interrupted = True
         found = session.latest or update
     diagnosis = conclusion(found, job) or update.diagnoses[job.key]
+    if interrupted:
+        tell_unseen(found.snapshot)
+        print("interrupted: this is what was known by then", file=sys.stderr)
     if arguments.json:
         print(to_json(diagnosis).decode())
     else:
         print(coloured(diagnosis_text(diagnosis, min(width(), 120))), end="")
-    return exit_status(diagnosis)
+    return 130 if interrupted else exit_status(diagnosis)
 
 
 def conclusion(update: Update, job: Job) -> Diagnosis | None:
@@ -68,9 +73,10 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
     """
     started = time.monotonic()
     limit = max(at_least, hang_after) + LATE_S
-    line = ProgressLine(hang_after)
+    told = False
 
     def enough(update: Update) -> bool:
+        nonlocal told
         diagnosis = conclusion(update, job)
         elapsed = time.monotonic() - started
         if diagnosis is None:
@@ -79,11 +85,15 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
             return False
         if decided(diagnosis, elapsed) or not has_processes(job, update):
             return True
-        line.show(diagnosis.stalled_for_s)
+        text = why_longer(diagnosis.stalled_for_s, hang_after)
+        status.show(text)
+        if not status.shown and not told:
+            print(text, file=sys.stderr, flush=True)
+        told = True
         return False
 
-    session.wait(enough, limit)
-    line.clear()
+    with StatusLine() as status:
+        session.wait(enough, limit)
 
 
 def has_processes(job: Job, update: Update) -> bool:
@@ -103,32 +113,15 @@ def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
     return diagnosis.state in DECIDED
 
 
-class ProgressLine:
-    """Tells on stderr why it takes longer: on a terminal in place, else once."""
-
-    def __init__(self, hang_after: float) -> None:
-        self.hang_after = hang_after
-        self.width = 0
-
-    def show(self, stalled_for_s: float | None) -> None:
-        """Say for how long nothing has moved."""
-        if self.width and not sys.stderr.isatty():
-            return
-        still = "it is not clear yet whether anything moves"
-        if stalled_for_s is not None:
-            still = f"nothing has moved for {int(stalled_for_s)} s"
-        text = f"{still}; a hang is {self.hang_after:.0f} s of that (--hang-after); "
-        if (stalled_for_s or 0.0) >= self.hang_after:
-            text = f"{still}, but no rank is known to wait for another; "
-        text += "still observing ..."
-        self.width = max(self.width, len(text))
-        end = "\r" if sys.stderr.isatty() else "\n"
-        print(text.ljust(self.width), end=end, file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self.width and sys.stderr.isatty():
-            print(" " * self.width, end="\r", file=sys.stderr, flush=True)
+def why_longer(stalled_for_s: float | None, hang_after: float) -> str:
+    """Say for how long nothing has moved, and what is still waited for."""
+    still = "it is not clear yet whether anything moves"
+    if stalled_for_s is not None:
+        still = f"nothing has moved for {int(stalled_for_s)} s"
+    text = f"{still}; a hang is {hang_after:.0f} s of that (--hang-after); "
+    if (stalled_for_s or 0.0) >= hang_after:
+        text = f"{still}, but no rank is known to wait for another; "
+    return text + "still observing ..."
 
 
 def exit_status(diagnosis: Diagnosis) -> int:

@@ -6,14 +6,15 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow, tell_unseen
-from hangtop.cli.output import draws_unicode, width
+from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop.cli.targets import launchers
+from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
@@ -25,9 +26,11 @@ from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from concurrent.futures import Future
 
-    from hangtop_core.model import Job, Process, Snapshot, StackSample
+    from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample
+    from hangtop_core.session import Sampled
 
     Failed = dict[tuple[str, int], str]
 
@@ -35,6 +38,7 @@ NATIVE_S = 0.6
 """Seconds for which a native stack stops a process, as measured; the time is bounded."""
 NATIVE_DEADLINE_S = 30.0
 DEADLINE_S = 10.0
+TELL_EVERY_S = 0.2
 UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 
 
@@ -44,28 +48,43 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.native and arguments.readonly:
         raise UsageError("--native pauses the ranks, and --readonly forbids that")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
-        found = find_job(session, arguments.job_key, arguments.pid)
-        job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
-        if not job.ranks:
-            raise NoJobError(
-                "no rank is there to take the stack of",
-                "`hangtop diagnose` says what the launcher waits for, or what could not be read.",
-            )
-        failed: Failed = {}
-        with contextlib.suppress(KeyboardInterrupt, TimeoutError):
-            failed = sample(session, job, arguments)
+        try:
+            found, interrupted = find_job(session, arguments.job_key, arguments.pid)
+            job = named(choose(found.snapshot, arguments.job_key), arguments.pid)
+            if not job.ranks and not job.unnumbered:
+                raise NoJobError(
+                    "no rank is there to take the stack of",
+                    "`hangtop diagnose` says what the launcher waits for.",
+                )
+        except (NoJobError, KeyboardInterrupt):
+            if arguments.json and session.latest is not None:
+                print(to_json(as_data(session.latest.snapshot, None)).decode())
+            raise
+        answers = sample(session, job, arguments)
         snapshot = (session.latest or found).snapshot
-    job = named(follow(job, snapshot) or job, arguments.pid)
+    job = answers.of(named(follow(job, snapshot) or job, arguments.pid))
     tell_unseen(snapshot)
-    say_stale(snapshot, job, failed)
+    say_stale(snapshot, job, answers.failed)
+    if answers.missing:
+        names = nodesets.fold(answers.missing)
+        print(f"interrupted: {names} had not answered; their stacks may lack", file=sys.stderr)
     if arguments.output is None:
         print(render(snapshot, job, arguments), end="")
     else:
         write(snapshot, job, arguments)
     for process in () if arguments.json else job.unnumbered:
         why = clean(process.denied or "nothing in its environment says so", 600)
-        print(f"\nno stack from pid {process.pid}, a rank whose number is unknown: {why}")
-    return 0
+        on = f" on {clean(process.node)}" if len(snapshot.nodes) > 1 else ""
+        print(f"\nno stack from pid {process.pid}{on}, a rank whose number is unknown: {why}")
+    if interrupted or answers.missing:
+        return 130
+    return 0 if has_stacks(job) else 13
+
+
+def has_stacks(job: Job) -> bool:
+    """Whether there is a single stack to show."""
+    samples = (one for rank in job.ranks for one in (rank.sample, *rank.child_samples.values()))
+    return any(one is not None and one.threads for one in samples)
 
 
 def named(job: Job, pids: Sequence[int]) -> Job:
@@ -115,6 +134,7 @@ def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
     return merged_text(
         merged,
         width() if to_screen else WIDTH,
+        job=job,
         ascii_only=to_screen and not draws_unicode(),
     )
 
@@ -141,10 +161,36 @@ def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
         print(f"{path}: {plural(len(part.ranks), 'rank')}", file=sys.stderr)
 
 
-def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
+class Answers(NamedTuple):
+    """What came of asking for stacks."""
+
+    failed: Failed
+    """Why there is no new stack, by node and pid."""
+    missing: frozenset[str]
+    """Nodes that had not answered when Ctrl-C came."""
+    samples: Mapping[tuple[str, int], StackSample]
+    """What came, by node and pid."""
+
+    def of(self, job: Job) -> Job:
+        """Return the job with what came, and not with what hangtop may have sampled since.
+
+        That would lack the variables, or the native frames, that were asked for.
+        """
+        return replace(job, ranks=tuple(self._of_rank(rank) for rank in job.ranks))
+
+    def _of_rank(self, rank: Rank) -> Rank:
+        own = self.samples.get((rank.node, rank.process.pid), rank.sample)
+        workers = dict(rank.child_samples)
+        for child in rank.children:
+            if (came := self.samples.get((rank.node, child.pid))) is not None:
+                workers[child.pid] = came
+        return replace(rank, sample=own, child_samples=workers)
+
+
+def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers:
     """Take the stacks of every rank and its children now; returns when all have answered.
 
-    Returns why, for those that gave none, by node and pid.
+    By Ctrl-C it returns at once, with what has arrived by then.
     """
     wanted = pids_by_node(job)
     count = sum(len(pids) for pids in wanted.values())
@@ -158,15 +204,45 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Failed:
     if arguments.locals:
         print("variables are shown as they are: they may hold secrets", file=sys.stderr)
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S
-    future = session.sample(wanted, mode=mode, locals=arguments.locals, deadline=limit)
-    answers = future.result(timeout=limit * max(count, 1) + 5.0)
-    answered = time.time()
-    session.wait(lambda update: update.snapshot.at >= answered, timeout=5.0)
-    return {
-        (one.node, one.pid): one.sample.failure.text
-        for one in answers
-        if one.sample.failure is not None
-    }
+    answered: set[str] = set()
+    try:
+        future = session.sample(
+            wanted, mode=mode, locals=arguments.locals, deadline=limit, on_node=answered.add
+        )
+        answers = wait_for(future, limit * max(count, 1) + 5.0, answered, wanted)
+        arrived = time.time()
+        session.wait(lambda update: update.snapshot.at >= arrived, timeout=5.0)
+    except KeyboardInterrupt:
+        left = {node: pids for node, pids in wanted.items() if node not in answered}
+        why = "interrupted before it answered"
+        failed = {(node, pid): why for node, pids in left.items() for pid in pids}
+        return Answers(failed, frozenset(left), {})
+    return Answers(
+        {
+            (one.node, one.pid): one.sample.failure.text
+            for one in answers
+            if one.sample.failure is not None
+        },
+        frozenset(),
+        {(one.node, one.pid): one.sample for one in answers if one.sample.threads},
+    )
+
+
+def wait_for(
+    future: Future[tuple[Sampled, ...]],
+    limit: float,
+    answered: Collection[str],
+    wanted: Collection[str],
+) -> tuple[Sampled, ...]:
+    """Wait for stacks at most `limit` seconds, saying how many nodes have answered."""
+    until = time.monotonic() + limit
+    with StatusLine() as status:
+        while time.monotonic() < until:
+            with contextlib.suppress(TimeoutError):
+                return future.result(timeout=TELL_EVERY_S)
+            if len(wanted) > 1:
+                status.show(f"stacks of {len(answered)} of {len(wanted)} nodes ...")
+    return ()
 
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
@@ -182,10 +258,13 @@ def pids_by_node(job: Job) -> dict[str, list[int]]:
     return found
 
 
-def as_data(snapshot: Snapshot, job: Job, *, all_threads: bool) -> dict[str, Any]:
-    """Everything a dump knows, with the stacks written out (schema `hangtop.dump/1`)."""
+def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -> dict[str, Any]:
+    """Everything a dump knows, with the stacks written out (schema `hangtop.dump/1`).
+
+    Without a job that is the nodes, and why some of them were not observed.
+    """
     ranks = []
-    for rank in job.ranks:
+    for rank in job.ranks if job is not None else ():
         entry = process_data(snapshot, rank.process, rank.sample, all_threads)
         children = [
             process_data(snapshot, child, rank.child_samples.get(child.pid), all_threads)
@@ -195,14 +274,23 @@ def as_data(snapshot: Snapshot, job: Job, *, all_threads: bool) -> dict[str, Any
     return {
         "schema": "hangtop.dump/1",
         "at": snapshot.at,
-        "job": {
+        "job": None
+        if job is None
+        else {
             "key": job.key,
             "id": job.id,
             "launcher": job.launcher,
             "world_size": job.world_size,
         },
+        "nodes": [
+            {"name": node.name, "state": node.state, "reason": node.reason, "fix": node.fix}
+            for node in snapshot.nodes
+        ],
         "ranks": ranks,
-        "unnumbered": [process_data(snapshot, one, None, False) for one in job.unnumbered],
+        "unnumbered": [
+            {"node": one.node, **process_data(snapshot, one, None, False)}
+            for one in (job.unnumbered if job is not None else ())
+        ],
     }
 
 

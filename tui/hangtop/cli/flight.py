@@ -41,10 +41,12 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load(places(arguments.path), arguments.prefix, tell, replica)
     done()
     problems = [FileProblem(one.path, one.kind, one.why) for one in loaded.problems]
-    if not loaded.files and not any(one.kind == "empty" for one in loaded.problems):
-        raise NoDumpError(nothing_found(arguments.path, arguments.prefix, loaded))
     picture = examine(loaded.traces, problems, loaded.files)
     diagnosis = picture.diagnosis
+    if not loaded.files and not any(one.kind == "empty" for one in loaded.problems):
+        if arguments.json:
+            print(to_json(diagnosis).decode())
+        raise NoDumpError(nothing_found(arguments.path, arguments.prefix, loaded))
     if arguments.output:
         write(arguments.output, to_json(diagnosis))
     if arguments.json:
@@ -75,14 +77,13 @@ def places(paths: list[str]) -> list[str]:
     if paths:
         return paths
     patterns = default_patterns(os.environ)
-    found = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
-    if not found:
-        raise NoDumpError("no dumps where torch writes them: " + ", ".join(patterns))
-    return found
+    return [path for pattern in patterns for path in sorted(glob.glob(pattern))]
 
 
 def nothing_found(paths: list[str], prefix: str | None, loaded: Loaded) -> str:
     """Why there is nothing to read."""
+    if not paths:
+        return "no dumps where torch writes them: " + ", ".join(default_patterns(os.environ))
     where = clean(", ".join(paths), 200)
     if prefix is not None:
         return f"no file in {where} has {prefix!r} and a rank in its name"

@@ -11,7 +11,15 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, add_diagnose, add_dump, add_observing, add_screen
+from hangtop.cli.arguments import (
+    Formatter,
+    add_diagnose,
+    add_doctor,
+    add_dump,
+    add_observing,
+    add_screen,
+)
+from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
 
 if TYPE_CHECKING:
@@ -33,7 +41,14 @@ examples:
   hangtop dump                     the stacks of all ranks, merged
   hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
+  hangtop --job 4711               a Slurm job, over ssh or srun
+  hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
+  hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
   hangtop demo                     try it on a small job that really hangs
+
+defaults for these options can be kept in {config}:
+  nodes = "gpu[01-16]"             one long option a line, with _ for -; what is given on the
+  via = "ssh"                      command line wins, --no-sudo over `sudo = true`, too
 
 exit status of diagnose:
   0 progressing   10 hung, explained   11 hung, not explained   12 no training job
@@ -44,22 +59,25 @@ MODULES = {
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
     "flight": "hangtop.cli.flight",
+    "doctor": "hangtop.cli.doctor",
     "demo": "hangtop.cli.demo",
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
+    epilog = EXAMPLES.format(config=config_path())
     parser = argparse.ArgumentParser(
-        prog="hangtop", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=Formatter
+        prog="hangtop", description=DESCRIPTION, epilog=epilog, formatter_class=Formatter
     )
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     add_observing(parser)
     add_screen(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
     add_dump(commands)
     add_diagnose(commands)
     add_flight(commands)
+    add_doctor(commands)
     add_demo(commands)
     return parser
 
@@ -113,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from hangtop_core.errors import HangtopError
 
     try:
-        status: int = import_module(MODULES[arguments.command]).run(arguments)
+        status: int = import_module(MODULES[arguments.subcommand]).run(arguments)
         sys.stdout.flush()
     except HangtopError as error:
         print(f"hangtop: {error}", file=sys.stderr)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop.cli.output import StatusLine
+from hangtop_core import nodesets
 from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hangtop_core.model import Job, Snapshot
     from hangtop_core.session import Session, Update
@@ -21,55 +22,65 @@ CONNECT_S = 20.0
 """Seconds to wait for the first answer of one node."""
 CONNECT_ALL_S = 300.0
 """Of many, which log in by turns; each says by itself when it cannot be reached."""
-SETTLED = {"ready", "unreachable", "denied", "no-python", "incompatible"}
+FAILED = {"unreachable", "denied", "no-python", "incompatible"}
+SETTLED = {"ready", *FAILED}
 
 
-@contextlib.contextmanager
-def waiting(text: str) -> Iterator[None]:
-    """Show on a terminal's stderr what is being waited for; nothing when it is no terminal."""
-    shown = sys.stderr.isatty()
-    if shown:
-        print(text, end="\r", file=sys.stderr, flush=True)
-    try:
-        yield
-    finally:
-        if shown:
-            print(" " * len(text), end="\r", file=sys.stderr, flush=True)
+class Found(NamedTuple):
+    """What was found when all nodes had answered, or somebody lost patience."""
+
+    update: Update
+    interrupted: bool = False
 
 
-def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Update:
+def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Found:
     """Wait until there is a job, and return the update that shows it.
 
     Raises:
         NoJobError: when there is none.
+        KeyboardInterrupt: by Ctrl-C, when no node has answered with a job by then.
     """
-    with waiting("looking for training jobs ..."):
-        wait_for_nodes(session)
-        update = session.wait(lambda update: has_job(update, key, whole=True), SETTLE_S)
+    with StatusLine() as status:
+        status.show("looking for training jobs ...")
+        interrupted = wait_for_nodes(session, status)
+        whole = 0.0 if interrupted else SETTLE_S
+        update = session.wait(lambda update: has_job(update, key, whole=True), whole)
     update = update or session.latest
     if update is None:
         raise NoJobError("no node has answered", "No probe could be started.")
     if not has_job(update, key):
+        if interrupted:
+            tell_unseen(update.snapshot)
+            raise KeyboardInterrupt
         raise no_job(update.snapshot, key, pids)
-    return update
+    return Found(update, interrupted)
 
 
-def wait_for_nodes(session: Session) -> None:
-    """Wait until all nodes have answered or failed; Ctrl-C goes on with those that have."""
-    first = session.wait(lambda update: True, CONNECT_S)
-    if first is None:
-        return
-    count = len(first.snapshot.nodes)
-    shown = sys.stderr.isatty() and count > 1
+def wait_for_nodes(session: Session, status: StatusLine) -> bool:
+    """Wait until all nodes have answered or failed.
+
+    Returns whether Ctrl-C ended that: then those that have answered are all there is.
+    """
 
     def answered(update: Update) -> bool:
-        if shown:
-            seen = sum(node.last_seen is not None for node in update.snapshot.nodes)
-            print(f"{seen} of {count} nodes answered ...  ", end="\r", file=sys.stderr, flush=True)
+        nodes = update.snapshot.nodes
+        seen = sum(node.last_seen is not None for node in nodes)
+        failed = sum(node.state in FAILED for node in nodes)
+        if len(nodes) > 1:
+            more = f", {failed} cannot be observed" if failed else ""
+            status.show(
+                f"{seen} of {len(nodes)} nodes answered{more} ... (Ctrl-C: go on with them)"
+            )
         return _answered(update)
 
-    with contextlib.suppress(KeyboardInterrupt):
-        session.wait(answered, CONNECT_S if count == 1 else CONNECT_ALL_S)
+    try:
+        first = session.wait(lambda update: True, CONNECT_S)
+        if first is not None:
+            one = len(first.snapshot.nodes) == 1
+            session.wait(answered, CONNECT_S if one else CONNECT_ALL_S)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def tell_unseen(snapshot: Snapshot) -> None:
@@ -78,21 +89,11 @@ def tell_unseen(snapshot: Snapshot) -> None:
     for node in snapshot.nodes:
         if node.state not in ("ready", "slow"):
             reason = clean(node.reason or "no answer yet")
-            reasons.setdefault((node.state, reason, node.fix or ""), []).append(clean(node.name))
+            reasons.setdefault((node.state, reason, node.fix or ""), []).append(node.name)
     for (state, reason, fix), names in reasons.items():
-        print(f"hangtop: {fold_nodes(names)} {state}: {reason}", file=sys.stderr)
+        print(f"hangtop: {nodesets.fold(names)} {state}: {reason}", file=sys.stderr)
         if fix:
             print(f"    {clean(fix)}", file=sys.stderr)
-
-
-def fold_nodes(names: Sequence[str]) -> str:
-    """`gpu[01-16]` for the names of many nodes."""
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
-
-    try:
-        return str(NodeSet.fromlist(list(names)))
-    except NodeSetException:
-        return ",".join(names)
 
 
 def _answered(update: Update) -> bool:
@@ -132,10 +133,10 @@ def follow(job: Job, snapshot: Snapshot) -> Job | None:
     return next((other for other in snapshot.jobs if pids & pids_of(other)), None)
 
 
-def pids_of(job: Job) -> set[tuple[int, int]]:
-    """Identities of all processes of a job: pid and start time."""
+def pids_of(job: Job) -> set[tuple[str, int, int]]:
+    """Identities of all processes of a job: node, pid and start time."""
     ranks = [rank.process for rank in job.ranks]
-    return {(one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
+    return {(one.node, one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
 
 
 def answers_to(job: Job, key: str) -> bool:

@@ -6,10 +6,40 @@ import os
 import re
 import shutil
 import sys
+from typing import Self
 
 BOLD, RED, GREEN, YELLOW, DIM = "1", "1;31", "1;32", "1;33", "2"
 STATES = {"HUNG": RED, "STALLED": YELLOW, "PROGRESSING": GREEN}
 HEADINGS = re.compile(r"  (Evidence|What to do)|Blind spots|Verdict\b.*")
+
+
+class StatusLine:
+    """One line on stderr that says what is being waited for, and is taken away again.
+
+    Only a terminal gets it: elsewhere a line that changes is noise.
+    """
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+        self._text = ""
+
+    def show(self, text: str) -> None:
+        """Replace what is shown."""
+        if self.shown and text != self._text:
+            print(text.ljust(len(self._text)), end="\r", file=sys.stderr, flush=True)
+            self._text = text
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._text:
+            print(" " * len(self._text), end="\r", file=sys.stderr, flush=True)
+        self._text = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
 
 
 def width() -> int:

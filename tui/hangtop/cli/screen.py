@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
 from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.slurm import notices
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Session
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the app; returns when the user leaves it."""
-    arguments = complete(arguments)
+    arguments = complete(arguments, sample_early=1.0)
     nodes = launchers(arguments)
     prepare()  # before the session starts: without a terminal there is nothing to observe for
     with Session(session_options(arguments), diagnose, nodes) as session:
         return run_app(
-            session, ascii=arguments.ascii, mouse=arguments.mouse, job_key=arguments.job_key
+            session,
+            ascii=arguments.ascii,
+            mouse=arguments.mouse,
+            job_key=arguments.job_key,
+            notice="; ".join(notices(arguments)),
         )

@@ -200,6 +200,13 @@ GALLERY: tuple[Scenario, ...] = (
         form="env",
     ),
     Scenario(
+        "misconfigured",
+        "rank 3 was started with another MASTER_PORT than the others",
+        "launch-misconfigured",
+        (3,),
+        form="env",
+    ),
+    Scenario(
         "orphaned",
         "as skip, after torchrun was killed and left its ranks alone",
         "missing-collective",

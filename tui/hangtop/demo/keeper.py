@@ -112,7 +112,7 @@ class Keeper:
         return [*launcher, "-m", "training", self.scenario.program or self.scenario.name]
 
     def by_environment(self) -> subprocess.Popen[bytes]:
-        """One process per rank and no launcher; the last rank is missing."""
+        """One process per rank and no launcher; the last one is missing, or told another port."""
         self.environment.update(
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(free_port()),
@@ -122,6 +122,8 @@ class Keeper:
         command = [PYTHON, "-m", "training", self.scenario.name]
         for rank in range(self.scenario.ranks):
             self.environment.update(RANK=str(rank), LOCAL_RANK=str(rank))
+            if self.scenario.name == "misconfigured" and rank == self.scenario.ranks - 1:
+                self.environment.update(MASTER_PORT=str(free_port()))
             self.launch(command)
         return self.launched[0]
 

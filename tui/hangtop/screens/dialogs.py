@@ -96,23 +96,26 @@ class Reader(Dialog[None]):
     """A text to read."""
 
     def __init__(
-        self, title: str, lines: Sequence[Line], note: str = "", *, wrapped: bool = True
+        self, title: str, lines: Sequence[Line], note: str = "", *, wide: bool = False
     ) -> None:
         super().__init__()
         self._title = title
         self._lines = lines
         self._note = note
-        self._wrapped = wrapped
+        self._wide = wide
+        """Over the whole screen, and cut instead of wrapped."""
 
     def compose(self) -> ComposeResult:
         """One pane."""
         yield TextPane(
-            self._title, pane_id="text", flat=self.hangtop.ascii, indent=4, wrapped=self._wrapped
+            self._title, pane_id="text", flat=self.hangtop.ascii, indent=4, wrapped=not self._wide
         )
 
     def on_mount(self) -> None:
         """Fill it."""
         pane = self.query_one(TextPane)
+        if self._wide:
+            pane.styles.width, pane.styles.max_width = "100%", "100%"
         pane.retitle(line((self._title, "title")), line((self._note, "dim")), CLOSE_HINT)
         pane.set_lines(self._lines)
 
@@ -186,10 +189,14 @@ class Choice(Dialog[str]):
         pane.paint()
 
     def renew(self) -> None:
-        """Ask for the items again; the cursor stays on its item."""
+        """Ask for the items again; the cursor stays on its item. One alone is no choice."""
         pane = self.query_one(ItemList)
+        items = self._items()
+        if len(items) == 1 and len(pane.items) > 1:
+            self.dismiss(items[0].key)
+            return
         width = max(min(int(self.app.size.width * 0.9), 90) - 4, 10)
-        pane.set_items(self._items())
+        pane.set_items(items)
         pane.styles.height = min(pane.prepare(width) + 2, max(self.app.size.height - 2, 3))
 
     def action_choose(self) -> None:

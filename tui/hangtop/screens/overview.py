@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
-from hangtop.spans import EMPTY, cells, line, wrap_all
+from hangtop.spans import EMPTY, line
 from hangtop.views.common import rank_key
+from hangtop.views.groups import GROUPINGS, Group, Grouping, grouped, ranks_of
 from hangtop.views.overview import (
     CLASS_COLUMNS,
     ClassRow,
@@ -18,7 +19,7 @@ from hangtop.views.overview import (
     verdict_lines,
     verdict_title,
 )
-from hangtop.views.ranks import RANK_COLUMNS, RankRow, rank_rows
+from hangtop.views.ranks import RANK_COLUMNS, RankRow, class_of, rank_rows
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.text import plural
@@ -45,6 +46,12 @@ class OverviewPage(Page):
         {"rank", "node", "pid", "state", "cpu", "idle", "where", "why", "children"}
     )
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.grouping: Grouping = ""
+        self.toggled: frozenset[str] = frozenset()
+        """Groups that are not folded, or open, as they start."""
+
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
         flat = self.hangtop.ascii
@@ -58,13 +65,18 @@ class OverviewPage(Page):
                 flat=flat,
             )
             yield TextPane("HEALTH", pane_id="health", flat=flat)
-        yield LineTable[RankRow](
-            "RANKS", pane_id="ranks", columns=RANK_COLUMNS, key=lambda row: row.key, flat=flat
+        yield LineTable[Any](
+            "RANKS",
+            pane_id="ranks",
+            columns=RANK_COLUMNS,
+            key=lambda row: row.key,
+            flat=flat,
+            heading=lambda row: row.heading if isinstance(row, Group) else None,
         )
 
     @property
-    def ranks(self) -> LineTable[RankRow]:
-        """The table of ranks."""
+    def ranks(self) -> LineTable[Any]:
+        """The table of ranks, and of the groups they are in."""
         return self.query_one("#ranks", LineTable)
 
     @property
@@ -90,11 +102,19 @@ class OverviewPage(Page):
         count = plural(len(classes), "class", "classes")
         self.stack_classes.retitle(line(("STACK CLASSES  ", "title"), count))
         self.stack_classes.set_items(classes, [line(("no ranks yet", "dim"))])
-        rows = rank_rows(snapshot, job, diagnosis, now)
+        rows = grouped(
+            snapshot,
+            rank_rows(snapshot, job, diagnosis, now),
+            self.grouping if job else "",
+            self.toggled,
+            now,
+            whole=bool(self.filter_text),
+        )
         table = self.ranks
         table.marks = state.marks
         order = table.order.column or "suspicion"
-        title = line(("RANKS  ", "title"), ("sort ", "label"), order)
+        by = line(("  by ", "label"), self.grouping) if self.grouping else EMPTY
+        title = line(("RANKS  ", "title"), ("sort ", "label"), order, by)
         note = line(("marked ", "label"), str(len(state.marks))) if state.marks else EMPTY
         table.retitle(title, note)
         table.set_items(rows, self._no_ranks())
@@ -104,7 +124,8 @@ class OverviewPage(Page):
         pane = self.query_one("#verdict", TextPane)
         lines = verdict_lines(state.snapshot, state.job, state.diagnosis)
         width = max(self.app.size.width - 4, 10)
-        tall = len(wrap_all([item for item in lines if cells(item)], width, 6))
+        pane.set_lines(lines)
+        tall = pane.prepare(width)
         most = VERDICT_LINES[1] if self.app.size.height >= 30 else 4
         if self.state.job is None:
             most = max(most, self.app.size.height // 2)
@@ -115,7 +136,7 @@ class OverviewPage(Page):
             pane.styles.height = wanted
         hint = line(("5", "key"), (" in full", "dim")) if state.job else EMPTY
         pane.retitle(verdict_title(state.diagnosis), hint)
-        pane.set_lines(lines)
+        pane.paint()
 
     def _no_ranks(self) -> list[Any]:
         if self.state.job is None:
@@ -127,6 +148,13 @@ class OverviewPage(Page):
         if self.state.job.unnumbered:
             return unreadable(self.state.job)
         return [line(("No rank has started yet; the launcher is there.", "dim"))]
+
+    def set_filter(self, text: str) -> str | None:
+        """A filter looks into folded groups, too."""
+        wrong = super().set_filter(text)
+        if self.grouping and wrong is None:
+            self.show()
+        return wrong
 
     def row_facts(self, item: RankRow) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a rank, for the filter."""
@@ -148,6 +176,8 @@ class OverviewPage(Page):
     def path(self) -> list[str]:
         """The rank under the cursor."""
         row = self.ranks.current
+        if isinstance(row, Group):
+            return ["all ranks", row.node or ranks_of(row.rows)]
         return ["all ranks"] if row is None else ["all ranks", f"rank {row.rank.rank}"]
 
     def do_open(self) -> None:
@@ -162,11 +192,16 @@ class OverviewPage(Page):
         if isinstance(event.item, RankRow):
             self.state.rank_key = event.item.key
             self.show_bars()
+        elif isinstance(event.item, Group) and event.item.rows:
+            self.state.rank_key = event.item.rows[0].key
+            self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:
-        """Enter: a rank opens, a class filters."""
+        """Enter: a rank or a class opens, a group folds."""
         item = event.item
-        if isinstance(item, RankRow):
+        if isinstance(item, Group):
+            self._fold({item.key}, not item.open)
+        elif isinstance(item, RankRow):
             self.state.rank_key = item.key
             self.hangtop.go("rank")
         elif isinstance(item, ClassRow):
@@ -190,10 +225,11 @@ class OverviewPage(Page):
 
     def _outlier(self, step: int) -> None:
         table = self.ranks
-        odd = [row for row in table.items if row.order[0] < 3]
+        rows = [row for row in table.items if isinstance(row, RankRow)]
+        odd = [row for row in rows if row.order[0] < 3]
         if not odd:
-            smallest = min((row.order[1] for row in table.items), default=0)
-            odd = [row for row in table.items if row.order[1] == smallest]
+            smallest = min((row.order[1] for row in rows), default=0)
+            odd = [row for row in rows if row.order[1] == smallest]
         if not odd:
             self.hangtop.tell("no rank stands out", "warn")
             return
@@ -205,12 +241,75 @@ class OverviewPage(Page):
         self.hangtop.tell(f"outlier {place + 1} of {len(keys)}")
 
     def do_mark(self) -> None:
-        """Mark the rank and go one down."""
+        """Mark the rank, or the ranks of the group, and go one down."""
         row = self.ranks.current
-        if row is not None:
+        if isinstance(row, Group):
+            keys = frozenset(one.key for one in row.rows)
+            # A group that is marked as a whole is unmarked; one that is not becomes so.
+            self.state.marks = self._with(keys)
+        elif row is not None:
             self.state.marks ^= {row.key}
+        if row is not None:
             self.ranks.move(1)
             self.show()
+
+    def _with(self, keys: frozenset[str]) -> frozenset[str]:
+        marks = self.state.marks
+        return marks - keys if keys <= marks else marks | keys
+
+    def do_mark_class(self) -> None:
+        """Mark all ranks on one stack: that of the rank, or of the class under the cursor."""
+        job, rank = self.state.job, self.state.rank
+        if job is None or rank is None:
+            return
+        row = self.stack_classes.current if self.active == "classes" else None
+        if row is not None:
+            same = [one for one in job.ranks if one.rank in row.ranks]
+        else:
+            same = [one for one in job.ranks if class_of(one) == class_of(rank)]
+        self.state.marks = self._with(frozenset(rank_key(one) for one in same))
+        self.show()
+        self.hangtop.tell(f"{plural(len(self.state.marks), 'rank')} marked; U takes marks away")
+
+    def do_group(self) -> None:
+        """By node, by stack class, in one list."""
+        place = GROUPINGS.index(self.grouping) + 1
+        self.grouping = GROUPINGS[place % len(GROUPINGS)]
+        self.focus_pane("ranks")
+        self.hangtop.tell(f"ranks by {self.grouping}" if self.grouping else "ranks in one list")
+
+    def _fold(self, keys: Iterable[str], is_open: bool) -> None:
+        """Open or fold groups."""
+        groups = [row for row in self.ranks.given if isinstance(row, Group) and row.rows]
+        if not groups:
+            self.hangtop.tell("there is nothing to fold; t groups the ranks", "warn")
+            return
+        wanted = set(keys)
+        self.toggled ^= {one.key for one in groups if one.key in wanted and one.open != is_open}
+        self.show()
+
+    def _group_here(self) -> list[str]:
+        """The group under the cursor, or that of the rank under it."""
+        here, found = self.ranks.cursor, []
+        for row in self.ranks.items[: here + 1]:
+            if isinstance(row, Group):
+                found = [row.key]
+        return found
+
+    def do_fold(self) -> None:
+        """Fold the group; the cursor goes to its heading."""
+        keys = self._group_here()
+        if keys:
+            self.ranks.select(keys[0])
+        self._fold(keys, False)
+
+    def do_unfold(self) -> None:
+        """Open the group."""
+        self._fold(self._group_here(), True)
+
+    def do_unfold_all(self) -> None:
+        """Open all groups."""
+        self._fold([row.key for row in self.ranks.given if isinstance(row, Group)], True)
 
     def do_unmark(self) -> None:
         """Take all marks away."""

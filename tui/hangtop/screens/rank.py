@@ -38,8 +38,12 @@ class RankPage(Page):
 
     def __init__(self) -> None:
         super().__init__()
+        self._followed = ""
+        """The rank whose sockets were followed to other nodes."""
         self._asked: tuple[str, float] = ("", 0.0)
         self._trace_ended: str | None = None
+        self.following = True
+        """Whether the end of a trace is kept in view."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -97,14 +101,14 @@ class RankPage(Page):
         state.rank_key = rank_key(rank)
         if self.pane("children").display != self._room_for("children"):
             self.lay_out()
-        self.text("stack").retitle(*views.stack_title(rank, now))
+        self.text("stack").retitle(*views.stack_title(snapshot, rank, now))
         self.text("stack").set_lines(
             views.stack_lines(snapshot, rank.sample, all_threads=state.all_threads, cut=state.cut)
         )
         self.text("process").retitle(
             line(("PROCESS  ", "title"), str(rank.process.pid)), line(rank.node)
         )
-        self.text("process").set_lines(views.process_lines(rank, now))
+        self.text("process").set_lines(views.process_lines(snapshot, rank, now))
         self._fill_tables(rank, now)
         self.show_trace()
         self._ask_files(rank)
@@ -119,7 +123,7 @@ class RankPage(Page):
         why = self.state.unread.get(rank_key(rank), "")
         table.retitle(*files.files_title(rank, now, why))
         asking = self._asked[0] == rank_key(rank)
-        table.set_items(files.file_rows(rank), files.files_empty(rank, asking, why))
+        table.set_items(files.file_rows(rank, snapshot), files.files_empty(rank, asking, why))
         threads = views.thread_rows(rank)
         self.table("threads").retitle(line(("THREADS  ", "title"), str(len(threads))))
         gone = rank.process.denied or "No thread is seen: the process is gone or not readable."
@@ -144,7 +148,8 @@ class RankPage(Page):
         pane = self.text("trace")
         ended = mine.ended if mine else None
         # The last lines tell where all of them were saved.
-        pane.follow = mine is not None and (ended is None or ended != self._trace_ended)
+        last = mine is not None and ended != self._trace_ended
+        pane.follow = mine is not None and (last or (ended is None and self.following))
         self._trace_ended = ended
         self.query_one("#lower").set_class(mine is not None, "-traced")
         situation = self.state.situation(self.NAME)
@@ -162,6 +167,11 @@ class RankPage(Page):
         if not self.state.live or self.state.paused or rank.state in ("exited", "zombie"):
             return
         key, now = rank_key(rank), self.hangtop.real_now()
+        snapshot = self.state.snapshot
+        if snapshot is not None and rank.descriptors is not None and self._followed != key:
+            # Its own table tells whom else to ask.
+            self._followed = key
+            self.hangtop.requests.peers(snapshot, rank)
         if self._asked[0] == key and now - self._asked[1] < READ_AGAIN_S:
             return
         self._asked = (key, now)
@@ -208,6 +218,14 @@ class RankPage(Page):
             self.hangtop.tell("no thread but the main one runs Python; THREADS shows the others")
         else:
             self.hangtop.tell("all threads" if self.state.all_threads else "the main thread only")
+
+    def do_follow(self) -> None:
+        """Keep the end of the trace in view, or stay where one reads."""
+        self.following = not self.following
+        self.focus_pane("trace")
+        if self.following:
+            self.pane("trace").move_end(1)
+        self.hangtop.tell("following the trace" if self.following else "the trace stays; F follows")
 
     def do_descriptors(self) -> None:
         """All descriptors, read again, with the room of the whole screen."""

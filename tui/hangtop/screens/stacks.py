@@ -96,7 +96,9 @@ class StacksPage(Page):
             rows = rank_rows(snapshot, job, tree.opened, cut=state.cut, now=now)
         else:
             rows = tree_rows(self.merged, tree.folded, tree.opened, join=state.cut, now=now)
-        title, note, hint = stacks_title(self.merged, now, state.cut, state.all_threads)
+        title, note, hint = stacks_title(
+            snapshot, job, self.merged, now, cut=state.cut, threads=state.all_threads
+        )
         if self.per_rank:
             title = line(("STACKS OF EACH RANK", "title"))
         tree.retitle(title, note, hint)

@@ -34,6 +34,8 @@ STATE_LETTERS = {
     "X": "exited",
     "I": "idle",
 }
+SILENT_S = 2.0
+"""Seconds without news from a node from which on what was last seen of it counts as old."""
 STALLED_S = 5.0
 """Seconds without progress from which a job is called stalled; hung comes later."""
 ODD_STATES = frozenset({"disk-wait", "stopped", "traced", "zombie", "exited", "unknown"})
@@ -54,7 +56,7 @@ def find_rank(job: Job | None, key: str | None) -> Rank | None:
 def members_of(job: Job) -> frozenset[tuple[str, int, int]]:
     """Identities of the processes of a job: node, pid and start time."""
     ranks = ((rank.node, rank.process) for rank in job.ranks)
-    others = (("", process) for process in (*job.launchers, *job.unnumbered))
+    others = ((process.node, process) for process in (*job.launchers, *job.unnumbered))
     return frozenset((node, one.pid, one.start) for node, one in (*ranks, *others))
 
 
@@ -75,6 +77,25 @@ def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list
 def node_of(snapshot: Snapshot, name: str) -> Node | None:
     """The node with this name."""
     return next((node for node in snapshot.nodes if node.name == name), None)
+
+
+def silence(node: Node | None, now: float) -> float | None:
+    """For how many seconds nothing has been heard of a node; None while it answers."""
+    if node is None or node.state == "ready" or node.last_seen is None:
+        return None
+    quiet = now - node.last_seen
+    return quiet if quiet >= SILENT_S else None
+
+
+def unheard(nodes: Iterable[Node], now: float) -> dict[str, tuple[str, float]]:
+    """State and silence by name, of the nodes of which something was seen once."""
+    found = ((node, silence(node, now)) for node in nodes)
+    return {node.name: (node.state, quiet) for node, quiet in found if quiet is not None}
+
+
+def seen(state: str, quiet: float) -> str:
+    """`lost, seen 43 s ago`: what stands beside everything that is old by so much."""
+    return f"{state}, seen {span(quiet)} ago"
 
 
 def clock(at: float) -> str:
@@ -99,8 +120,15 @@ def span(seconds: float | None) -> str:
 
 
 def idle_seconds(rank: Rank, now: float) -> float | None:
-    """How long the main thread has not run; None when not known."""
+    """How long the main thread had not run at `now`; None when not known."""
     return None if rank.moved_at is None else max(now - rank.moved_at, 0.0)
+
+
+def last_ran(idle: float, *, then: bool) -> str:
+    """`12 s ago`, `now`; with `then`, before what was last seen of a silent node."""
+    if then:
+        return f"{span(idle)} before that" if idle >= 1 else "just before"
+    return f"{span(idle)} ago" if idle >= 1 else "now"
 
 
 def main_thread(sample: StackSample | None) -> ThreadStack | None:

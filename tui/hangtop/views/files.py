@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import ago
+from hangtop_core.analysis.peers import End, peers
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Descriptor, Rank
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Rank, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,12 @@ class FileRow:
     item: Descriptor
     used: bool
     waiting: bool = False
+    peer: str = ""
+    """Who is at the other end of a socket: `rank 6 on node-2`."""
 
 
-def file_rows(rank: Rank) -> list[FileRow]:
-    """Descriptors, those that something waits on first."""
+def file_rows(rank: Rank, snapshot: Snapshot | None = None) -> list[FileRow]:
+    """Descriptors, those that something waits on first; ``snapshot`` tells whose peers are."""
     table = rank.descriptors
     if table is None:
         return []
@@ -36,7 +40,12 @@ def file_rows(rank: Rank) -> list[FileRow]:
         if thread.fd is not None and (thread.tid == rank.process.pid or not _polls(thread.syscall))
     }
     rows = [FileRow(f"lock:{item.target}", item, True, True) for item in table.waiting_locks]
-    rows += [FileRow(f"fd:{item.fd}", item, item.fd in used) for item in table.descriptors]
+    others = peers(snapshot) if snapshot is not None else {}
+    for item in table.descriptors:
+        other = others.get(End(rank.node, rank.process.pid, item.fd))
+        # A program that is none of the job is named with its pid below.
+        told = other.text if other is not None and (other.rank is not None or not other.pid) else ""
+        rows.append(FileRow(f"fd:{item.fd}", item, item.fd in used, peer=told))
     rows.sort(key=lambda row: (not row.waiting, not row.used, _weight(row.item), row.item.fd))
     return rows
 
@@ -102,7 +111,7 @@ def _target(row: FileRow) -> Line:
         text = item.socket.local
         if item.socket.remote:
             text += f" → {item.socket.remote}"
-        return line(text)
+        return line(text, (f" = {row.peer}" if row.peer else "", "info"))
     server = f"  ({item.fstype} {item.server})" if item.server else ""
     return line((item.target, "bold" if row.used else ""), (server, "warn"))
 

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, cells, crop, line
 from hangtop.views.common import clock, span, state_line
+from hangtop.views.nodes import ANSWERING, node_role
+from hangtop_core import nodesets
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job, Node, Snapshot
+
+NAMES_CELLS = 24
+"""Folded names of failing nodes that are longer are only counted."""
 
 Piece = tuple[int, Line]
 """How soon a piece goes when there is no room (0 never), and the piece."""
@@ -36,7 +41,7 @@ def headline(
         left.append((0, line(("○ CONNECTING", "info"))))
     else:
         left += _job(job, snapshot)
-        answers = any(node.state in ("ready", "slow") for node in snapshot.nodes)
+        answers = any(node.state in ANSWERING for node in snapshot.nodes)
         silent = line(("○ NO ANSWER", "bad"))
         left.append((0, state_line(diagnosis, job) if job or answers else silent))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
@@ -62,18 +67,40 @@ def _job(job: Job | None, snapshot: Snapshot) -> list[Piece]:
 
 def _right(snapshot: Snapshot, now: float, paused: bool, live: bool) -> list[Piece]:
     behind = max(now - snapshot.at, 0.0)
-    answered = sum(node.state in ("ready", "slow") for node in snapshot.nodes)
+    answered = sum(node.state in ANSWERING for node in snapshot.nodes)
     total = len(snapshot.nodes)
     nodes = line((f"{answered}/{total}", "" if answered == total else "bad"), (" nodes", "label"))
+    failing = [(6, _failing(snapshot.nodes))] if answered < total or _slow(snapshot.nodes) else []
     if paused:
         when = line((f"as of {clock(snapshot.at)} (-{span(behind)})", "warn"))
-        return [(1, when), (4, nodes), (0, line(("‖ paused", "warn")))]
+        return [(1, when), *failing, (4, nodes), (0, line(("‖ paused", "warn")))]
     if not live:
-        return [(1, line(f"as of {clock(snapshot.at)}")), (4, nodes), (0, line("■ recording"))]
+        when = line(f"as of {clock(snapshot.at)}")
+        return [(1, when), *failing, (4, nodes), (0, line("■ recording"))]
     # Rounded up: a monitor that is on time then always says 1 s, and repaints nothing for it.
     late = math.ceil(behind) >= 3
     age = line(("age ", "label"), (span(max(math.ceil(behind), 1)), "warn" if late else ""))
-    return [(4, age), (4, nodes), (0, line(("▶ live", "good")))]
+    return [(4, age), *failing, (4, nodes), (0, line(("▶ live", "good")))]
+
+
+def _slow(nodes: Sequence[Node]) -> bool:
+    return any(node.state == "slow" for node in nodes)
+
+
+def _failing(nodes: Sequence[Node]) -> Line:
+    """Which nodes do not answer: `gpu[03-04] lost`; of several states the first and a count."""
+    states: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.state != "ready":
+            states.setdefault(node.state, []).append(node.name)
+    worst = sorted(states, key=lambda state: (state == "connecting", state == "slow"))
+    names = states[worst[0]]
+    told = nodesets.fold(names)
+    if len(told) > NAMES_CELLS:
+        told = f"{len(names)} nodes"
+    others = sum(len(states[state]) for state in worst[1:])
+    more = (f" and {others} more", "dim") if others else ("", "")
+    return line((f"{told} {worst[0]}", node_role(worst[0])), more)
 
 
 def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
@@ -101,7 +128,7 @@ def tabs(current: str, narrow: bool) -> Line:
     """Line 2: the screens, by the digit that opens them."""
     names = (("1", "overview", "Overview"), ("2", "stacks", "Stacks"), ("3", "rank", "Rank"))
     out: Line = line(" ")
-    for digit, name, title in (*names, ("5", "verdict", "Verdict")):
+    for digit, name, title in (*names, ("5", "verdict", "Verdict"), ("9", "nodes", "Nodes")):
         if name == current:
             out = (*out, *line((f" {digit} {title} ", "tab"), " "))
         else:

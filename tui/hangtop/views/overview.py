@@ -8,21 +8,34 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
-from hangtop.views.common import STATE_ROLES, ago, confidence, culprits, idle_seconds, span
+from hangtop.views.common import (
+    STATE_ROLES,
+    ago,
+    confidence,
+    culprits,
+    idle_seconds,
+    span,
+    unheard,
+)
+from hangtop.views.nodes import ANSWERING, alike, cause, counts, node_role
 from hangtop.views.places import doing
+from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, classes, missing
 from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job, Node, Snapshot
 
 
 NEEDED = frozenset({"py-spy", "strace", "ptrace"})
 """Capabilities whose lack is worth a line; a node without GPUs lacks nothing."""
+
+NODES_TOLD = 12
+"""Nodes that are described one by one where no job is found."""
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
 
@@ -50,6 +63,8 @@ def class_rows(
         return []
     blamed = _blamed(job, diagnosis)
     total = len(job.ranks) or 1
+    quiet = unheard(snapshot.nodes, now)
+    silent = {rank.rank: quiet[rank.node][1] for rank in job.ranks if rank.node in quiet}
     rows = []
     for group in classes(snapshot, job.ranks):
         place, call = doing(group.frames)
@@ -59,11 +74,17 @@ def class_rows(
                 key=f"stack:{group.stack}",
                 ranks=group.ranks,
                 share=len(group.ranks) / total,
-                age=None if group.since is None else now - group.since,
+                age=None
+                if group.since is None
+                else now - _unseen_for(group.ranks, silent) - group.since,
                 place=place or "(no frames)",
                 call=call,
-                note=mark or (f"{group.moved} moving" if group.moved else ""),
-                role="culprit" if mark else "dim",
+                note=mark or _class_note(group.ranks, silent, group.moved),
+                role="culprit"
+                if mark
+                else "dim"
+                if silent.keys().isdisjoint(group.ranks)
+                else "bad",
             )
         )
     rows += [_without(none, total, blamed) for none in missing(job.ranks)]
@@ -83,6 +104,21 @@ def _without(none: NoStack, total: int, blamed: frozenset[int]) -> ClassRow:
         role="culprit" if guilty else "warn",
         fix=none.fix,
     )
+
+
+def _unseen_for(ranks: Sequence[int], silent: Mapping[int, float]) -> float:
+    """Seconds for which none of these ranks has been seen; 0 where one still is."""
+    if len(ranks) > len(silent):
+        return 0.0
+    return min(silent.get(rank, 0.0) for rank in ranks)
+
+
+def _class_note(ranks: Sequence[int], silent: Mapping[int, float], moved: int) -> str:
+    """That its stacks are old, since nodes do not answer; else that ranks of it move."""
+    old = len(silent.keys() & set(ranks))
+    if old:
+        return "unheard of" if old == len(ranks) else f"{old} unheard of"
+    return f"{moved} moving" if moved else ""
 
 
 def _mark(blamed: frozenset[int], ranks: Sequence[int]) -> str:
@@ -224,7 +260,8 @@ def _blind(diagnosis: Diagnosis) -> list[Line]:
 
 def nothing_found(snapshot: Snapshot) -> list[Line]:
     """No job: what was looked for, what is there instead, and that looking goes on."""
-    if not any(node.state in ("ready", "slow") for node in snapshot.nodes):
+    answering = [node for node in snapshot.nodes if node.state in ANSWERING]
+    if not answering:
         return no_answer(snapshot)
     lines = [
         line(("No training job found; still looking, every second.", "bold")),
@@ -233,18 +270,37 @@ def nothing_found(snapshot: Snapshot) -> list[Line]:
             "their environment, for children of torch.multiprocessing.spawn, and for torchrun."
         ),
     ]
-    for node in snapshot.nodes:
-        if node.state not in ("ready", "slow"):
-            lines.append(line((f"{node.name}: {node.state}", "bad"), f"  {node.reason or ''}"))
-            continue
-        seen = node.processes
-        if seen is not None:
-            lines.append(line(f"{node.name}: {plural(seen, 'process', 'processes')} seen."))
-        for user, count in sorted(node.other_users.items()):
-            text = f"  {plural(count, 'rank-like process', 'rank-like processes')} of {user}"
-            lines.append(line((text, "warn"), ": start hangtop with --all-users to see them."))
-        lines += [line("  Python, but no rank: ", (cmd, "dim")) for cmd in node.python_processes]
+    lines += _states([node for node in snapshot.nodes if node.state not in ANSWERING])
+    for node in answering[:NODES_TOLD]:
+        lines += _seen_on(node)
+    if len(answering) > NODES_TOLD:
+        rest = nodesets.fold(node.name for node in answering[NODES_TOLD:])
+        lines.append(line(f"{rest}: see Nodes (9)."))
     lines.append(line("A job that is started in another way: hangtop --pid PID"))
+    return lines
+
+
+def _seen_on(node: Node) -> list[Line]:
+    """What was found on a node that answers, instead of a rank."""
+    lines = []
+    if node.processes is not None:
+        lines.append(line(f"{node.name}: {plural(node.processes, 'process', 'processes')} seen."))
+    for user, count in sorted(node.other_users.items()):
+        text = f"  {plural(count, 'rank-like process', 'rank-like processes')} of {user}"
+        lines.append(line((text, "warn"), ": start hangtop with --all-users to see them."))
+    lines += [line("  Python, but no rank: ", (cmd, "dim")) for cmd in node.python_processes]
+    return lines
+
+
+def _states(nodes: Sequence[Node]) -> list[Line]:
+    """In which state nodes are, and why; those with one reason in one line, with the fix."""
+    lines = []
+    for group in alike(nodes):
+        node = group[0]
+        name = nodesets.fold(one.name for one in group)
+        reason = (node.reason if len(group) == 1 else cause(node)) or ""
+        fix = line("  ", (node.fix, "code")) if node.fix and len(group) == 1 else ""
+        lines.append(line((f"{name}: {node.state}", node_role(node.state)), f"  {reason}", fix))
     return lines
 
 
@@ -252,36 +308,30 @@ def no_answer(snapshot: Snapshot) -> list[Line]:
     """No node answers: in which state each is, and why."""
     waiting = all(node.state == "connecting" for node in snapshot.nodes)
     text = "Connecting; no node has answered yet." if waiting else "No node answers."
-    lines = [line((text, "bold"), "" if waiting else "  Ctrl-r tries again at once.")]
-    for node in snapshot.nodes:
-        role = "info" if node.state == "connecting" else "bad"
-        lines.append(line((f"{node.name}: {node.state}", role), f"  {node.reason or ''}"))
-    return lines
+    again = "" if waiting else "  9 shows more; Ctrl-r tries all again at once."
+    return [line((text, "bold"), again), *_states(snapshot.nodes)]
 
 
 def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list[Line]:
     """Who answered, in which state ranks are, how fresh their stacks are, what the host has."""
     if snapshot is None:
         return []
-    lines = [_node_health(snapshot)]
-    for node in snapshot.nodes:
-        if node.state not in ("ready", "connecting"):
-            since = f" for {span(now - node.since)}" if node.since else ""
-            text = f"{node.name} {node.state}{since}"
-            lines.append(labelled("", line((text, "bad"), f" {node.reason or ''}")))
+    failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]
+    alone = len(snapshot.nodes) == 1
+    told = counts([node for node in snapshot.nodes if node not in failing or alone])
+    lines = [labelled("nodes", line(told, ("  9 Nodes", "key")) if failing and not alone else told)]
+    for group in alike(failing):
+        node = group[0]
+        first = min(one.since for one in group)
+        since = f" for {span(now - first)}" if first else ""
+        text = f"{nodesets.fold(one.name for one in group)} {node.state}{since}"
+        # Of several, Nodes tells the reasons: there is little room here.
+        reason = f" {cause(node)}" if alone else ""
+        lines.append(labelled("", line((text, node_role(node.state)), reason)))
     if job is not None:
         lines += _rank_health(job, now)
     lines += _host_health(snapshot)
     return lines
-
-
-def _node_health(snapshot: Snapshot) -> Line:
-    counts = Counter(node.state for node in snapshot.nodes)
-    roles = {"ready": "good", "connecting": "info"}
-    parts: list[tuple[str, str]] = []
-    for state, count in counts.most_common():
-        parts += [(f"{count} {state}", roles.get(state, "bad")), ("  ", "")]
-    return labelled("nodes", line(*parts))
 
 
 def _rank_health(job: Job, now: float) -> list[Line]:
@@ -312,8 +362,8 @@ def _rank_health(job: Job, now: float) -> list[Line]:
 
 def _host_health(snapshot: Snapshot) -> list[Line]:
     lines: list[Line] = []
-    ready = [node for node in snapshot.nodes if node.state in ("ready", "slow")]
-    if len(ready) == 1:
+    ready = [node for node in snapshot.nodes if node.state in ANSWERING]
+    if len(snapshot.nodes) == 1 and ready:
         node = ready[0]
         load = "?" if node.load1 is None else f"{node.load1:.1f}"
         lines.append(labelled("load", f"{load} on {plural(node.cpus or 0, 'cpu')}"))
@@ -324,10 +374,14 @@ def _host_health(snapshot: Snapshot) -> list[Line]:
             low = (node.shm_free or 0) < node.shm_total * 0.05
             text = f"{size(node.shm_free)} free of {size(node.shm_total)}"
             lines.append(labelled(SHARED_MEMORY, line((text, "bad" if low else ""))))
+    lacking: dict[tuple[str, str], list[str]] = {}
     for node in ready:
         for name, fact in node.capabilities.items():
             if not fact.ok and name in NEEDED:
-                lines.append(labelled(name, line((fact.why or "not usable", "warn"))))
+                lacking.setdefault((name, fact.why or "not usable"), []).append(node.name)
+    for (name, why), names in lacking.items():
+        where = f"{nodesets.fold(names)}: " if len(snapshot.nodes) > 1 else ""
+        lines.append(labelled(name, line(where, (why, "warn"))))
     noise = sum(node.noise_lines for node in snapshot.nodes)
     if noise:
         lines.append(labelled("noise", line((plural(noise, "foreign line"), "warn"))))

@@ -12,25 +12,33 @@ from hangtop.views.common import (
     STATE_ROLES,
     ago,
     idle_seconds,
+    last_ran,
     main_frames,
+    node_of,
+    seen,
+    silence,
     span,
 )
 from hangtop.views.places import doing
-from hangtop.views.stacks import frame_lines
+from hangtop.views.stacks import frame_lines, last_seen
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, Snapshot, StackSample, Thread, ThreadStack
 
 
-def stack_title(rank: Rank, now: float) -> tuple[Line, Line]:
+def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]:
     """Title and note of the stack pane."""
+    node = node_of(snapshot, rank.node)
+    quiet = silence(node, now)
     sample = rank.sample
     title = line(("STACK  ", "title"), f"rank {rank.rank}")
     if sample is None:
         return title, line(("not sampled", "warn"))
     how = "" if sample.mode == "nonblocking" else f", {sample.mode}"
     note = line(("sampled ", "label"), f"{ago(sample.at, now)}{how}")
+    if node is not None and quiet is not None:
+        return title, line((f"{node.name} {seen(node.state, quiet)}  ", "bad"), note)
     if sample.same_since is not None and sample.count > 1:
         note = line(note, ("  same for ", "label"), span(sample.at - sample.same_since))
     return title, note
@@ -90,9 +98,10 @@ def _locals(thread: ThreadStack) -> list[Line]:
     ]
 
 
-def process_lines(rank: Rank, now: float) -> list[Line]:
-    """What /proc says of the rank's process."""
+def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
+    """What /proc says of the rank's process; of a silent node's, what it said last."""
     process = rank.process
+    quiet = silence(node_of(snapshot, rank.node), now) or 0.0
     counts = line(
         size(process.meters.rss),
         ("  threads ", "label"),
@@ -102,7 +111,8 @@ def process_lines(rank: Rank, now: float) -> list[Line]:
     )
     shares = line(_share(rank.cpu_share), ("  main thread ", "label"), _share(rank.main_cpu_share))
     return [
-        *_condition(rank, now),
+        *last_seen(snapshot, rank, now),
+        *_condition(rank, now, quiet),
         *_waits(process),
         labelled("cpu", shares),
         labelled("memory", counts),
@@ -110,14 +120,14 @@ def process_lines(rank: Rank, now: float) -> list[Line]:
     ]
 
 
-def _condition(rank: Rank, now: float) -> list[Line]:
+def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
     """Its state, and what stands in its way or in ours."""
     process = rank.process
     gone = rank.state in ("exited", "zombie")
-    idle = idle_seconds(rank, now)
+    idle = idle_seconds(rank, now - quiet)
     state = line((rank.state, STATE_ROLES[rank.state] or "bold"))
     if idle is not None and not gone:
-        told = f"{span(idle)} ago" if idle >= 1 else "now"
+        told = last_ran(idle, then=bool(quiet))
         state = line(state, ("  main thread last ran ", "label"), told)
     lines = [labelled("state", state)]
     if gone and process.exit_code is not None:

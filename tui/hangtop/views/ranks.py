@@ -16,7 +16,9 @@ from hangtop.views.common import (
     main_frames,
     main_thread,
     rank_key,
+    seen,
     span,
+    unheard,
 )
 from hangtop.views.places import doing
 
@@ -38,6 +40,8 @@ class RankRow:
     """What it called there."""
     why: str
     why_role: str
+    silent: str
+    """`lost 43 s` when its node does not answer: all else is what was last seen."""
     order: tuple[int, int, int]
     """Suspicion: culprits first, then odd states, then few ranks on one stack, then rank."""
 
@@ -51,15 +55,18 @@ def rank_rows(
     blamed = culprits(diagnosis)
     best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
     victims = frozenset(best.victims) if best else frozenset()
-    sharing = Counter(_class_of(rank) for rank in job.ranks)
+    sharing = Counter(class_of(rank) for rank in job.ranks)
+    quiet = unheard(snapshot.nodes, now)
     rows = [
-        _row(snapshot, rank, blamed, victims, sharing[_class_of(rank)], now) for rank in job.ranks
+        _row(snapshot, rank, blamed, victims, sharing[class_of(rank)], quiet.get(rank.node), now)
+        for rank in job.ranks
     ]
     rows.sort(key=lambda row: row.order)
     return rows
 
 
-def _class_of(rank: Rank) -> str:
+def class_of(rank: Rank) -> str:
+    """What tells its stack class: the key of its main thread's stack, empty without one."""
     thread = main_thread(rank.sample)
     return thread.stack if thread else ""
 
@@ -70,6 +77,7 @@ def _row(
     blamed: dict[tuple[str, int | None], str],
     victims: frozenset[int],
     sharing: int,
+    old: tuple[str, float] | None,
     now: float,
 ) -> RankRow:
     frames = main_frames(snapshot, rank.sample)
@@ -89,16 +97,19 @@ def _row(
         why, role, level = rank.process.denied, "warn", 2
     elif rank.rank in victims:
         why, role = "waits", "victim"
+    if old is not None:
+        why, role, level = (why, role, level) if cause else (seen(*old), "bad", 1)
     if not frames and not call:
         place = "-" if rank.sample is None else "no stack"
     return RankRow(
         key=rank_key(rank),
         rank=rank,
-        idle=idle_seconds(rank, now),
+        idle=idle_seconds(rank, now - old[1] if old else now),
         place=place,
         call=call,
         why=why,
         why_role=role,
+        silent=f"{old[0]} {span(old[1])}" if old else "",
         order=(level, sharing if level == 3 else 0, rank.rank),
     )
 
@@ -110,9 +121,15 @@ def _exit(rank: Rank) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exited with {code}"
 
 
+def _state(row: RankRow) -> Line:
+    if row.silent:
+        return line((row.silent, "bad"))
+    return line((row.rank.state, STATE_ROLES[row.rank.state]))
+
+
 def _cpu(row: RankRow) -> Line:
     share = row.rank.cpu_share
-    return line(("-", "dim")) if share is None else line(f"{share:.0%}")
+    return line(("-", "dim")) if share is None or row.silent else line(f"{share:.0%}")
 
 
 RANK_COLUMNS: tuple[Column[RankRow], ...] = (
@@ -144,7 +161,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
     Column(
         "state",
         "STATE",
-        lambda row: line((row.rank.state, STATE_ROLES[row.rank.state])),
+        _state,
         lambda row: row.rank.state,
         minimum=8,
         drop=2,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, labelled, line
-from hangtop.views.common import ago, main_thread, span
+from hangtop.views.common import ago, main_thread, node_of, seen, silence, span, unheard
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.stacks import Merged, NoStack, Row, StackClass, flatten, steps_of
 from hangtop_core.rankset import fold
-from hangtop_core.text import plural
+from hangtop_core.text import plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,10 +100,11 @@ def rank_rows(
 ) -> list[TreeRow]:
     """Rank by rank: a heading, and below it the frames from the outermost in."""
     rows: list[TreeRow] = []
+    quiet = unheard(snapshot.nodes, now)
     for rank in job.ranks:
         key = f"rank:{rank.node}:{rank.process.pid}"
         is_open = (len(job.ranks) < OPEN_BELOW) != (key in toggled)
-        rows.append(_rank_heading(rank, key, is_open, now))
+        rows.append(_rank_heading(rank, key, is_open, quiet.get(rank.node), now))
         thread = main_thread(rank.sample)
         if not is_open or thread is None:
             continue
@@ -113,7 +114,9 @@ def rank_rows(
     return rows
 
 
-def _rank_heading(rank: Rank, key: str, is_open: bool, now: float) -> TreeRow:
+def _rank_heading(
+    rank: Rank, key: str, is_open: bool, old: tuple[str, float] | None, now: float
+) -> TreeRow:
     sample = rank.sample
     since = sample.same_since if sample else None
     failure = sample.failure if sample else None
@@ -129,6 +132,7 @@ def _rank_heading(rank: Rank, key: str, is_open: bool, now: float) -> TreeRow:
             "▾ " if is_open else "▸ ",
             (f"rank {rank.rank}", "bold"),
             f"  {rank.node}",
+            (f"  {seen(*old)}" if old else "", "bad"),
             (told, "warn"),
         ),
         place=EMPTY,
@@ -192,7 +196,9 @@ TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
 )
 
 
-def stacks_title(merged: Merged, now: float, cut: bool, threads: bool) -> tuple[Line, Line, Line]:
+def stacks_title(
+    snapshot: Snapshot, job: Job, merged: Merged, now: float, *, cut: bool, threads: bool
+) -> tuple[Line, Line, Line]:
     """Title, note and hint of the tree pane."""
     sampled = merged.total - len({rank for none in merged.missing for rank in none.ranks})
     count = plural(len(merged.classes), "class", "classes")
@@ -203,7 +209,14 @@ def stacks_title(merged: Merged, now: float, cut: bool, threads: bool) -> tuple[
     )
     newest = max((one.sampled_to for one in merged.classes), default=None)
     hint = line(("library frames ", "label"), "cut" if cut else "shown")
-    return title, line(("sampled ", "label"), ago(newest, now)), hint
+    note = line(("sampled ", "label"), ago(newest, now))
+    quiet = unheard(snapshot.nodes, now)
+    old = {rank.rank: quiet[rank.node][1] for rank in job.ranks if rank.node in quiet}
+    if old:
+        # First, since on a narrow screen the rest is cut.
+        who = shorten(fold(old), 12)
+        note = line((f"{who} seen {span(max(old.values()))} ago  ", "bad"), note)
+    return title, note, hint
 
 
 NAME_CELLS = 22
@@ -254,9 +267,9 @@ def class_lines(
         lines = [row.name]
         if row.fix:
             lines.append(labelled("fix", row.fix))
-        return title, [*lines, *_kernel(rank)]
+        return title, [*lines, *last_seen(snapshot, rank, now), *_kernel(rank)]
     sample = rank.sample
-    lines = _kernel(rank)
+    lines = [*last_seen(snapshot, rank, now), *_kernel(rank)]
     if sample is not None:
         times = "" if sample.count < 2 else f", the same in {sample.count} samples"
         lines.append(labelled("sampled", f"{ago(sample.at, now)}{times}"))
@@ -268,6 +281,15 @@ def class_lines(
     thread = main_thread(sample)
     frames = snapshot.stacks.get(thread.stack, ()) if thread else ()
     return title, [*lines, EMPTY, *frame_lines(frames, cut=cut)]
+
+
+def last_seen(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
+    """That a rank's node does not answer, and how old everything about the rank is."""
+    node = node_of(snapshot, rank.node)
+    quiet = silence(node, now)
+    if node is None or quiet is None:
+        return []
+    return [labelled("node", line((f"{node.name} {seen(node.state, quiet)}", "bad")))]
 
 
 def _kernel(rank: Rank) -> list[Line]:

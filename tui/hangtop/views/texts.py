@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hangtop.situation import Situation
+    from hangtop_core.commandlog import CommandRecord
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Rank, Snapshot
 
 
 PLAIN_MOVES = frozenset({"line_up", "line_down"})
 """Told with the arrow keys."""
+
+NOT_READ = line(("  not read", "dim"))
 
 
 def help_lines(now: Situation) -> list[Line]:
@@ -68,8 +71,8 @@ def _help_line(action: Action, now: Situation | None) -> Line:
     return line(head, action.help, asks)
 
 
-def command_lines(records: Iterable[Any]) -> list[Line]:
-    """What ran on nodes, newest first; records are `hangtop_core.commandlog.CommandRecord`s."""
+def command_lines(records: Iterable[CommandRecord], *, named: bool = True) -> list[Line]:
+    """What ran on nodes, newest first; `named` tells on which."""
     lines = []
     for record in reversed(list(records)):
         pids = ",".join(str(pid) for pid in record.pids[:4]) + (
@@ -79,7 +82,7 @@ def command_lines(records: Iterable[Any]) -> list[Line]:
         good = record.outcome in ("ok", "done")
         lines.append(
             line(
-                f"{clock(record.at)}  {record.node}  ",
+                f"{clock(record.at)}  {record.node + '  ' if named else ''}",
                 (record.what, "code"),
                 (f"  pid {pids}" if pids else "", "label"),
                 f"  {record.outcome}{took}" if not good else f"  done{took}",
@@ -121,7 +124,7 @@ def rank_text(
         f" of {job.name or job.key} on {rank.node}, {clock(snapshot.at)}",
     )
     lines = [title, labelled("job", state_line(diagnosis, job)), EMPTY]
-    lines += [line(("Process", "title")), *process_lines(rank, now), EMPTY]
+    lines += [line(("Process", "title")), *process_lines(snapshot, rank, now), EMPTY]
     lines += [line(("Stacks", "title"))]
     lines += stack_lines(snapshot, rank.sample, all_threads=True, cut=False)
     lines += [EMPTY, line(("Threads", "title"))]
@@ -130,7 +133,7 @@ def rank_text(
         lines += [EMPTY, line(("Children", "title"))]
         lines += [_row(CHILD_COLUMNS, item) for item in child_rows(snapshot, rank)]
     lines += [EMPTY, line(("Open files", "title"))]
-    lines += [_row(FILE_COLUMNS, item) for item in file_rows(rank)] or [line(("  not read", "dim"))]
+    lines += [_row(FILE_COLUMNS, item) for item in file_rows(rank, snapshot)] or [NOT_READ]
     recorder = rank.recorder
     if recorder is not None:
         lines += [EMPTY, line(("Flight recorder", "title"))]

@@ -52,11 +52,14 @@ class LineTable(LinePane, Generic[T]):
         key: Callable[[T], str],
         flat: bool = False,
         headed: bool = True,
+        heading: Callable[[T], Line | None] = lambda item: None,
     ) -> None:
         super().__init__(title, pane_id=pane_id, flat=flat)
         self.columns = tuple(columns)
         self.key_of = key
         self.headed = headed
+        self.heading_of = heading
+        """The line of an item that stands over others, instead of cells; it moves with them."""
         self.order = Order()
         self.marks: frozenset[str] = frozenset()
         self.cursor_key: str | None = None
@@ -109,13 +112,7 @@ class LineTable(LinePane, Generic[T]):
 
     def _arrange(self) -> None:
         place = self.cursor
-        items = [item for item in self._given if self._accept is None or self._accept(item)]
-        column = next((c for c in self.columns if c.key == self.order.column), None)
-        if column is not None and column.sort is not None:
-            items.sort(key=column.sort, reverse=self.order.inverted)
-        elif self.order.inverted:
-            items.reverse()
-        self._items = items
+        items = self._items = [item for part in self._parts() for item in part]
         self._places = {self.key_of(item): index for index, item in enumerate(items)}
         if items and (self.cursor_key not in self._places or not self.chosen):
             key = self.key_of(items[min(place, len(items) - 1) if self.chosen else 0])
@@ -125,6 +122,29 @@ class LineTable(LinePane, Generic[T]):
                 self._moved()
         self._reveal()
         self.paint()
+
+    def _parts(self) -> list[list[T]]:
+        """What passes the filter, sorted below each heading; headings stay before theirs."""
+        parts: list[list[T]] = []
+        heads: list[list[T]] = []
+        for item in self._given:
+            if self.heading_of(item) is not None:
+                heads.append([item])
+                parts.append([])
+                continue
+            if not parts:
+                heads.append([])
+                parts.append([])
+            if self._accept is None or self._accept(item):
+                parts[-1].append(item)
+        column = next((c for c in self.columns if c.key == self.order.column), None)
+        for part in parts:
+            if column is not None and column.sort is not None:
+                part.sort(key=column.sort, reverse=self.order.inverted)
+            elif self.order.inverted:
+                part.reverse()
+        pairs = zip(heads, parts, strict=True)
+        return [[*head, *part] for head, part in pairs if part or self._accept is None]
 
     # Cursor
 
@@ -211,9 +231,10 @@ class LineTable(LinePane, Generic[T]):
         """How wide each column would be for what stands in it now."""
         seen = self._items[self.top : self.top + self.size.height]
         first = self._items[:SAMPLED_ROWS]
+        rows = [item for item in (*first, *seen) if self.heading_of(item) is None]
         widths = {}
         for column in self.columns:
-            size = max(cells(column.cell(item)) for item in (*first, *seen))
+            size = max((cells(column.cell(item)) for item in rows), default=0)
             if size:
                 self._filled.add(column.key)
             self._whole[column.key] = size
@@ -273,10 +294,13 @@ class LineTable(LinePane, Generic[T]):
         here = key == self.cursor_key
         mark = "✔" if key in self.marks else " "
         spans: list[Span] = [Span("▸" if here else " ", "focus"), Span(mark, "info")]
-        for count, (column, size) in enumerate(self._layout):
+        heading = self.heading_of(item)
+        for count, (column, size) in enumerate(self._layout if heading is None else ()):
             if count:
                 spans.append(Span(" "))
             spans += fit(column.cell(item), size, align=column.align, keep_end=column.keep_end)
+        if heading is not None:
+            spans += heading
         overlay = ("cursor" if self.has_focus else "resting") if here else ""
         return fit(tuple(spans), width), overlay
 
@@ -284,14 +308,25 @@ class LineTable(LinePane, Generic[T]):
         """All rows, every column at its natural width."""
         if not self._items:
             return list(self.empty)
-        rows = [[column.cell(item) for column in self.columns] for item in self._items]
+        rows = [
+            [column.cell(item) for column in self.columns] if self.heading_of(item) is None else []
+            for item in self._items
+        ]
         titles = [line(column.title) for column in self.columns]
-        table = [titles, *rows] if self.headed else rows
-        sizes = [max(cells(row[i]) for row in table) for i in range(len(self.columns))]
-        return [_joined(row, sizes, self.columns) for row in table]
+        sizes = [
+            max(cells(row[i]) for row in (titles, *rows) if row) for i in range(len(self.columns))
+        ]
+        lines = [
+            _joined(row, sizes, self.columns) if row else self.heading_of(item) or EMPTY
+            for row, item in zip(rows, self._items, strict=True)
+        ]
+        return [_joined(titles, sizes, self.columns), *lines] if self.headed else lines
 
     def row_text(self, item: T) -> str:
         """A row as text, whatever columns there is room for: what filters search and `y` copies."""
+        heading = self.heading_of(item)
+        if heading is not None:
+            return plain(heading).strip()
         cells_of = (plain(column.cell(item)).strip() for column in self.columns)
         return "  ".join(text for text in cells_of if text)
 

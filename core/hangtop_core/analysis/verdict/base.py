@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
+from hangtop_core.analysis.verdict.steps import Step
 from hangtop_core.diagnosis import Culprit, Evidence, JobState
 from hangtop_core.model import Rank
 
@@ -47,7 +48,8 @@ class Hit(Struct, frozen=True):
     """Ranks to blame. They are explained, and no later rule sees them."""
     summary: str
     evidence: tuple[Evidence, ...] = ()
-    steps: tuple[str, ...] = ()
+    """Who waits is not among it: the engine adds that to every verdict."""
+    steps: tuple[Step, ...] = ()
     confidence: float | None = None
     """None: the rule's own."""
     absent: tuple[Culprit, ...] = ()

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
+from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.rankset import fold
 from hangtop_core.sampling import WORKER_SERVER
-from hangtop_core.text import clean, plural
+from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hangtop_core.analysis.layout import Seat
     from hangtop_core.model import Job, Node, Snapshot
 
 _DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
+_UNSEEN = (*_DEAD, "connecting")
+_STALE = 10.0
+"""Seconds after which what was read of a node that answers slowly is told with its age."""
+_STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,state,wchan,cmd)"
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
 _NOT_ASKED = "its debug server has not been asked"
 _ASK_FIX = "observe for longer, and without --readonly"
@@ -26,9 +33,19 @@ _RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the traini
 
 def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
     """All blind spots of a job; with no job, of the search for one."""
-    found = [*_nodes(snapshot.nodes), *_capabilities(snapshot.nodes), *_others(snapshot.nodes)]
+    found = [
+        *_nodes(snapshot.nodes, snapshot.at),
+        *_capabilities(snapshot.nodes),
+        *_others(snapshot.nodes),
+    ]
     if job is not None:
-        found = [*_stacks(job), *found, *_recorders(job), *_absent(job), *_unnumbered(job)]
+        found = [
+            *_stacks(job),
+            *found,
+            *_recorders(job),
+            *_absent(snapshot, job),
+            *_unnumbered(job),
+        ]
     else:
         found += _nothing(snapshot)
     return tuple(found)
@@ -68,20 +85,26 @@ def _recorders(job: Job) -> Iterator[BlindSpot]:
         yield _spot("flight recorder", at, tuple(sorted(ranks)), why, fix)
 
 
-def _absent(job: Job) -> Iterator[BlindSpot]:
-    if job.world_size is None or not job.ranks:
-        return
-    here = {rank.rank for rank in job.ranks}
-    missing = tuple(number for number in range(min(job.world_size, 1 << 20)) if number not in here)
-    if missing:
-        yield _spot(
-            "ranks",
-            (),
-            missing[:8192],
-            f"WORLD_SIZE is {job.world_size}; {plural(len(missing), 'rank')} ({fold(missing)}) "
-            f"{'was' if len(missing) == 1 else 'were'} not found on the nodes observed",
-            "run hangtop on their node, too; on this one, see the launcher's log for why they left",
-        )
+def _absent(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
+    """Ranks that were not found: those of nodes that could not be observed by their node."""
+    groups: dict[str | None, list[Seat]] = defaultdict(list)
+    for seat in seats(snapshot, job):
+        groups[unseen(snapshot, seat)].append(seat)
+    named = {node.name: node for node in snapshot.nodes}
+    for reason, some in groups.items():
+        nodes = tuple(sorted({seat.node for seat in some if seat.node is not None}))
+        ranks = tuple(seat.rank for seat in some)
+        text = f"WORLD_SIZE is {job.world_size}; {plural(len(ranks), 'rank')} ({fold(ranks)}) "
+        if reason is None:
+            text += f"{'was' if len(ranks) == 1 else 'were'} not found on the nodes observed"
+            fix = "run hangtop on their node, too; on this one, the launcher's log says why they "
+            yield _spot("ranks", nodes, ranks, text, fix + "left")
+            continue
+        text += f"should be on {nodesets.fold(nodes)}, which was not observed: {reason}"
+        fix = f"name it, too: -w {nodesets.fold((*named, *nodes))}"
+        if nodes and nodes[0] in named:
+            fix = named[nodes[0]].fix or "see why the node cannot be observed"
+        yield _spot("ranks", nodes, ranks, text, fix)
 
 
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
@@ -98,12 +121,16 @@ def _unnumbered(job: Job) -> Iterator[BlindSpot]:
         )
 
 
-def _nodes(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
+def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
-        if node.state in _DEAD:
+        if node.state in _UNSEEN:
             fix = node.fix or "see whether the machine answers and has Python 3.8 or newer; Ctrl-r"
-            groups[node.state, node.reason or node.state, fix].append(node.name)
+            why = node.reason or ("no answer yet" if node.state == "connecting" else node.state)
+            groups[node.state, why, fix].append(node.name)
+        elif node.state == "slow" and node.last_seen is not None and at - node.last_seen > _STALE:
+            why = f"{node.reason or 'no answer'}; last read {duration(at - node.last_seen)} ago"
+            groups[node.state, why, node.fix or _STALE_FIX].append(node.name)
     for (state, why, fix), names in groups.items():
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
 

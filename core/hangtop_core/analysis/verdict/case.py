@@ -12,6 +12,9 @@ from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.launch import Contradiction, contradictions
+from hangtop_core.analysis.layout import Seat, seats
+from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
@@ -19,10 +22,10 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.flight.waits import Operation
-    from hangtop_core.model import Frame, Job, Snapshot, Thread
+    from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
 
 
 class Case:
@@ -59,6 +62,28 @@ class Case:
     def suspects(self) -> tuple[Subject, ...]:
         """All others."""
         return tuple(s for s in self.subjects if s.activity.kind not in COMMUNICATION)
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes that are observed, by name."""
+        return {node.name: node for node in self.snapshot.nodes}
+
+    @cached_property
+    def peers(self) -> Mapping[End, Peer]:
+        """Who is at the other end of the sockets that were read."""
+        return peers(self.snapshot)
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """The ranks that were not seen, and where they should be."""
+        return seats(self.snapshot, self.job)
+
+    @cached_property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What its ranks and launchers were told that cannot all be true, and still matters."""
+        found = contradictions(self.snapshot, self.job)
+        meeting = not self.job.ranks or any(s.activity.kind == "init" for s in self.waiters)
+        return tuple(one for one in found if meeting or not one.early)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:

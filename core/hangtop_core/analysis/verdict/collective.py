@@ -13,10 +13,9 @@ from hangtop_core.analysis.verdict.evidence import (
     fact,
     is_are,
     sentence,
-    trace_steps,
-    waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *_flight_facts(one, numbers),
                 *common_facts(case, group),
-                *waiting_facts(case),
             ),
             steps=(
                 f"compare {activity.at} with the call the others are in: look for a condition that "
@@ -123,7 +121,6 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         evidence=(
             *_flight_facts(one, [s.number for s in minority]),
             *common_facts(case, minority),
-            *waiting_facts(case),
         ),
         steps=(
             "compare the two call sites and the conditions that lead to them",
@@ -147,7 +144,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{case.ago(case.progress.since)}, and nobody is in the matching {other}",
             800,
         ),
-        evidence=(*common_facts(case, waiting), *waiting_facts(case)),
+        evidence=common_facts(case, waiting),
         steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
     )
 
@@ -166,8 +163,8 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{group[0].activity.at}, and gets on; the others have waited "
                 f"{duration(case.waited_s)}",
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
-            steps=(f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}",),
+            evidence=common_facts(case, group),
+            steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
         )
 
 
@@ -187,8 +184,8 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{first.at}. A long phase, not a hang",
             800,
         ),
-        evidence=tuple(common_facts(case, left)),
-        steps=(f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}",),
+        evidence=common_facts(case, left),
+        steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
     )
 
 
@@ -200,7 +197,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         yield Hit(
             subjects=group,
             summary=sentence(case, f"{who(group)} {_plural(group[0].activity.text, group)}"),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=trace_steps(group[0]),
             confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,
         )
@@ -222,10 +219,9 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             800,
         ),
-        evidence=tuple(waiting_facts(case)),
         steps=(
-            f"hangtop dump --pid {members[0].pid} --native",
-            f"ss -tnpi | grep pid={members[0].pid},",
+            on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
+            on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
         confidence=0.3,
     )

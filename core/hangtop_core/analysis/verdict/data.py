@@ -17,9 +17,9 @@ from hangtop_core.analysis.verdict.evidence import (
     name_descriptor,
     sentence,
     stack_fact,
-    waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.model import Process
 from hangtop_core.text import plural
 
@@ -94,11 +94,10 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 fact("process", subject.number, text),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
-                "journalctl -k --since -1h | grep -i -e oom -e killed",
-                "df -h /dev/shm",
+                on(subject, "journalctl -k --since -1h | grep -i -e oom -e killed"),
+                on(subject, "df -h /dev/shm"),
                 "run with num_workers=0 to see the worker's own error",
             ),
         )
@@ -148,10 +147,9 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                         f"command line of its rank, which has {parent} threads",
                     ),
                     *common_facts(case, [subject]),
-                    *waiting_facts(case),
                 ),
                 steps=(
-                    f"hangtop dump --pid {child.pid} --native",
+                    on(subject, f"hangtop dump --pid {child.pid} --native"),
                     "use multiprocessing_context='forkserver' or 'spawn', or start workers before "
                     "threads",
                 ),
@@ -197,11 +195,10 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *(fact for worker in stuck[:4] for fact in _worker_facts(case, subject, worker)),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
-                f"hangtop dump --pid {first.process.pid} --each --locals",
-                f"ls -l /proc/{first.process.pid}/fd",
+                on(subject, f"hangtop dump --pid {first.process.pid} --each --locals"),
+                on(subject, f"ls -l /proc/{first.process.pid}/fd"),
                 "DataLoader(timeout=...) turns this into an error",
             ),
         )
@@ -260,10 +257,9 @@ def _starved(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *(f for w in workers[:4] for f in _worker_facts(case, subject, w)),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
-                *(f"hangtop dump --pid {w.process.pid}" for w in workers[:2]),
+                *(on(subject, f"hangtop dump --pid {w.process.pid}") for w in workers[:2]),
                 "more workers, a larger prefetch_factor, or less work per sample",
             ),
             confidence=None if workers else 0.6,
@@ -295,9 +291,11 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([seen] if seen else []),
                 *common_facts(case, [subject])[1:],
-                *waiting_facts(case),
             ),
-            steps=("use num_workers > 0", f"hangtop dump --pid {subject.pid} --native"),
+            steps=(
+                "use num_workers > 0",
+                on(subject, f"hangtop dump --pid {subject.pid} --native"),
+            ),
         )
 
 

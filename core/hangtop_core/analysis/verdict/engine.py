@@ -10,8 +10,9 @@ from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
-from hangtop_core.analysis.verdict.evidence import culprit
+from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
             continue
         for hit in rule.find(case, tuple(left)):
             blames = bool(hit.subjects or hit.absent)
-            if found and not blames:
+            if found and hit.explained and not blames:
                 # What is unknown is explained once anybody is to blame.
                 continue
             found = True
@@ -100,8 +101,8 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit) -> Verdict:
         culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
         victims=tuple(sorted(s.number for s in case.waiters if s.number not in blamed)),
         summary=hit.summary,
-        evidence=hit.evidence,
-        next_steps=hit.steps,
+        evidence=(*hit.evidence, *waiting_facts(case)),
+        next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
     )
 
 

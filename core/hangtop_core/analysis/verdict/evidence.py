@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.layout import place_text
+from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
+from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
+    from hangtop_core.analysis.layout import Seat
+    from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Descriptor, Process
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Process
 
+MAX_ABSENT = 64
+"""Missing ranks that are named one by one."""
 SHOWN = 4
 """Subjects of one verdict whose evidence is spelt out; the others are counted."""
 
@@ -29,6 +38,25 @@ def fact(source: Source, rank: int | None, text: str) -> Evidence:
 def culprit(subject: Subject) -> Culprit:
     """A subject as a verdict names it."""
     return Culprit(subject.number, subject.rank.node, subject.pid, subject.rank.local_rank)
+
+
+def absent(some: Iterable[Seat]) -> tuple[Culprit, ...]:
+    """Missing ranks as a verdict names them."""
+    return tuple(Culprit(s.rank, s.node or "?", None, s.local) for s in islice(some, MAX_ABSENT))
+
+
+def place_facts(some: Sequence[Seat]) -> Iterator[Evidence]:
+    """Why missing ranks should be on their node, or what is known of that."""
+    first = some[0]
+    if first.node is not None and not first.beside:
+        text = f"ranks are numbered node by node: node rank {first.group} is {first.node}"
+        text += ", if the nodes that were named are those of the job" if first.named else ""
+        yield fact("environment", None, text)
+    elif first.node is None:
+        text = place_text(some)
+        if first.group is not None:
+            text += f", of node rank {fold({s.group for s in some if s.group is not None})}"
+        yield fact("environment", None, text)
 
 
 def alike(
@@ -99,17 +127,37 @@ def waiting_facts(case: Case) -> list[Evidence]:
     return facts
 
 
-def common_facts(case: Case, subjects: Sequence[Subject]) -> list[Evidence]:
+def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...]:
     """Stack and kernel facts of the first few subjects."""
     facts: list[Evidence] = []
     for subject in subjects[:SHOWN]:
         seen = stack_fact(case, subject)
         facts.extend([seen] if seen else [])
         facts.append(process_fact(case, subject))
+        facts.extend(socket_facts(case, subject))
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
-    return facts
+    return tuple(facts)
+
+
+def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """Connections of a subject to others on which bytes have piled up."""
+    table = subject.rank.descriptors
+    piled = [
+        (one, one.socket)
+        for one in (table.descriptors if table is not None else ())
+        if one.socket is not None and (one.socket.recv_queue or one.socket.send_queue)
+    ]
+    for one, socket in piled[:SHOWN]:
+        text = f"{name_descriptor(one, peer(case, subject, one))}: "
+        text += f"{socket.recv_queue} bytes it has not read, {socket.send_queue} not acknowledged"
+        yield fact("network", subject.number, text)
+
+
+def peer(case: Case, subject: Subject, one: Descriptor) -> Peer | None:
+    """Who is at the other end of a subject's socket, where that is known."""
+    return case.peers.get(End(subject.rank.node, subject.pid, one.fd))
 
 
 def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None:
@@ -122,14 +170,18 @@ def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None
     return next((one for one in table.descriptors if one.fd == wanted), None)
 
 
-def name_descriptor(one: Descriptor) -> str:
-    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders."""
+def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
+    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders.
+
+    Of a socket the two ends, and whose the other one is.
+    """
     text = f"fd {one.fd} = {one.target}"
     if one.fstype and one.kind in ("file", "directory"):
         source = f", {one.server}" if one.server else ""
         text += f" on {one.mount or '?'} ({one.fstype}{source})"
     if one.socket is not None:
         text += f" {one.socket.local} -> {one.socket.remote} {one.socket.state}"
+        text += f" = {other.text}" if other is not None else ""
     if one.holders:
         text += "; " + ", ".join(
             f"{h.how} pid {h.pid} ({h.comm}, state {h.state})" for h in one.holders[:SHOWN]
@@ -141,9 +193,3 @@ def name_process(process: Process) -> str:
     """`pid 4712 'sleep 1000000' (state S)`."""
     command = " ".join(process.cmdline) or process.comm
     return clean(f"pid {process.pid} '{clean(command, 80)}' (state {process.state})")
-
-
-def trace_steps(subject: Subject) -> tuple[str, ...]:
-    """Commands that show more of where a process is."""
-    pid = subject.pid
-    return (f"hangtop dump --pid {pid} --native", f"strace -f -p {pid}")

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.layout import by_node, place_text, unseen
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
+    absent,
     alike,
     common_facts,
     fact,
     is_are,
+    place_facts,
     process_fact,
     sentence,
-    waiting_facts,
     who,
 )
-from hangtop_core.diagnosis import Culprit, JobState
+from hangtop_core.analysis.verdict.steps import Command, on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.diagnosis import JobState
     from hangtop_core.model import Rank
 
 _EXITED_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
+
+_KERNEL_LOG = "journalctl -k --since -1h | grep -i -e oom -e killed -e segfault"
 
 
 def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -43,7 +47,6 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, who(group), group[0].activity.text, ago),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
-                *waiting_facts(case),
             ),
             steps=_exit_steps(group[0].rank),
         )
@@ -51,58 +54,40 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         yield from _vanished(case)
 
 
-def _exit_steps(rank: Rank) -> tuple[str, ...]:
+def _exit_steps(rank: Rank) -> tuple[Step, ...]:
     # stderr first: that is where a traceback is.
     told = reversed(rank.process.outputs)
     outputs = [path for path in told if path.startswith("/") and "log" in path]
     steps = [f"tail -n 50 {path}" for path in dict.fromkeys(outputs)]
-    return (*steps, "journalctl -k --since -1h | grep -i -e oom -e killed -e segfault")
+    return tuple(Command(rank.node, step) for step in (*steps, _KERNEL_LOG))
 
 
 def _vanished(case: Case) -> Iterator[Hit]:
-    """Ranks that the launcher of this node must have started, and that are no longer there.
+    """Ranks that must have been there and are not, on nodes that can be seen.
 
-    torchrun, accelerate and deepspeed tell every rank how many there are on its node
-    (LOCAL_WORLD_SIZE, LOCAL_SIZE).
+    Those that a launcher started beside others, and, once ranks have met, those of other nodes.
     """
-    nodes: dict[tuple[str, str | None], list[Rank]] = defaultdict(list)
-    for rank in case.job.ranks:
-        group = rank.process.env.get("GROUP_RANK")
-        nodes[rank.node, group].append(rank)
-    for (node, _), ranks in nodes.items():
-        gone = _missing_here(ranks)
-        if not gone or not case.waiters:
+    met = not any(s.activity.kind == "init" for s in case.waiters)
+    lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
+    for some in by_node(seat for seat in lacking if seat.beside or met):
+        node = some[0].node
+        if node is None or not case.waiters:
             continue
-        absent = tuple(Culprit(number, node, None, local) for number, local in gone)
-        numbers = [number for number, _ in gone]
-        here = fact(
-            "environment",
-            None,
-            f"the launcher started {len(ranks) + len(gone)} ranks on {node} (LOCAL_WORLD_SIZE); "
-            f"{len(ranks)} are there",
-        )
-        verb = "has" if len(numbers) == 1 else "have"
+        beside = [rank for rank in case.job.ranks if rank.node == node]
+        verb = "has" if len(some) == 1 else "have"
+        text = "no other rank of the job is there"
+        if some[0].beside:
+            text = f"the launcher started {len(beside) + len(some)} ranks on {node} "
+            text += f"(LOCAL_WORLD_SIZE); {len(beside)} are there"
         yield Hit(
             subjects=(),
-            absent=absent,
-            summary=sentence(case, f"{name_ranks(numbers)} {verb} left: no such process on {node}"),
-            evidence=(here, *waiting_facts(case)),
-            steps=_exit_steps(ranks[0]),
-            confidence=0.9,
+            absent=absent(some),
+            summary=sentence(case, f"{place_text(some)} {verb} left: no such process on {node}"),
+            evidence=(fact("environment", None, text), *place_facts(some)),
+            steps=_exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
+            confidence=0.9 if some[0].beside else 0.6 if some[0].named else 0.8,
+            decisive=not some[0].named,
         )
-
-
-def _missing_here(ranks: Sequence[Rank]) -> list[tuple[int, int]]:
-    """Global and local numbers of ranks that ought to be beside these."""
-    env = ranks[0].process.env
-    size = env.get("LOCAL_WORLD_SIZE") or env.get("LOCAL_SIZE") or ""
-    local = {rank.local_rank for rank in ranks}
-    if not size.isdecimal() or None in local or len(local) != len(ranks):
-        return []
-    base = ranks[0].rank - (ranks[0].local_rank or 0)
-    if any(rank.rank - (rank.local_rank or 0) != base for rank in ranks):
-        return []
-    return [(base + one, one) for one in range(min(int(size), 1024)) if one not in local]
 
 
 def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -117,8 +102,8 @@ def _stopped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "stopped by a signal (state T)",
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
-            steps=tuple(f"kill -CONT {s.pid}" for s in group[:8]),
+            evidence=common_facts(case, group),
+            steps=tuple(on(s, f"kill -CONT {s.pid}") for s in group[:8]),
         )
 
 
@@ -137,10 +122,14 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 is_are(group, "it", "them"),
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
-                f"ps -o pid,user,etime,args -p {process.tracer_pid}",
-                f"detach in that debugger, or end it: kill {process.tracer_pid}",
+                on(group[0], f"ps -o pid,user,etime,args -p {process.tracer_pid}"),
+                on(
+                    group[0],
+                    f"kill {process.tracer_pid}",
+                    words="detach in that debugger, or end it",
+                ),
             ),
         )
 
@@ -158,10 +147,10 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"frozen with the cgroup {path}",
                 case.since(group[0]),
             ),
-            evidence=(*(process_fact(case, s) for s in group[:4]), *waiting_facts(case)),
+            evidence=(*(process_fact(case, s) for s in group[:4]),),
             steps=(
-                f"cat /sys/fs/cgroup{path}/cgroup.freeze",
-                f"echo 0 > /sys/fs/cgroup{path}/cgroup.freeze",
+                on(group[0], f"cat /sys/fs/cgroup{path}/cgroup.freeze"),
+                on(group[0], f"echo 0 > /sys/fs/cgroup{path}/cgroup.freeze"),
                 "scontrol show job (a suspended Slurm job is frozen like this)",
             ),
         )
@@ -171,8 +160,9 @@ RULES = (
     Rule(
         cause="rank-exited",
         title="A rank has left while others wait for it",
-        seen="The process is gone or a zombie, or fewer ranks are on the node than its launcher "
-        "started (LOCAL_WORLD_SIZE).",
+        seen="The process is gone or a zombie; or fewer ranks are on the node than its launcher "
+        "started (LOCAL_WORLD_SIZE); or the ranks had met, and none are left on a node that can be "
+        "seen.",
         excluded="All ranks are there.",
         confidence=0.95,
         next_steps=("Read the end of that rank's log", "Ask the kernel log for OOM kills"),

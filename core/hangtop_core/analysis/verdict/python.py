@@ -13,18 +13,19 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     name_process,
+    peer,
     sentence,
-    trace_steps,
-    waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.threads import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Descriptor, Process
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Process
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -39,9 +40,9 @@ def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"at {group[0].activity.at}",
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
-                f"ls -l /proc/{group[0].pid}/fd/0",
+                on(group[0], f"ls -l /proc/{group[0].pid}/fd/0"),
                 "remove the breakpoint, or use torch.distributed.breakpoint(rank)",
             ),
         )
@@ -65,14 +66,13 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", subject.number, name_descriptor(pipe))] if pipe else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
                 *(
-                    f"cat /proc/{h.pid}/status | grep State; kill -CONT {h.pid}"
+                    on(subject, f"cat /proc/{h.pid}/status | grep State; kill -CONT {h.pid}")
                     for h in readers[:1]
                 ),
-                f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}",
+                on(subject, f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
             ),
         )
 
@@ -83,7 +83,6 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         children = _programs(subject)
         named = ", ".join(name_process(child) for child in children[:3])
-        first = children[0] if children else None
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -97,10 +96,10 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     for c in children[:4]
                 ),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
-                *((f"ls -l /proc/{first.pid}/fd", f"strace -f -p {first.pid}") if first else ()),
+                *(on(subject, f"ls -l /proc/{child.pid}/fd") for child in children[:1]),
+                *(on(subject, f"strace -f -p {child.pid}") for child in children[:1]),
                 "give subprocess a timeout",
             ),
             confidence=None if children else 0.8,
@@ -124,15 +123,18 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         if subject.activity.kind != "remote":
             continue
-        peer = descriptor(subject) or _guess(subject)
+        one = descriptor(subject) or _guess(subject)
+        other = peer(case, subject, one) if one is not None else None
         told = "a network peer"
-        if peer is not None and peer.socket is not None:
-            told = f"{peer.socket.remote} (fd {peer.fd}, {peer.socket.state})"
-            if peer.socket.peer_pid:
-                told += (
-                    f", pid {peer.socket.peer_pid} ({peer.socket.peer_name or '?'}) on this node"
-                )
-            if not peer.socket.recv_queue:
+        if one is not None and one.socket is not None:
+            told = f"{one.socket.remote} (fd {one.fd}, {one.socket.state})"
+            if other is not None and other.rank is not None:
+                told += f" = {other.text}"
+            elif other is not None and other.pid is not None:
+                told += f", pid {other.pid} ({other.label}) on {other.node}"
+            elif other is not None:
+                told += f", {other.text}"
+            if not one.socket.recv_queue:
                 told += ", which sends nothing"
         yield Hit(
             subjects=(subject,),
@@ -142,12 +144,11 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case.since(subject),
             ),
             evidence=(
-                *([fact("network", subject.number, name_descriptor(peer))] if peer else []),
+                *([fact("network", subject.number, name_descriptor(one, other))] if one else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
-                f"ss -tnpi | grep pid={subject.pid},",
+                on(subject, f"ss -tnpi | grep pid={subject.pid},"),
                 "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline)",
             ),
         )
@@ -192,11 +193,10 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *common_facts(case, [subject]),
                 *([fact("stacks", subject.number, f"{owner.name} holds the GIL")] if owner else []),
-                *waiting_facts(case),
             ),
             steps=(
-                f"hangtop dump --pid {subject.pid} --each --locals",
-                f"py-spy record -d 10 -o profile.svg --pid {subject.pid}",
+                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                on(subject, f"py-spy record -d 10 -o profile.svg --pid {subject.pid}"),
             ),
         )
 
@@ -218,7 +218,7 @@ def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"compiling at {group[0].activity.at}",
                 case.since(group[0]) + told,
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 "wait, or compile before training; keep the cache on a local disk "
                 "(TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)",
@@ -237,7 +237,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 group[0].activity.text,
                 case.since(group[0]),
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
                 "read the first traceback in its log: it may be leaving after an error",
                 *trace_steps(group[0]),

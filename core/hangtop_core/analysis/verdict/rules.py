@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict import (
     collective,
     data,
+    launch,
     process,
     python,
     startup,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 RULES: tuple[Rule, ...] = (
     startup.UNREACHABLE,
     *process.RULES,
+    launch.MISCONFIGURED,
     startup.RENDEZVOUS,
     startup.NEVER_JOINED,
     python.PROMPT,
@@ -45,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     collective.MISSING,
     collective.P2P,
     collective.MISMATCHED,
+    launch.VERSIONS,
     collective.LONG_PHASE,
     collective.UNKNOWN,
 )

@@ -2,131 +2,152 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text, unseen
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
+    absent,
     common_facts,
     fact,
+    place_facts,
     sentence,
-    trace_steps,
-    waiting_facts,
     who,
 )
-from hangtop_core.diagnosis import Culprit, Evidence, JobState
+from hangtop_core.analysis.verdict.steps import trace_steps
+from hangtop_core.joining import master
+from hangtop_core.launchline import endpoint, launch_options
+from hangtop_core.places import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Process
+    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.model import Node, Process
 
-_AWAY = ("lost", "unreachable")
 _TOGETHER_S = 20.0
 """A node that is seen for longer after the job stopped did not stop it by going away."""
 _STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
-_NNODES = re.compile(r"^--?nnodes(?:=(.+))?$")
-_OPTIONS = ("--rdzv-endpoint", "--rdzv_endpoint", "--master-addr", "--master_addr")
+MAX_LAUNCHERS = 8
+"""Launchers that are named one by one."""
 _GENERIC = frozenset({"sleep", "busy", "waiting", "importing", "unknown", "idle-worker"})
 
 
 def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if case.job.ranks:
+    if case.job.ranks or case.contradictions:
         return
     evidence: list[Evidence] = []
     waiting: list[Process] = []
     for launcher in case.job.launchers:
-        activity = case.reader.process(launcher, case.job.launcher_samples.get(launcher.pid))
+        activity = case.reader.process(launcher, case.job.launcher_sample(launcher))
         if activity.kind != "rendezvous":
             continue
         waiting.append(launcher)
+        on = f" on {launcher.node}" if launcher.node else ""
         evidence.append(
-            fact("stacks", None, f"launcher pid {launcher.pid} is in {where(activity.top)}")
+            fact("stacks", None, f"launcher pid {launcher.pid}{on} is in {where(activity.top)}")
         )
     if not waiting:
         return
-    wanted = _option(waiting[0], _NNODES)
-    endpoint = _endpoint(waiting[0]) or case.job.master or "its rendezvous endpoint"
+    options, meets = launch_options(waiting[0].cmdline), endpoint(waiting[0].cmdline)
+    wanted = options.get("nnodes")
+    told = options.get("rdzv_endpoint") or (":".join(meets) if meets else case.job.master)
+    told = told or "its rendezvous endpoint"
     if wanted:
         evidence.append(fact("environment", None, f"the command line asks for {wanted} nodes"))
+    named = f"(pid {waiting[0].pid}) waits"
+    if len(waiting) > 1:
+        named = f"waits on {nodesets.fold(p.node for p in waiting)}"
     nodes = f"{wanted} nodes" if wanted else "the other nodes"
-    stalled = case.progress.since
+    are = "is" if len(waiting) == 1 else "are"
+    missing = _without_launcher(case)
     yield Hit(
         subjects=(),
         summary=sentence(
             case,
-            f"{waiting[0].launcher or 'torchrun'} (pid {waiting[0].pid}) waits at the rendezvous "
-            f"{endpoint} for {nodes}, of which {len(waiting)} "
-            f"{'is' if len(waiting) == 1 else 'are'} seen here; no rank has been started",
-            case.ago(stalled),
+            f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous {told} for {nodes}, "
+            f"of which {len(waiting)} {are} seen here{missing}; no rank has been started",
+            case.ago(case.progress.since),
         ),
-        evidence=tuple(evidence),
+        evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(
             "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
-            _reach(endpoint),
+            _reach(told),
         ),
     )
+
+
+def _without_launcher(case: Case) -> str:
+    """`; none on node-3 (observed), node-4 (unreachable)`: nodes that may be the missing ones."""
+    taken = {launcher.node for launcher in case.job.launchers}
+    others = [node for node in case.snapshot.nodes if node.name not in taken]
+    if not others or len(case.snapshot.nodes) < 2:
+        return ""
+    seen = [node.name for node in others if node.state in OBSERVED]
+    away = [node.name for node in others if node.state not in OBSERVED]
+    told = [f"there is none on {nodesets.fold(seen)}"] if seen else []
+    told += [f"{nodesets.fold(away)} could not be observed"] if away else []
+    return f" ({'; '.join(told)})"
 
 
 def _reach(endpoint: str) -> str:
     """What to do about an endpoint that other nodes may not reach."""
     host, _, port = endpoint.rpartition(":")
-    if host in ("localhost", "::1", "[::1]") or host.startswith("127."):
+    if is_loopback(host):
         return f"no other node can reach {endpoint}: give all of them --rdzv-endpoint=HOST:PORT"
     if not host or not port.isdecimal() or port == "0":
         return "check from the missing nodes that they reach the endpoint"
     return f"try the endpoint from the missing nodes: nc -zv {host.strip('[]')} {port}"
 
 
-def _option(process: Process, pattern: re.Pattern[str]) -> str | None:
-    arguments = list(process.cmdline)
-    for index, argument in enumerate(arguments):
-        met = pattern.match(argument)
-        if met and (met[1] or index + 1 < len(arguments)):
-            return met[1] or arguments[index + 1]
-    return None
-
-
-def _endpoint(process: Process) -> str | None:
-    for name in _OPTIONS:
-        found = _option(process, re.compile(rf"^{name}(?:=(.+))?$"))
-        if found:
-            port = _option(process, re.compile(r"^--master[-_]port(?:=(.+))?$"))
-            return f"{found}:{port}" if port and ":" not in found else found
-    return None
-
-
 def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     size = case.job.world_size
     joining = [s for s in case.waiters if s.activity.kind == "init"]
-    if size is None or not joining or len(joining) != len(case.waiters):
+    if not joining or len(joining) != len(case.waiters):
         return
+    if any(not one.ends for one in case.contradictions):
+        return  # those are why they did not find one another
     here = {rank.rank for rank in case.job.ranks}
-    missing = [number for number in range(min(size, 1 << 20)) if number not in here]
-    if not missing:
-        return
-    lost = [node.name for node in case.snapshot.nodes if node.state in ("unreachable", "lost")]
-    yield Hit(
-        subjects=(),
-        absent=tuple(Culprit(number, "?", None) for number in missing[:64]),
-        summary=sentence(
-            case,
-            f"{name_ranks(missing)} never joined: WORLD_SIZE is {size} and "
-            f"{len(here)} ranks are there",
-        ),
-        evidence=(
-            fact("environment", joining[0].number, f"WORLD_SIZE={size}; seen: {name_ranks(here)}"),
-            *waiting_facts(case),
-        ),
-        steps=(
-            f"start {name_ranks(missing)}, or look why they ended: their node's launcher and log",
-            f"check that they reach {case.job.master or 'MASTER_ADDR:MASTER_PORT'}",
-        ),
-        confidence=0.6 if lost else None,
-    )
+    # Those that stood beside others have left: `rank-exited` says so.
+    lacking = [s for s in case.seats if unseen(case.snapshot, s) is None and not s.beside]
+    blind = [node.name for node in case.snapshot.nodes if node.state not in OBSERVED]
+    for some in by_node(lacking):
+        node = some[0].node
+        numbers = name_ranks(seat.rank for seat in some)
+        told = f"{place_text(some)} never joined" if node else f"{numbers} never joined"
+        if node:
+            told += f", and no such process is on {node}"
+        yield Hit(
+            subjects=(),
+            absent=absent(some),
+            summary=sentence(case, f"{told}: WORLD_SIZE is {size} and {len(here)} ranks are there"),
+            evidence=(
+                fact(
+                    "environment", joining[0].number, f"WORLD_SIZE={size}; seen: {name_ranks(here)}"
+                ),
+                *place_facts(some),
+            ),
+            steps=(
+                f"start {numbers}{f' on {node}' if node else ''}, or look in the log of the "
+                f"launcher there why {'it' if len(some) == 1 else 'they'} ended",
+                f"check from there that {_store(case)} can be reached",
+            ),
+            confidence=0.6 if blind and node is None else 0.75 if node and some[0].named else None,
+        )
+
+
+def _store(case: Case) -> str:
+    """Where ranks meet, as another node would say it."""
+    first = case.job.ranks[0]
+    told = master(first.process)
+    if told is None:
+        return "MASTER_ADDR:MASTER_PORT"
+    alone = len(case.snapshot.nodes) < 2
+    return f"{first.node if is_loopback(told[0]) and not alone else told[0]}:{told[1]}"
 
 
 def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -144,7 +165,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{subject.activity.at}",
                 case.since(subject),
             ),
-            evidence=(*common_facts(case, [subject]), *waiting_facts(case)),
+            evidence=common_facts(case, [subject]),
             steps=trace_steps(subject),
             confidence=0.85,
         )
@@ -152,7 +173,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Ranks of nodes that went away no later than the job stopped, while others wait."""
-    nodes = {node.name: node for node in case.snapshot.nodes if node.state in _AWAY}
+    nodes = {node.name: node for node in case.snapshot.nodes if node.state in AWAY}
     stopped = case.progress.since
     for name in sorted({s.rank.node for s in case.subjects} & set(nodes)):
         node = nodes[name]
@@ -172,13 +193,43 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 fact(
                     "network", None, f"{name} is {node.state}: {node.reason or 'no reason given'}"
                 ),
-                *waiting_facts(case),
             ),
-            steps=(
-                f"look at it: ping {name}; its console or BMC; `sinfo -n {name}` under Slurm",
-                f"if it is gone, start the job again without {name}",
-            ),
+            steps=_look_at(name),
         )
+    yield from _never_reached(case, nodes)
+
+
+def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
+    """Ranks that should be on a node that has not answered at all: it may be what is waited for."""
+    lacking = [seat for seat in case.seats if seat.node in nodes and not seat.beside]
+    for some in by_node(lacking):
+        node = nodes[some[0].node or ""]
+        if not case.waiters or node.last_seen is not None:
+            continue
+        why = node.reason or node.state
+        yield Hit(
+            subjects=(),
+            absent=absent(some),
+            summary=sentence(
+                case,
+                f"{place_text(some)} {'was' if len(some) == 1 else 'were'} not seen, for "
+                f"{node.name} cannot be reached: {why}. Whether "
+                f"{'it runs' if len(some) == 1 else 'they run'} is not known",
+            ),
+            evidence=(
+                fact("network", None, f"{node.name} is {node.state}: {why}"),
+                *place_facts(some),
+            ),
+            steps=_look_at(node.name),
+            confidence=0.5,
+        )
+
+
+def _look_at(name: str) -> tuple[str, ...]:
+    return (
+        f"look at it: ping {name}; its console or BMC; `sinfo -n {name}` under Slurm",
+        f"if it is gone, start the job again without {name}",
+    )
 
 
 RENDEZVOUS = Rule(
@@ -196,8 +247,10 @@ NEVER_JOINED = Rule(
     cause="rank-never-joined",
     title="A rank has never come to the process group",
     seen="All that wait are in init_process_group, and WORLD_SIZE counts more ranks than exist; "
-    "or a rank exists and is still before init_process_group.",
-    excluded="The launcher of the node started it and it is gone: `rank-exited`.",
+    "or a rank exists and is still before init_process_group. The node is named where the layout "
+    "of the other ranks tells it.",
+    excluded="The launcher of the node started it and it is gone: `rank-exited`. Its node cannot "
+    "be observed: `node-unreachable`. Ranks were told different things: `launch-misconfigured`.",
     confidence=0.9,
     next_steps=("Start the missing ranks", "Read why they ended"),
     find=_absent,
@@ -208,7 +261,7 @@ UNREACHABLE = Rule(
     cause="node-unreachable",
     title="A node with ranks has gone away",
     seen="The connection to the node was lost about when the job stopped, and ranks elsewhere "
-    "wait.",
+    "wait. With less confidence: the node never answered, ranks should be on it, and others wait.",
     excluded="The node was seen for longer after the job had stopped.",
     confidence=0.8,
     next_steps=("Look whether the node is up", "Start the job again without it"),

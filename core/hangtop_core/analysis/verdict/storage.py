@@ -13,16 +13,16 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     sentence,
-    trace_steps,
-    waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on, trace_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.model import Descriptor
+    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.descriptors import Descriptor
 
 
 def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -45,11 +45,10 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", subject.number, name_descriptor(lock))] if lock else []),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
-                *(f"ps -o pid,user,etime,stat,args -p {h.pid}" for h in holders[:2]),
-                f"lslocks | grep {path}" if lock else "lslocks",
+                *(on(subject, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
+                on(subject, f"lslocks | grep {path}" if lock else "lslocks"),
             ),
         )
 
@@ -72,7 +71,6 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", first.number, name_descriptor(one))] if one else []),
                 *common_facts(case, group),
-                *waiting_facts(case),
             ),
             steps=_io_steps(first, one),
             confidence=None if first.activity.family != "open" else 0.85,
@@ -91,16 +89,17 @@ def _name_file(one: Descriptor) -> str:
     return text
 
 
-def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[str, ...]:
+def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     main = subject.activity.main
     number = main.fd if main is not None and main.fd is not None else ""
     steps = [f"ls -l /proc/{subject.pid}/fd/{number}"]
     if one is not None and one.mount:
         steps.append(f"timeout 5 stat {one.mount} || echo the file system does not answer")
     steps.append(f"cat /proc/{subject.pid}/stack")
-    if main is None or main.state != "D":
-        return (*steps, *trace_steps(subject))
-    return (*steps, "journalctl -k --since -1h | tail -n 50")
+    if main is not None and main.state == "D":
+        steps.append("journalctl -k --since -1h | tail -n 50")
+        return tuple(on(subject, step) for step in steps)
+    return (*(on(subject, step) for step in steps), *trace_steps(subject))
 
 
 def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -119,9 +118,12 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who(group)} {is_are(group, 'writes', 'write')} a checkpoint at "
                 f"{first.activity.at} {told}",
             ),
-            evidence=(*common_facts(case, group), *waiting_facts(case)),
+            evidence=common_facts(case, group),
             steps=(
-                f"grep wchar /proc/{first.pid}/io; sleep 5; grep wchar /proc/{first.pid}/io",
+                on(
+                    first,
+                    f"grep wchar /proc/{first.pid}/io; sleep 5; grep wchar /proc/{first.pid}/io",
+                ),
                 "raise the process group's timeout, or save asynchronously",
             ),
         )

@@ -15,10 +15,9 @@ from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
     sentence,
-    trace_steps,
-    waiting_facts,
     who,
 )
+from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.model import Thread, ThreadStack
 from hangtop_core.text import clean, plural
 
@@ -115,10 +114,9 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     f"{owner.name}: state {facts.state if facts else '?'}, syscall {call}",
                 ),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
             steps=(
-                f"hangtop dump --pid {subject.pid} --native",
+                on(subject, f"hangtop dump --pid {subject.pid} --native"),
                 "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL)",
             ),
         )
@@ -151,9 +149,11 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *_thread_facts(subject, threads),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
-            steps=(f"hangtop dump --pid {subject.pid} --each --locals", *trace_steps(subject)),
+            steps=(
+                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                *trace_steps(subject),
+            ),
             confidence=0.93 if cycle else None,
             decisive=cycle,
         )
@@ -174,7 +174,6 @@ def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
         evidence=(
             *_thread_facts(subject, threads),
             *common_facts(case, [subject]),
-            *waiting_facts(case),
         ),
         steps=trace_steps(subject),
         confidence=0.75,
@@ -232,9 +231,11 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *_thread_facts(subject, threads),
                 *common_facts(case, [subject]),
-                *waiting_facts(case),
             ),
-            steps=(f"hangtop dump --pid {subject.pid} --each --locals", *trace_steps(subject)),
+            steps=(
+                on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
+                *trace_steps(subject),
+            ),
         )
 
 

@@ -136,7 +136,8 @@ def test_the_operation_is_what_the_user_called() -> None:
 
 
 def test_a_store_is_told_by_its_port_where_the_line_cannot_be_read() -> None:
-    from hangtop_core.model import Descriptor, DescriptorTable, Socket
+    from hangtop_core.descriptors import Descriptor, Socket
+    from hangtop_core.model import DescriptorTable
 
     world = World()
     peer = Socket("tcp", "ESTABLISHED", "127.0.0.1:4000", "127.0.0.1:29500")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -51,6 +53,18 @@ def test_nodes_tools_users_and_ranks_that_are_not_seen() -> None:
     assert (found["py-spy"].nodes, found["py-spy"].fix) == (("n1",), "pip install -U py-spy")
     assert "3 rank-like processes of user eva" in found["other users"].why
     assert found["ranks"].ranks == (2, 3)
+
+
+def test_a_node_whose_table_stands_still_is_told_with_its_age() -> None:
+    world = World()
+    world.waiters(2)
+    world.nodes["n2"] = Node("n2", "slow", reason="its process table stands still")
+    world.nodes["n2"] = replace(world.nodes["n2"], last_seen=NOW - 40)
+    found = spots(world.snapshot())["node"]
+    assert found.nodes == ("n2",)
+    assert found.why == "slow: its process table stands still; last read 40 s ago"
+    world.nodes["n2"] = replace(world.nodes["n2"], last_seen=NOW - 4)
+    assert "node" not in spots(world.snapshot())
 
 
 def test_a_rank_of_another_user_whose_number_cannot_be_read() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Descriptor, DescriptorTable, Failure, Holder, Node, Socket
+from hangtop_core.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model import DescriptorTable, Failure, Node
 from support import build
 from support.build import (
     CHILD,
@@ -471,7 +472,7 @@ def test_torchrun_without_ranks_waits_for_nodes() -> None:
         launcher="torchrun",
         cmdline=("torchrun", "--nnodes=2", "--rdzv-endpoint", "n1:29400", "train.py"),
     )
-    samples = {3000: world.sample(RENDEZVOUS, pid=3000)}
+    samples = {":3000": world.sample(RENDEZVOUS, pid=3000)}
     verdict = first(
         world, launchers=(launcher,), launcher_samples=samples, world_size=None, nodes=("n1",)
     )
@@ -490,7 +491,7 @@ def test_no_endpoint_is_to_be_tried_that_nobody_can_reach(endpoint: str) -> None
         launcher="torchrun",
         cmdline=("torchrun", "--nnodes=2", f"--rdzv-endpoint={endpoint}", "train.py"),
     )
-    samples = {3000: world.sample(RENDEZVOUS, pid=3000)}
+    samples = {":3000": world.sample(RENDEZVOUS, pid=3000)}
     steps = first(
         world, launchers=(launcher,), launcher_samples=samples, world_size=None, nodes=("n1",)
     ).next_steps

@@ -165,7 +165,7 @@ def test_ranks_that_just_start_are_starting() -> None:
 def test_a_launcher_that_just_came_is_starting() -> None:
     world = World(observed_since=NOW - 6.0)
     launcher = world.process(3000, SLEEP, role="launcher", started_at=NOW - 9.0)
-    samples = {3000: world.sample(build.RENDEZVOUS, pid=3000)}
+    samples = {":3000": world.sample(build.RENDEZVOUS, pid=3000)}
     found = run(world, launchers=(launcher,), launcher_samples=samples, nodes=("n1",))
     assert found.state == "starting"
 

@@ -16,6 +16,7 @@ ORDER = [
     "rank-stopped",
     "rank-traced",
     "cgroup-frozen",
+    "launch-misconfigured",
     "rendezvous-incomplete",
     "rank-never-joined",
     "debugger-prompt",
@@ -39,6 +40,7 @@ ORDER = [
     "missing-collective",
     "p2p-deadlock",
     "mismatched-collective",
+    "version-mismatch",
     "long-phase",
     "unknown",
 ]

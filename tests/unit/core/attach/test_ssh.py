@@ -11,7 +11,7 @@ from hangtop_core.attach.reasons import TABLE, Context, explain_login
 from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, SshLauncher
 from hangtop_core.errors import UsageError
 
-CONTEXT = Context("n1", "ssh n1", "python3", sudo=False)
+CONTEXT = Context("n1", "ssh n1", "python3", False, "ssh n1 python3 -V")
 
 ENDINGS = [
     (255, "No ED25519 host key is known for n1 and you have requested strict checking.\n"
@@ -19,6 +19,10 @@ ENDINGS = [
     (255, "Host key verification failed.", "denied", False),
     (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
      "denied", False),
+    (255, "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n"
+     "Offending ED25519 key in /home/me/known hosts:7\r\n"
+     "Host key for [10.0.0.7]:2222 has changed and you have requested strict checking.\n"
+     "Host key verification failed.", "denied", False),
     (255, "me@n1: Permission denied (publickey,password).", "denied", False),
     (255, "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures",
      "denied", False),
@@ -32,6 +36,7 @@ ENDINGS = [
     (255, "Access denied by pam_slurm_adopt: you have no active jobs on this node",
      "denied", False),
     (255, "Bad owner or permissions on /home/me/.ssh/config", "denied", False),
+    (255, "command-line line 0: Bad SSH2 KexAlgorithms '^curve25519-sha256'.", "denied", False),
     (1, "sudo: a password is required", "denied", False),
     (1, "me is not in the sudoers file.", "denied", False),
     (127, "bash: line 1: exec: python3: not found", "no-python", False),
@@ -50,6 +55,19 @@ def test_endings(code: int | None, stderr: str, state: str, retry: bool) -> None
     assert (ending.state, ending.retry) == (state, retry), ending
     assert "Permanently" not in ending.reason
     assert ending.fix
+
+
+def test_a_changed_key_is_forgotten_by_the_name_and_in_the_file_it_stands_in() -> None:
+    (stderr,) = (text for _, text, _, _ in ENDINGS if "[10.0.0.7]:2222" in text)
+    fix = explain_login(255, stderr, False, CONTEXT).fix
+    assert fix is not None
+    command = fix.partition("then: ")[2]
+    assert command == (
+        "ssh-keygen -f '/home/me/known hosts' -R '[10.0.0.7]:2222' && "
+        "ssh n1 -o StrictHostKeyChecking=ask true"
+    )
+    evil = stderr.replace("[10.0.0.7]:2222", "$(reboot)")
+    assert "-R '$(reboot)'" in (explain_login(255, evil, False, CONTEXT).fix or "")
 
 
 def test_every_line_of_the_table_is_of_use() -> None:
@@ -71,6 +89,7 @@ def test_a_node_that_was_there_is_lost_and_connected_to_again() -> None:
     ]:
         ending = explain_login(code, text, True, CONTEXT)
         assert (ending.state, ending.retry) == ("lost", True)
+        assert "login" not in ending.reason, "the login was done long before"
 
 
 def test_nothing_a_node_prints_gets_through_uncleaned() -> None:
@@ -90,7 +109,7 @@ def test_the_command_never_asks_and_never_accepts() -> None:
 
 
 def test_the_remote_command_holds_nothing_a_shell_would_read() -> None:
-    command = SshLauncher("n1", Login(python="/opt/py/bin/python3")).command()
+    command = Login(python="/opt/py/bin/python3").shell_command()
     words = shlex.split(command)
     assert words[:6] == ["exec", "/opt/py/bin/python3", "-I", "-S", "-u", "-c"]
     assert len(words) == 7
@@ -98,8 +117,8 @@ def test_the_remote_command_holds_nothing_a_shell_would_read() -> None:
 
 
 def test_init_and_sudo_come_before_it() -> None:
-    launcher = SshLauncher("n1", Login(init="module load python", sudo=True))
-    assert launcher.command().startswith("module load python && exec sudo -n python3 -I")
+    command = Login(init="module load python", sudo=True).shell_command()
+    assert command.startswith("module load python && exec sudo -n python3 -I")
 
 
 @pytest.mark.parametrize("python", ["a b", "x;y", "$(id)", "-V", "py'", "", "`id`", "a\nb"])
@@ -120,3 +139,15 @@ def test_few_at_once_behind_a_jump_host() -> None:
     assert behind.at_once == AT_ONCE_BEHIND_A_JUMP
     assert behind.hold_s >= 10
     assert SshLauncher("n1", Login(fanout=2), "gate").wave.at_once == 2
+
+
+def test_a_shell_is_a_plain_login_of_the_same_user() -> None:
+    assert SshLauncher("n1", Login(user="ada", sudo=True)).shell() == ["ssh", "-l", "ada", "n1"]
+    assert SshLauncher("n1", Login()).shell() == ["ssh", "n1"]
+
+
+def test_a_faster_key_exchange_only_when_asked_for() -> None:
+    option = "-oKexAlgorithms=^curve25519-sha256"
+    assert option not in SshLauncher("n1", Login()).argv()
+    argv = SshLauncher("n1", Login(fast_kex=True)).argv()
+    assert argv.index(option) < argv.index("--")

@@ -73,7 +73,10 @@ def test_groups_are_those_of_the_site_and_an_unknown_one_is_said() -> None:
 
 HOSTFILES = {
     "plain": ("n1\nn2\n", ("n1", "n2")),
-    "hydra": ("n1:4\nn2:8\n", ("n1", "n2")),
+    "hydra": ("n1:4 binding=user:0,1\nn2:8\n", ("n1", "n2")),
+    "folded-slots": ("gpu[01-02]:8\ngpu03 slots = 8\n", ("gpu01", "gpu02", "gpu03")),
+    "lsf": ("n1 8\nn2 8\n", ("n1", "n2")),
+    "addresses": ("10.0.0.1:8\n10.0.0.2 slots=8\n", ("10.0.0.1", "10.0.0.2")),
     "open-mpi": ("n1 slots=8 max-slots=8\nn2 slots=8 # spare\n", ("n1", "n2")),
     "deepspeed": ("# workers\nworker-1 slots=4\n\nworker-2 slots=4\n", ("worker-1", "worker-2")),
     "repeated": ("n2\nn2\nn1\nn2\n", ("n2", "n1")),

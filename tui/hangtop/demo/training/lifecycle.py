@@ -83,4 +83,5 @@ SCENARIOS: dict[str, type[Trainer]] = {
     "slow-step": SlowStep,
     "slow-compute": SlowCompute,
     "never-joined": Trainer,
+    "misconfigured": Trainer,
 }

@@ -22,7 +22,7 @@ SCENARIOS: dict[str, type[Trainer]] = {
 
 def run(scenario: str) -> None:
     """Join the group of all ranks and train."""
-    if scenario == "never-joined":
+    if scenario in ("never-joined", "misconfigured"):
         announce()
     dist.init_process_group("gloo")
     SCENARIOS[scenario]().train()

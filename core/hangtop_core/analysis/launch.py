@@ -1,0 +1,245 @@
+"""What ranks and launchers of one job were told that cannot all be true."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core import launchline, nodesets
+from hangtop_core.analysis.layout import node_rank, number
+from hangtop_core.joining import master, world_size
+from hangtop_core.model import Rank
+from hangtop_core.places import Places, is_address, is_loopback
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from hangtop_core.model import Job, Process, Snapshot
+
+SHOWN = 4
+_GONE = frozenset({"exited", "zombie"})
+
+
+class Contradiction(Struct, frozen=True):
+    """One thing that is told differently, or twice."""
+
+    text: str
+    """What differs, and where."""
+    odd: tuple[Rank, ...]
+    """Ranks that are not as the most are; empty where nothing tells who is wrong."""
+    fix: str
+    ends: tuple[Rank, ...] = ()
+    """Ranks that are left from an earlier run."""
+    early: bool = True
+    """Whether it keeps ranks from meeting, and so explains nothing once they have."""
+
+
+def contradictions(snapshot: Snapshot, job: Job) -> tuple[Contradiction, ...]:
+    """Return what cannot all be true, the most fundamental first."""
+    live = [rank for rank in job.ranks if rank.state not in _GONE]
+    launchers = [one for one in job.launchers if one.gone_at is None]
+    places = Places(snapshot.nodes)
+    found = [
+        _stores(live, places),
+        _twice(live, places),
+        _sizes(live),
+        _node_counts(live),
+        *(_launchers(launchers, places) if not live else ()),
+    ]
+    return tuple(one for one in found if one is not None)
+
+
+def _stores(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
+    """MASTER_ADDR and MASTER_PORT name more than one store."""
+    told = {id(rank): master(rank.process) for rank in ranks}
+
+    def store(rank: Rank) -> str | None:
+        one = told[id(rank)]
+        return None if one is None else places.store(*one, rank.process, rank.node)
+
+    groups = _apart(ranks, store)
+    addresses = {one[0] for one in told.values() if one is not None}
+    ports = {one[1] for one in told.values() if one is not None}
+    if len(groups) < 2 or (len(ports) == 1 and _may_be_alias(ranks, places)):
+        return None
+    nodes = {rank.node for rank in ranks}
+    right = next((r.node for r in ranks if r.rank == 0), ranks[0].node)
+    fix = f"give all of them one address and port of the node of rank 0, which is {right}"
+    if len(nodes) > 1 and all(map(is_loopback, addresses)):
+        text = f"MASTER_ADDR is {' or '.join(sorted(addresses))} on {nodesets.fold(nodes)}: "
+        text += "every node waits at a store of its own"
+    else:
+        what = "MASTER_ADDR:MASTER_PORT" if len(addresses) > 1 else "MASTER_PORT"
+        text = _differs(what, ranks, lambda r: ":".join(told[id(r)] or ()))
+    return Contradiction(text, _odd(groups), fix)
+
+
+def _may_be_alias(ranks: Iterable[Rank], places: Places) -> bool:
+    """Whether a master is named that no node goes by: it may be another name of one of them."""
+    told = ((master(rank.process), rank.node) for rank in ranks)
+    return any(
+        one is not None and not is_address(one[0]) and places.node_of(one[0], node) is None
+        for one, node in told
+    )
+
+
+def _twice(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
+    """Two live processes claim one rank."""
+    by_number: dict[int, list[Rank]] = defaultdict(list)
+    for rank in ranks:
+        by_number[rank.rank].append(rank)
+    twice = {n: some for n, some in by_number.items() if len(some) > 1 and _same_script(some)}
+    if not twice:
+        return None
+    involved = [rank for some in twice.values() for rank in some]
+    left = [rank for rank in involved if rank.process.ppid <= 1]
+    if left and len(involved) - len(left) == len(twice):
+        pids = ", ".join(f"{r.process.pid} on {clean(r.node)}" for r in left[:SHOWN])
+        text = f"{_name(twice)} {_are(twice)} there twice: pid {pids} "
+        text += "is" if len(left) == 1 else "are"
+        text += " left from an earlier run, whose launcher is gone"
+        fix = "end what is left of the earlier run"
+        return Contradiction(text, tuple(left), fix, tuple(left), early=False)
+    where = {tuple(sorted({rank.node for rank in some})) for some in twice.values()}
+    nodes = next(iter(where)) if len(where) == 1 else ()
+    groups = {node_rank(rank) for rank in involved}
+    text = f"{_name(twice)} {_are(twice)} claimed twice: " + "; ".join(
+        f"rank {n} by " + " and ".join(f"pid {r.process.pid} on {clean(r.node)}" for r in some)
+        for n, some in list(twice.items())[:SHOWN]
+    )
+    fix = "give every process a rank of its own"
+    if len(nodes) > 1 and len(groups) == 1 and None not in groups:
+        (group,) = groups
+        text = f"{_both(nodes)} have node rank {group}, and so all run {_name(twice)}"
+        fix = "give every node its own --node-rank"
+    head = next((places.node_of(m[0], r.node) for r in involved if (m := master(r.process))), None)
+    odd = [rank for rank in involved if rank.node != head] if head in nodes else []
+    return Contradiction(text, tuple(odd or involved), fix, early=False)
+
+
+def _same_script(some: Sequence[Rank]) -> bool:
+    """A helper that inherited RANK and lives on by itself runs another script."""
+    return len({launchline.script(rank.process.cmdline) for rank in some}) == 1
+
+
+def _sizes(ranks: Sequence[Rank]) -> Contradiction | None:
+    """WORLD_SIZE differs, or is too small for a rank."""
+    groups = _apart(ranks, lambda rank: world_size(rank.process))
+    if len(groups) > 1:
+        text = _differs("WORLD_SIZE", ranks, lambda r: str(world_size(r.process) or ""))
+        return Contradiction(text, _odd(groups), "give all of them the same number of ranks")
+    beyond = [r for r in ranks if r.rank >= (world_size(r.process) or r.rank + 1)]
+    if not beyond:
+        return None
+    text = f"{_name(r.rank for r in beyond)} on {_nodes(beyond)}: ranks go up "
+    text += f"to {(world_size(beyond[0].process) or 1) - 1}, for WORLD_SIZE is "
+    text += f"{world_size(beyond[0].process)}"
+    return Contradiction(text, tuple(beyond), "look how RANK is computed where these are started")
+
+
+def _node_counts(ranks: Sequence[Rank]) -> Contradiction | None:
+    """GROUP_WORLD_SIZE, torchrun's number of nodes, differs."""
+    groups = _apart(ranks, lambda rank: number(rank, ("GROUP_WORLD_SIZE",)))
+    if len(groups) < 2:
+        return None
+    text = _differs(
+        "the number of nodes (GROUP_WORLD_SIZE)",
+        ranks,
+        lambda r: r.process.env.get("GROUP_WORLD_SIZE", ""),
+    )
+    return Contradiction(text, _odd(groups), "start all nodes with the same --nnodes")
+
+
+def _launchers(launchers: Sequence[Process], places: Places) -> Iterable[Contradiction]:
+    """The same of launchers that have started no rank yet."""
+    told = [(one, launchline.launch_options(one.cmdline)) for one in launchers]
+    spanning = [(one, options) for one, options in told if launchline.spans_nodes(one.cmdline)]
+    if len(spanning) < 2:
+        return
+    meets = [(one, launchline.endpoint(one.cmdline)) for one, _ in spanning]
+    stores = {places.store(*at, one, one.node) for one, at in meets if at is not None}
+    nodes = nodesets.fold(one.node for one, _ in meets)
+    if len(stores) > 1:
+        text = "the rendezvous differs: " + _each(
+            (":".join(at), one.node) for one, at in meets if at is not None
+        )
+        if all(at is None or is_loopback(at[0]) for _, at in meets):
+            text = f"the rendezvous is on localhost on {nodes}: "
+            text += "every node waits at one of its own"
+        yield Contradiction(text, (), "give all nodes one endpoint: the address of one of them")
+    for option in ("nnodes", "rdzv_id", "rdzv_backend"):
+        values = [(options.get(option, ""), one.node) for one, options in spanning]
+        if len({value for value, _ in values}) > 1:
+            name = "--" + option.replace("_", "-")
+            text = f"{name} differs: " + _each((value or "none", node) for value, node in values)
+            yield Contradiction(text, (), f"start all nodes with the same {name}")
+    numbered = [(options["node_rank"], one.node) for one, options in spanning if _ranked(options)]
+    for value, count in Counter(value for value, _ in numbered).items():
+        if count > 1:
+            text = (
+                f"{_both([node for own, node in numbered if own == value])} have node rank {value}"
+            )
+            yield Contradiction(text, (), "give every node its own --node-rank")
+
+
+def _ranked(options: Mapping[str, str]) -> bool:
+    """Only the static rendezvous takes node ranks as they are given (torch 2.13)."""
+    return "node_rank" in options and options.get("rdzv_backend", "static") == "static"
+
+
+def _apart(ranks: Iterable[Rank], key: Callable[[Rank], Hashable]) -> list[list[Rank]]:
+    """Ranks by what they were told, the most first; among equals those with the lowest rank."""
+    groups: dict[Hashable, list[Rank]] = defaultdict(list)
+    for rank in ranks:
+        value = key(rank)
+        if value is not None:
+            groups[value].append(rank)
+    return sorted(groups.values(), key=lambda some: (-len(some), min(r.rank for r in some)))
+
+
+def _odd(groups: Sequence[Sequence[Rank]]) -> tuple[Rank, ...]:
+    return tuple(rank for some in groups[1:] for rank in some)
+
+
+def _differs(what: str, ranks: Sequence[Rank], told: Callable[[Rank], str]) -> str:
+    """`WORLD_SIZE differs: 8 on node-2 (ranks 2-3), 4 on node-1 (ranks 0-1)`."""
+    groups = _apart(ranks, lambda rank: told(rank) or None)
+    parts = [
+        f"{clean(told(some[0]), 80)} on {_nodes(some)} ({_name(r.rank for r in some)})"
+        for some in reversed(groups[:SHOWN])
+    ]
+    return f"{what} differs: {', '.join(parts)}"
+
+
+def _each(values: Iterable[tuple[str, str]]) -> str:
+    on: dict[str, list[str]] = defaultdict(list)
+    for value, node in values:
+        on[clean(value, 80)].append(node)
+    return ", ".join(f"{value} on {nodesets.fold(some)}" for value, some in on.items())
+
+
+def _nodes(ranks: Iterable[Rank]) -> str:
+    return nodesets.fold(rank.node for rank in ranks)
+
+
+def _both(nodes: Sequence[str]) -> str:
+    """`n1 and n2 both`, `n[1-8] all`; one node alone has two of its processes in mind."""
+    some = sorted(set(nodes))
+    if len(some) == 2:
+        return f"{clean(some[0])} and {clean(some[1])} both"
+    return (
+        f"{nodesets.fold(some)} all" if some[1:] else f"{len(nodes)} launchers on {clean(some[0])}"
+    )
+
+
+def _name(numbers: Iterable[int]) -> str:
+    some = sorted(set(numbers))
+    return ("rank " if len(some) == 1 else "ranks ") + fold(some)
+
+
+def _are(some: Mapping[int, object]) -> str:
+    return "is" if len(some) == 1 else "are"

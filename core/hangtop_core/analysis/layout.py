@@ -1,0 +1,209 @@
+"""Which node a missing rank should be on, from how the ranks that are there are laid out.
+
+Launchers number ranks node by node, so a rank's place follows from the local world size
+(LOCAL_WORLD_SIZE of torchrun and accelerate, LOCAL_SIZE of deepspeed, Open MPI's
+OMPI_COMM_WORLD_LOCAL_SIZE) as soon as all nodes have the same. Which machine has a node rank is
+told by Slurm's list of nodes or by the order in which the nodes were named, but only where the
+ranks that are there agree with it; else by there being only one node without ranks. Nodes that were
+named need not be those of the job, so what rests on their names alone is marked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from hangtop_core.places import Places
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hangtop_core.model import Job, Rank, Snapshot
+
+MAX_MISSING = 8192
+"""Missing ranks that are looked for; a job lacks that many only when nothing was observed."""
+OBSERVED = frozenset({"ready", "slow"})
+AWAY = frozenset({"unreachable", "lost"})
+
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_NODE_RANKS = ("GROUP_RANK", "NODE_RANK", "CROSS_RANK", "SLURM_NODEID")
+_NAMED = 2
+"""Nodes that have to agree before an order of names is believed."""
+
+
+class Seat(Struct, frozen=True):
+    """Where one missing rank should be."""
+
+    rank: int
+    node: str | None = None
+    """None: not known."""
+    local: int | None = None
+    """Its rank on that node."""
+    group: int | None = None
+    """The node rank."""
+    among: tuple[str, ...] = ()
+    """Nodes one of which it must be, where it is not known which."""
+    beside: bool = False
+    """Whether ranks of the same launcher are there."""
+    named: bool = False
+    """Whether its node is only told by taking the nodes that were named for those of the job."""
+
+
+class _Block(NamedTuple):
+    """Ranks of one launcher on one node: ``first`` to ``first + size - 1``."""
+
+    node: str
+    first: int
+    size: int
+
+
+def number(rank: Rank, names: Iterable[str]) -> int | None:
+    """Return the first of some variables of a rank's environment that is a number."""
+    told = (rank.process.env.get(name, "") for name in names)
+    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+
+
+def node_rank(rank: Rank) -> int | None:
+    """Return the number of a rank's node, as its launcher told it."""
+    return number(rank, _NODE_RANKS)
+
+
+def missing(job: Job) -> tuple[int, ...]:
+    """Return the ranks of a job that were not seen at all."""
+    if job.world_size is None or not job.ranks:
+        return ()
+    here = {rank.rank for rank in job.ranks}
+    lacking = (one for one in range(min(job.world_size, 1 << 20)) if one not in here)
+    return tuple(one for _, one in zip(range(MAX_MISSING), lacking, strict=False))
+
+
+def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:
+    """Return where each missing rank of a job should be, ascending by rank."""
+    lacking = missing(job)
+    if not lacking:
+        return ()
+    blocks = _blocks(job)
+    inside: dict[int, _Block] = {}
+    for block in blocks:
+        for one in range(block.first, block.first + min(block.size, 1024)):
+            inside.setdefault(one, block)
+    size = _even(job, blocks)
+    told, guessed = _names(snapshot, job, blocks, size) if size else ({}, {})
+    launchers = {launcher.node for launcher in job.launchers}
+    free = _free(snapshot, job)
+    found = []
+    for one in lacking:
+        if one in inside:
+            block = inside[one]
+            seat = Seat(one, block.node, one - block.first, beside=True)
+        elif size:
+            group = one // size
+            node = told.get(group) or guessed.get(group)
+            named = group not in told and node not in launchers
+            seat = Seat(one, node, one % size, group, () if node else free, named=named)
+        else:
+            seat = Seat(one, among=free)
+        found.append(seat)
+    return tuple(found)
+
+
+def _free(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
+    """Nodes without ranks of the job."""
+    taken = {rank.node for rank in job.ranks}
+    return tuple(node.name for node in snapshot.nodes if node.name not in taken)
+
+
+def _blocks(job: Job) -> tuple[_Block, ...]:
+    found: dict[_Block, None] = {}
+    for rank in job.ranks:
+        size, local = number(rank, _LOCAL_SIZES), rank.local_rank
+        if size and local is not None and local < size and local <= rank.rank:
+            found[_Block(rank.node, rank.rank - local, size)] = None
+    return tuple(found)
+
+
+def _even(job: Job, blocks: Sequence[_Block]) -> int | None:
+    """Return how many ranks every node has, where that is the same for all of them."""
+    if not blocks:
+        blocks = _counted(job)
+    sizes = {block.size for block in blocks}
+    if len(sizes) != 1 or any(block.first % block.size for block in blocks):
+        return None
+    (size,) = sizes
+    for rank in job.ranks:
+        group = node_rank(rank)
+        if group is not None and group != rank.rank // size:
+            return None
+    return size if job.world_size and job.world_size % size == 0 else None
+
+
+def _counted(job: Job) -> tuple[_Block, ...]:
+    """Without a word of the launchers: blocks of ranks without a gap, on two nodes at least."""
+    on: dict[str, set[int]] = defaultdict(set)
+    for rank in job.ranks:
+        on[rank.node].add(rank.rank)
+    whole = all(max(some) - min(some) + 1 == len(some) for some in on.values())
+    if len(on) < _NAMED or not whole:
+        return ()
+    return tuple(_Block(node, min(some), len(some)) for node, some in on.items())
+
+
+def _names(
+    snapshot: Snapshot, job: Job, blocks: Sequence[_Block], size: int
+) -> tuple[Mapping[int, str], Mapping[int, str]]:
+    """Return the names of nodes by node rank: those that are told, and those that only fit."""
+    count = (job.world_size or 0) // size
+    known = {block.first // size: block.node for block in blocks or _counted(job)}
+    if len(set(known.values())) != len(known):
+        return {}, {}
+    places = Places(snapshot.nodes)
+    hosts = tuple(places.node_of(host, host) or host for host in job.hosts)
+    if _fits(hosts, count, known):
+        return dict(enumerate(hosts)), {}
+    named = tuple(node.name for node in snapshot.nodes)
+    if len(known) >= _NAMED and _fits(named, count, known):
+        return known, dict(enumerate(named))
+    free = _free(snapshot, job)
+    lacking = [group for group in range(count) if group not in known]
+    return known, {lacking[0]: free[0]} if len(free) == len(lacking) == 1 else {}
+
+
+def _fits(order: Sequence[str], count: int, known: Mapping[int, str]) -> bool:
+    return len(order) == count and all(order[group] == node for group, node in known.items())
+
+
+def place_text(some: Sequence[Seat]) -> str:
+    """`rank 5 (local rank 1 of node-3)`, `ranks 4-5 (node-3)`: missing ranks of one place."""
+    first = some[0]
+    ranks = ("rank " if len(some) == 1 else "ranks ") + fold(seat.rank for seat in some)
+    if first.node is not None:
+        local = f"local rank {first.local} of " if len(some) == 1 else ""
+        return f"{ranks} ({local}{clean(first.node)})"
+    if first.among and len(first.among) < 4:
+        return f"{ranks} (on {clean(' or '.join(first.among))})"
+    return f"{ranks} (on which node is not known)"
+
+
+def by_node(some: Iterable[Seat]) -> tuple[tuple[Seat, ...], ...]:
+    """Missing ranks by the node they should be on; those of unknown nodes come last."""
+    groups: dict[object, list[Seat]] = defaultdict(list)
+    for seat in some:
+        groups[seat.node if seat.node is not None else seat.among].append(seat)
+    ordered = sorted(groups.values(), key=lambda one: (one[0].node is None, one[0].rank))
+    return tuple(tuple(one) for one in ordered)
+
+
+def unseen(snapshot: Snapshot, seat: Seat) -> str | None:
+    """Return why the node of a seat was not observed; None where it was, or is not known."""
+    if seat.node is None:
+        return None
+    node = next((one for one in snapshot.nodes if one.name == seat.node), None)
+    if node is None:
+        return "it is not among the nodes that were named"
+    if node.state in OBSERVED:
+        return None
+    return f"{node.state}: {clean(node.reason or 'no answer yet')}"

@@ -1,0 +1,117 @@
+"""Causes in how a job was launched: ranks that were told what cannot all be true, or differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core import nodesets
+from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
+from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.analysis.versions import NAMES, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.versions import Difference
+    from hangtop_core.diagnosis import Evidence, JobState
+
+_STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
+_CONFIDENCE = {"nccl": 0.7, "torch": 0.7, "torch_folder": 0.5, "python": 0.4}
+_BESIDE = 0.3
+_SHOWN = 3
+
+
+def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found = case.contradictions
+    if not found or not (case.waiters or not case.job.ranks):
+        return
+    first = found[0]
+    blamed = {(rank.node, rank.process.pid) for one in found for rank in one.odd}
+    ended = {(rank.node, rank.process.pid) for one in found for rank in one.ends}
+    odd = [s for s in case.subjects if (s.rank.node, s.pid) in blamed]
+    yield Hit(
+        subjects=tuple(odd),
+        # All wait for the same: nobody else is to be blamed for where that keeps them.
+        explained=case.waiters,
+        summary=sentence(case, first.text),
+        evidence=(*(fact("environment", None, one.text) for one in found),),
+        steps=(
+            *(on(s, f"kill {s.pid}") for s in odd[:8] if (s.rank.node, s.pid) in ended),
+            *(one.fix for one in found),
+        ),
+    )
+
+
+def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found = differences(case.job)
+    if not found or not case.waiters or case.contradictions:
+        return
+    first = found[0]
+    (most, _), *others = first.ranks.items()
+    odd = {(rank.node, rank.process.pid) for _, some in others for rank in some}
+    subjects = tuple(s for s in case.subjects if (s.rank.node, s.pid) in odd)
+    # Where somebody stays away, that explains the wait, and nobody is to blame for the software.
+    beside = bool(case.suspects or case.seats)
+    yield Hit(
+        subjects=() if beside else subjects,
+        explained=() if beside else case.waiters,
+        summary=sentence(
+            case,
+            f"{name_ranks(subjects)} {is_are(subjects, 'runs', 'run')} other software than the "
+            f"others: {_told(first)}",
+        ),
+        evidence=(*_version_facts(found),),
+        steps=(f"use one environment on all nodes, with {NAMES[first.key]} {most}",),
+        confidence=_BESIDE if beside else _CONFIDENCE.get(first.key, 0.5),
+    )
+
+
+def _version_facts(found: Sequence[Difference]) -> Iterator[Evidence]:
+    for one in found:
+        yield fact("environment", None, _told(one))
+
+
+def _told(one: Difference) -> str:
+    """`torch 2.12.0 on node-2 (ranks 2-3), 2.13.0 on node-1 (ranks 0-1)`."""
+    parts = [
+        f"{version} on {nodesets.fold(rank.node for rank in some)} "
+        f"({name_ranks(rank.rank for rank in some)})"
+        for version, some in list(one.ranks.items())[:_SHOWN]
+    ]
+    return f"{NAMES[one.key]} {', '.join(reversed(parts))}"
+
+
+MISCONFIGURED = Rule(
+    cause="launch-misconfigured",
+    title="Ranks of one job were told what cannot all be true",
+    seen="Two live processes with one rank; a WORLD_SIZE, MASTER_ADDR, MASTER_PORT or number of "
+    "nodes that differs between ranks or launchers of one job; localhost as the master on several "
+    "nodes; one node rank on two nodes; a rank beyond WORLD_SIZE. Ranks are one job when they "
+    "share run id, or master and port however spelt; or when they run one script with the same "
+    "arguments for one user, were started together, and each part lacks ranks it was told of.",
+    excluded="The ranks have met, unless one is there twice. Another spelling of one address.",
+    confidence=0.9,
+    next_steps=(
+        "Give all nodes one master address and port, one number of nodes, and each its node rank",
+        "End what is left of an earlier run",
+    ),
+    find=_misconfigured,
+    states=_STARTING,
+    decisive=True,
+)
+VERSIONS = Rule(
+    cause="version-mismatch",
+    title="Ranks of one job run different software",
+    seen="NCCL, torch, torch's CUDA or Python differ between ranks: from the libraries they have "
+    "mapped (/proc/PID/maps), torch/version.py and the folder names of wheels beside them, and the "
+    "name of the interpreter. Where these files are on a network file system, their folder.",
+    excluded="A rank stays away, or waits in another operation: listed before. Software is the "
+    "same.",
+    confidence=0.7,
+    next_steps=("Use one environment on all nodes",),
+    find=_versions,
+    states=STALLED | _STARTING,
+)

@@ -1,0 +1,47 @@
+"""Which software differs between the ranks of a job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.model import Rank
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Job
+
+NAMES = {
+    "nccl": "NCCL",
+    "torch": "torch",
+    "torch_folder": "torch",
+    "hip": "HIP",
+    "cuda": "torch's CUDA",
+    "python": "Python",
+}
+"""What people call them; those whose difference matters most come first."""
+
+
+class Difference(Struct, frozen=True):
+    """One piece of software that is not the same everywhere."""
+
+    key: str
+    ranks: Mapping[str, tuple[Rank, ...]]
+    """By version, that of the most ranks first; among equals that of the lowest rank."""
+
+
+def differences(job: Job) -> tuple[Difference, ...]:
+    """Return what differs, in the order of `NAMES`. What is not known of a rank does not count."""
+    found = []
+    for key in NAMES:
+        by_version: dict[str, list[Rank]] = defaultdict(list)
+        for rank in job.ranks:
+            version = rank.process.versions.get(key)
+            if version:
+                by_version[version].append(rank)
+        if len(by_version) > 1:
+            ordered = sorted(by_version.items(), key=lambda one: (-len(one[1]), one[1][0].rank))
+            found.append(Difference(key, {version: tuple(some) for version, some in ordered}))
+    return tuple(found)

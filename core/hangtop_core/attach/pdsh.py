@@ -1,0 +1,289 @@
+"""Reaching nodes by pdsh, for sites where nothing else is allowed.
+
+pdsh (2.34) starts one command on many nodes and labels what they print. It never sends anything
+to their standard input and never ends it, cuts lines beyond 128 KiB without a word, and with a
+fanout below the number of nodes starts some of them only once others have ended. So everything
+goes the other way than over ssh: the probe and all it is asked travel in the command itself, one
+long run pushes what `watch` says, and every other request is a run of its own, for all nodes
+that are asked at the same moment. What cannot be done like that is refused, with the reason.
+
+Which remote shell pdsh uses is left to it, and to the user's PDSH_* settings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+from typing import TYPE_CHECKING, Any
+
+from hangtop_core.attach import bundle
+from hangtop_core.attach.channel import Order, Orders, Part
+from hangtop_core.attach.local import ByHand, Wave
+from hangtop_core.attach.reasons import PDSH, Context, explain_login
+from hangtop_core.attach.timing import Timing
+from hangtop_core.errors import UsageError
+from hangtop_core.text import clean
+from hangtop_probe import wire
+from hangtop_probe.probe import UNENDING, VIA_SSH
+from hangtop_probe.server import Push
+from hangtop_probe.tools import dying_with_us
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hangtop_core.attach.local import Ending
+    from hangtop_core.attach.ssh import Login
+
+NOTE = (
+    "over pdsh: py-spy is not sent along, nothing is traced, and stacks are renewed at most every "
+    "5 s"
+)
+TIMING = Timing(hello=40.0, ping=None, slow=15.0, lost=60.0, rest=5.0)
+LIFETIME_S = 1800.0
+"""A pushing probe that nobody reads ends with its next line; this is for one that sticks."""
+ANSWER_S = 300.0
+MAX_LINE = 60_000
+MAX_COMMAND = 120_000
+"""Bytes of one argument, of which Linux allows 128 KiB (MAX_ARG_STRLEN)."""
+EVERYBODY = "*"
+WATCH = 1
+"""Id of the request that is answered without being sent: the first of any connection."""
+NUMBERS = 1 << 20
+"""Cut messages that one run may send before its numbers reach those of the next."""
+REFUSED = ("strace",)
+SILENT = ("watch", "ping", "credit", "cancel")
+"""Requests that the pushing run answers without being asked, or that have no sense for it."""
+
+_FROM_PDSH = re.compile(rb"pdsh@[^:\s]*: ([^:\s]+): ")
+_UNRESOLVED = re.compile(rb'pdsh@[^:\s]*: gethostbyname\("([^"]+)"\) failed')
+_EXIT_CODE = re.compile(rb"exited with exit code (\d+)")
+_LABEL = re.compile(r"^(pdsh@[^:\s]*: )?[^:\s]+: ?", re.MULTILINE)
+_SSH_OPTIONS = (
+    "-oBatchMode=yes -oServerAliveInterval=15 -oServerAliveCountMax=2 -oClearAllForwardings=yes"
+)
+
+
+class PdshChannel:
+    """pdsh for some nodes; what its probes are told to watch is known beforehand."""
+
+    timing = TIMING
+
+    def __init__(self, nodes: Sequence[str], login: Login, watch: Mapping[str, Any] | None) -> None:
+        """``watch`` are the parameters of the request of that name; with None there is none.
+
+        Raises:
+            UsageError: when a name means something else to pdsh.
+        """
+        for name in nodes:
+            if set(name) & set(":%"):
+                raise UsageError(f"--via pdsh: {clean(name, 80)!r} is no name for pdsh")
+        self.nodes = frozenset(nodes)
+        self.login = login
+        self._asked = [{"op": "watch", "id": WATCH, **watch}] if watch is not None else []
+
+    def begin(self, nodes: Sequence[str]) -> PdshRun:
+        """Prepare a run that pushes."""
+        push = Push({EVERYBODY: self._asked}, LIFETIME_S, 0, MAX_LINE, hello=True)
+        return PdshRun(nodes, self.login, push)
+
+
+class PdshRun:
+    """One pdsh that pushes, and what is asked beside it."""
+
+    opening = b""
+
+    def __init__(self, nodes: Sequence[str], login: Login, push: Push) -> None:
+        self.argv = command(nodes, login, push)
+        self._login = login
+        self._labels = _labels(nodes)
+        self._readers = {node: wire.Reader() for node in nodes}
+        """Of those whose hello has not been seen."""
+        self._hosts: dict[str, str] = {}
+        self._written = {node: wire.Reader() for node in nodes}
+        self._number = 0
+
+    def said(self, line: bytes) -> Part | None:
+        """Read a label. pdsh leaves out the domain where all nodes have the same."""
+        label, colon, text = line.partition(b": ")
+        node = self._labels.get(label.decode("utf-8", "replace")) if colon else None
+        if node is None:
+            return None
+        if node in self._readers:
+            self._meet(node, text)
+        return Part(node, text)
+
+    def _meet(self, node: str, line: bytes) -> None:
+        """Learn from its hello what the node calls itself."""
+        try:
+            message = self._readers[node].feed(line)
+        except wire.WireError:
+            return  # the link that gets the same line knows what to do
+        hello = message.get("hello") if message is not None else None
+        if isinstance(hello, dict):
+            del self._readers[node]
+            self._hosts[node] = str(hello.get("hostname"))
+
+    def complained(self, line: bytes) -> Part | None:
+        """Read whom pdsh or a node's shell complains about, and whether that node is done."""
+        found = _UNRESOLVED.match(line) or _FROM_PDSH.match(line)
+        label = found[1] if found else line.partition(b": ")[0]
+        node = self._labels.get(label.decode("utf-8", "replace"))
+        if node is None:
+            return None
+        if found is None:
+            return Part(node, line)
+        code = _EXIT_CODE.search(line)
+        return Part(node, line, over=True, code=int(code[1]) if code else 255)
+
+    def frame(self, nodes: Sequence[str], data: bytes | None) -> bytes:
+        """Return nothing: there is no input to write to."""
+        return b""
+
+    def orders(self, writes: Sequence[tuple[str, bytes | None]]) -> Orders:
+        """Turn requests into runs of their own, those of all nodes together."""
+        asked: dict[str, list[dict[str, Any]]] = {}
+        answers = []
+        for node, data in writes:
+            message = self._written[node].feed(data.rstrip(b"\n")) if data else None
+            if message is None or message["op"] in SILENT:
+                continue
+            if message["op"] in REFUSED:
+                answers.append((node, _error(message["id"], "unsupported", UNENDING, VIA_SSH)))
+            else:
+                asked.setdefault(node, []).append(message)
+        return Orders(self._commands(asked), answers)
+
+    def _commands(self, asked: Mapping[str, list[dict[str, Any]]]) -> list[Order]:
+        """One run for all nodes that can be told apart by what they call themselves."""
+        hosts = {node: self._hosts[node] for node in asked if node in self._hosts}
+        names = list(hosts.values())
+        together = {node: name for node, name in hosts.items() if names.count(name) == 1}
+        orders = [self._order({node: asked[node]}, None) for node in asked if node not in together]
+        rest = [node for node in asked if node in together]
+        while rest:
+            some = rest
+            # Until it fits into one argument; one node always does.
+            while True:
+                order = self._order({node: asked[node] for node in some}, together)
+                if len(some) == 1 or len(order.argv[-1]) <= MAX_COMMAND:
+                    break
+                some = some[: len(some) // 2]
+            orders.append(order)
+            rest = rest[len(some) :]
+        return orders
+
+    def _order(
+        self, asked: Mapping[str, list[dict[str, Any]]], hosts: Mapping[str, str] | None
+    ) -> Order:
+        self._number += NUMBERS
+        requests = {hosts[node] if hosts else EVERYBODY: said for node, said in asked.items()}
+        push = Push(requests, ANSWER_S, self._number, MAX_LINE, hello=False)
+        ids = {node: [message["id"] for message in said] for node, said in asked.items()}
+        return Order(command(tuple(asked), self._login, push), ids)
+
+    def refusal(self, request: int, code: int | None, reason: bytes) -> bytes:
+        """Return the error of a request that its run may have left unanswered."""
+        ending = explain(code, reason.decode("utf-8", "replace"), False, "node", self._login)
+        return _error(request, "error", ending.reason, ending.fix)
+
+
+class PdshLauncher:
+    """The probe at the other end of a pdsh that serves others as well."""
+
+    via = "pdsh, which only goes one way"
+    patience = 0.0
+
+    def __init__(self, node: str, channel: PdshChannel) -> None:
+        self._node = node
+        self._channel = channel
+
+    @property
+    def node(self) -> str:
+        """The name it is reached by."""
+        return self._node
+
+    @property
+    def channel(self) -> PdshChannel:
+        """The pdsh for all."""
+        return self._channel
+
+    @property
+    def wave(self) -> Wave:
+        """All at once: whom pdsh holds back is not started before others have ended."""
+        return Wave("pdsh", len(self._channel.nodes), 0.0)
+
+    @property
+    def by_hand(self) -> ByHand:
+        """By pdsh, too, and by the same options."""
+        login = self._channel.login
+        options = [*login.options(self._node), "--via", "pdsh"]
+        return ByHand(_by_pdsh(self._node, login), shlex.join(options))
+
+    def argv(self) -> list[str]:
+        """Return the command for this node alone; the channel's serves all."""
+        return self._channel.begin([self._node]).argv
+
+    def opening(self) -> bytes:
+        """Return nothing: the boot is in the command."""
+        return b""
+
+    def shell(self) -> None:
+        """Return nothing: pdsh gives no input to a shell."""
+
+    def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
+        """Say why the node's part of the run ended."""
+        return explain(code, stderr, was_ready, self._node, self._channel.login)
+
+
+def command(nodes: Sequence[str], login: Login, push: Push) -> list[str]:
+    """Return the pdsh that makes nodes do what ``push`` says."""
+    options = f"{os.environ.get('PDSH_SSH_ARGS_APPEND', '')} {_SSH_OPTIONS}".strip()
+    # It does not notice when nobody reads what it prints any more, and would outlive us for long.
+    # On SIGINT it ends its ssh's first, with -b at once; on any other signal it leaves them.
+    argv = dying_with_us(shutil.which("setpriv"), signal.SIGINT)
+    argv += [shutil.which("env") or "/usr/bin/env", f"PDSH_SSH_ARGS_APPEND={options}"]
+    argv += [
+        "pdsh",
+        "-S",
+        "-b",
+        "-f",
+        str(len(nodes)),
+        "-t",
+        str(max(1, round(login.connect_timeout))),
+    ]
+    if login.user is not None:
+        argv += ["-l", login.user]
+    return [*argv, "-w", ",".join(nodes), login.shell_command(bundle.pushed(push, login.keep))]
+
+
+def explain(code: int | None, stderr: str, was_ready: bool, node: str, login: Login) -> Ending:
+    """Say what the end of one node's part means, from the lines about it."""
+    text = "\n".join(
+        _LABEL.sub("", line) for line in stderr.splitlines() if "exited with exit code" not in line
+    )
+    by_pdsh = _by_pdsh(node, login)
+    trial = f"{by_pdsh} {login.python} -V"
+    context = Context(node, by_pdsh, login.python, login.sudo, trial)
+    return explain_login(code, text, was_ready, context, PDSH)
+
+
+def _by_pdsh(node: str, login: Login) -> str:
+    user = ["-l", login.user] if login.user else []
+    return shlex.join(["pdsh", *user, "-w", node])
+
+
+def _labels(nodes: Sequence[str]) -> dict[str, str]:
+    """Names by which pdsh may call nodes: their own, and without the domain where that is one's."""
+    short: dict[str, list[str]] = {}
+    for node in nodes:
+        short.setdefault(node.partition(".")[0], []).append(node)
+    found = {name: some[0] for name, some in short.items() if len(some) == 1}
+    return {**found, **{node: node for node in nodes}}
+
+
+def _error(request: int, kind: str, text: str, fix: str | None) -> bytes:
+    (line,) = wire.encode({"id": request, "err": {"kind": kind, "text": text, "fix": fix}})
+    return line.rstrip(b"\n")

@@ -1,0 +1,65 @@
+"""Whether a probe still answers: its pings, and whether its process table comes when it should."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from hangtop_core.attach.timing import Timing
+
+Beat = Literal["good", "late", "stalled", "lost"]
+"""`late`: no answer to a ping for a while; `stalled`: it answers, but its process table does not
+come; `lost`: nothing was heard for so long that the connection is given up."""
+
+
+class Pulse:
+    """One connection's; all times are of the monotonic clock."""
+
+    def __init__(self, timing: Timing, now: float) -> None:
+        self.latency: float | None = None
+        """Seconds that the last ping took; taken by whoever shows it."""
+        self._timing = timing
+        self._heard = self._next_ping = now
+        self._pinged: float | None = None
+        self._table_due: float | None = None
+        """None as long as nothing is watched."""
+
+    def heard(self, now: float) -> None:
+        """Note a message, whatever it says."""
+        self._heard = now
+
+    def table(self, now: float, pause: float) -> None:
+        """Note a piece of the process table; the next one is to come in ``pause`` seconds."""
+        self._table_due = now + pause + self._timing.table
+
+    def ping_due(self, now: float) -> bool:
+        """Say whether to ping now, and note that this is done."""
+        if self._timing.ping is None or self._pinged is not None or now < self._next_ping:
+            return False
+        self._pinged = now
+        self._next_ping = now + self._timing.ping
+        return True
+
+    def pong(self) -> None:
+        """Note that the ping was answered."""
+        if self._pinged is not None:
+            self.latency = self._heard - self._pinged
+            self._pinged = None
+
+    def waiting(self, now: float) -> float:
+        """Return for how long the present ping has had no answer, in seconds.
+
+        Where nothing can be asked, for how long nothing was heard.
+        """
+        since = self._heard if self._timing.ping is None else self._pinged
+        return 0.0 if since is None else now - since
+
+    def beat(self, now: float, clogged: bool = False) -> Beat:
+        """Return how it is; ``clogged`` when what is written to it does not go out."""
+        waiting, timing = self.waiting(now), self._timing
+        if waiting > timing.lost and (clogged or now - self._heard > timing.lost):
+            return "lost"
+        if waiting > timing.slow:
+            return "late"
+        stalled = self._table_due is not None and now > self._table_due
+        return "stalled" if stalled else "good"

@@ -1,0 +1,105 @@
+"""How far one gets to nodes without logging in: names, addresses and the port of sshd.
+
+What ssh would do is asked of ssh itself (`ssh -G`), so the user's configuration holds here, too.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import subprocess
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from hangtop_core.check import Way
+from hangtop_core.gather import reject, resolve
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+AT_ONCE = 32
+_ASK_S = 5.0
+
+
+def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str, Future[Way]]:
+    """Find the way to each node, several at a time; returns at once.
+
+    ``timeout`` is in seconds for a connection. The threads are daemons: a name service that does
+    not answer keeps nobody.
+    """
+    found: dict[str, Future[Way]] = {node: Future() for node in nodes}
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for node in nodes:
+        waiting.put(node)
+
+    def work() -> None:
+        while True:
+            try:
+                node = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                resolve(found[node], way(node, user, timeout))
+            except Exception as error:
+                reject(found[node], error)
+
+    for number in range(min(AT_ONCE, len(nodes))):
+        threading.Thread(target=work, name=f"hangtop-reach-{number}", daemon=True).start()
+    return found
+
+
+def way(node: str, user: str | None, timeout: float) -> Way:
+    """Find the way to one node; takes at most some ``timeout`` seconds and a name look-up."""
+    settings = _settings(node, user)
+    host = settings.get("hostname", node)
+    port = int(settings.get("port", "22"))
+    for name in ("proxyjump", "proxycommand"):
+        through = settings.get(name, "none")
+        if through != "none":
+            return Way(host, port, through=through)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        return Way(host, port, unresolved=clean(why or "unknown", 200))
+    addresses = tuple(dict.fromkeys(str(info[4][0]) for info in found))
+    took, refused = _connect(found, timeout)
+    return Way(host, port, None, addresses, None, refused, took)
+
+
+def _connect(found: Sequence[tuple[object, ...]], timeout: float) -> tuple[float | None, str]:
+    """Try the addresses in turn, as ssh does; return the seconds it took, or why not."""
+    refused = "no address"
+    for family, kind, protocol, _, address in found:
+        began = time.monotonic()
+        try:
+            with socket.socket(family, kind, protocol) as one:  # type: ignore[arg-type]
+                one.settimeout(timeout)
+                one.connect(address)  # type: ignore[arg-type]
+            return time.monotonic() - began, ""
+        except TimeoutError:
+            refused = f"no answer in {timeout:g} s"
+        except OSError as error:
+            refused = error.strerror or str(error)
+    return None, refused
+
+
+def _settings(node: str, user: str | None) -> dict[str, str]:
+    """Return what ssh would use for a node; nothing where ssh cannot say."""
+    login = ["-l", user] if user is not None else []
+    try:
+        done = subprocess.run(
+            ["ssh", "-G", *login, "--", node],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    return {key: value for key, _, value in lines if value}

@@ -1,0 +1,328 @@
+"""Connections that share one child: a command that serves many nodes, as a broadcast srun does.
+
+A link opens, writes to and closes a connection of its own, whether or not others use the same
+child. The router is the engine that links see: it starts the shared child once its nodes have
+asked for it, sorts what the child prints by node, joins what is written to nodes, and says that a
+connection is over when its node is, or when the child is.
+
+What a shared command looks like (its arguments, its labels, how one node of it is addressed) is a
+`channel.Channel`'s business. Connections of their own pass through unchanged. Everything here
+belongs to the session's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from hangtop_core.attach.channel import Pushed
+from hangtop_core.attach.engine import MAX_STDERR, Closed, Errors, Lines
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop_core.attach.channel import Channel, Order, Orders, Part, Shared
+    from hangtop_core.attach.engine import Engine, Event
+    from hangtop_core.attach.local import Launcher
+
+log = logging.getLogger(__name__)
+
+GATHER_S = 0.3
+"""Seconds a shared child waits for more of its nodes, from the first one that asks for it."""
+
+
+class Connections(Protocol):
+    """What links open their connections with; the rest is as in `Engine`."""
+
+    def connect(self, launcher: Launcher) -> int:
+        """Connect to a node as its launcher says, and return the connection's number."""
+
+    def write(self, conn: int, data: bytes) -> None:
+        """Write to the probe; dropped when the connection is over."""
+
+    def close_input(self, conn: int) -> None:
+        """End the probe's input, once all that was written has gone out."""
+
+    def kill(self, conn: int) -> None:
+        """End the connection in any case; `Closed` follows."""
+
+    def clogged(self, conn: int | None) -> bool:
+        """Whether what is written may be held up by a node that was given up."""
+
+
+class _Complaints:
+    """The last of what a child said on standard error, by node."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str | None, bytes] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, node: str | None, line: bytes) -> None:
+        """Keep a line; with None as the node when it is about all."""
+        self._lines[node] = (self._lines.get(node, b"") + line + b"\n")[-MAX_STDERR:]
+
+    def about(self, node: str) -> bytes:
+        """Return what there is about a node, and about all."""
+        return self._lines.get(None, b"") + self._lines.get(node, b"")
+
+
+class _Run:
+    """One run of a channel: its nodes gather, then it is a child."""
+
+    shared: Shared
+    """Set once it is a child."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.since: float | None = None
+        self.conn = 0
+        """Of the child; 0 as long as there is none."""
+        self.members: dict[str, int] = {}
+        """Connections that are not over, by node."""
+        self.ended: set[str] = set()
+        """Nodes whose input was closed."""
+        self.given_up = False
+        """Whether a node was left that did not end: what it does not read may fill all buffers."""
+        self.writes: list[tuple[str, bytes | None]] = []
+        self.complaints = _Complaints()
+        self.asides: set[int] = set()
+        """Children that carry requests to its nodes beside it."""
+
+    @property
+    def has_input(self) -> bool:
+        return not isinstance(self.shared, Pushed)
+
+
+class _Aside(NamedTuple):
+    """A child that carries requests to nodes of a run."""
+
+    run: _Run
+    order: Order
+    complaints: _Complaints
+    codes: dict[str, int | None]
+    """Of the nodes where it has ended, as far as it says so."""
+
+
+class Router:
+    """`Connections` over an engine: its numbers for single children, negative ones for shares."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._gathering: list[_Run] = []
+        self._running: dict[int, _Run] = {}
+        self._asides: dict[int, _Aside] = {}
+        self._places: dict[int, tuple[_Run, str]] = {}
+        self._pending: list[Event] = []
+        self._last = 0
+
+    # As links see it
+
+    def connect(self, launcher: Launcher) -> int:
+        """Start a child for one node, or let it take part in one that has not yet begun."""
+        channel, node = launcher.channel, launcher.node
+        if channel is None:
+            return self._engine.open(node, launcher.argv())
+        run = next((run for run in self._gathering if run.channel is channel), None)
+        if run is None or node in run.members:
+            run = _Run(channel)
+            self._gathering.append(run)
+        self._last -= 1
+        run.members[node] = self._last
+        self._places[self._last] = (run, node)
+        return self._last
+
+    def write(self, conn: int, data: bytes) -> None:
+        """Write to a node; what goes through a channel is sent by `flush`."""
+        if conn >= 0:
+            self._engine.write(conn, data)
+        elif conn in self._places:
+            run, node = self._places[conn]
+            run.writes.append((node, data))
+
+    def close_input(self, conn: int) -> None:
+        """End a node's input, and a shared child's with that of its last node."""
+        if conn >= 0:
+            self._engine.close_input(conn)
+        elif conn in self._places:
+            run, node = self._places[conn]
+            run.ended.add(node)
+            if not run.conn:
+                self._leave(conn, None)
+            else:
+                run.writes.append((node, None))
+                self._close_when_unused(run)
+
+    def kill(self, conn: int) -> None:
+        """Give a node up: its share is over, but the child is only killed for the last one."""
+        if conn >= 0:
+            self._engine.kill(conn)
+        elif conn in self._places:
+            run, _ = self._places[conn]
+            if run.conn and len(run.members) == 1:
+                self._engine.kill(run.conn)
+            else:
+                run.given_up = True
+                self._leave(conn, None)
+                self._close_when_unused(run)
+
+    def clogged(self, conn: int | None) -> bool:
+        """Whether a node that was given up may hold up the others of its run."""
+        return conn in self._places and self._places[conn][0].given_up
+
+    def consumed(self, conn: int, size: int) -> None:
+        """Hand back credit; for what is shared that was done when it was sorted."""
+        if conn >= 0:
+            self._engine.consumed(conn, size)
+
+    # Driven by the session's thread
+
+    def take(self, event: Event) -> list[Event]:
+        """Return what an event of the engine means to links, in order."""
+        if event.conn in self._asides:
+            self._take_aside(event)
+            return self._handed_out()
+        run = self._running.get(event.conn)
+        if run is None:
+            return [event]
+        if isinstance(event, Closed):
+            self._finish(run, event)
+        else:
+            self._sort(run, event)
+            self._engine.consumed(event.conn, event.size)
+        return self._handed_out()
+
+    def due(self, mono: float) -> list[Event]:
+        """Start the children whose nodes have gathered; return what links are to be told."""
+        for run in list(self._gathering):
+            if run.since is None:
+                run.since = mono
+            if run.channel.nodes <= run.members.keys() or mono - run.since >= GATHER_S:
+                self._gathering.remove(run)
+                self._begin(run)
+        return self._handed_out()
+
+    def flush(self) -> None:
+        """Send what was written to nodes of shared children since the last time."""
+        for run in self._running.values():
+            if run.writes:
+                self._flush(run)
+
+    def _handed_out(self) -> list[Event]:
+        pending, self._pending = self._pending, []
+        return pending
+
+    def _begin(self, run: _Run) -> None:
+        if not run.members:
+            return
+        nodes = tuple(run.members)
+        run.shared = run.channel.begin(nodes)
+        run.conn = self._engine.open(
+            f"{nodes[0]} and {len(nodes) - 1} more", run.shared.argv, errors=True
+        )
+        self._running[run.conn] = run
+        if run.shared.opening:
+            self._engine.write(run.conn, run.shared.opening)
+
+    def _flush(self, run: _Run) -> None:
+        """Write what is queued: in order for each node, and once what several nodes get."""
+        writes, run.writes = run.writes, []
+        if isinstance(run.shared, Pushed):
+            self._order(run, run.shared.orders(writes))
+            return
+        queues: dict[str, deque[bytes | None]] = {}
+        for node, data in writes:
+            queues.setdefault(node, deque()).append(data)
+        while queues:
+            same: dict[bytes | None, list[str]] = {}
+            for node in list(queues):
+                same.setdefault(queues[node].popleft(), []).append(node)
+                if not queues[node]:
+                    del queues[node]
+            for data, nodes in same.items():
+                self._engine.write(run.conn, run.shared.frame(nodes, data))
+
+    def _order(self, run: _Run, orders: Orders) -> None:
+        for node, line in orders.answers:
+            self._answer(run, node, [line])
+        for order in orders.commands:
+            conn = self._engine.open(f"{len(order.requests)} nodes", order.argv, errors=True)
+            self._asides[conn] = _Aside(run, order, _Complaints(), {})
+            run.asides.add(conn)
+
+    def _answer(self, run: _Run, node: str, lines: list[bytes]) -> None:
+        if node in run.members:
+            self._pending.append(Lines(run.members[node], lines, 0))
+
+    def _take_aside(self, event: Event) -> None:
+        """Hand on the answers; what is left unanswered at the end was refused."""
+        aside = self._asides[event.conn]
+        run = aside.run
+        if not isinstance(event, Closed):
+            for part in self._parts(run, event, aside.complaints):
+                if part.over:
+                    aside.codes[part.node] = part.code
+            self._engine.consumed(event.conn, event.size)
+            return
+        del self._asides[event.conn]
+        run.asides.discard(event.conn)
+        if not aside.complaints and event.stderr:
+            aside.complaints.add(None, event.stderr.rstrip(b"\n"))
+        for node, requests in aside.order.requests.items():
+            code, reason = aside.codes.get(node, event.code), aside.complaints.about(node)
+            if isinstance(run.shared, Pushed):
+                refused = [run.shared.refusal(request, code, reason) for request in requests]
+                self._answer(run, node, refused)
+
+    def _parts(self, run: _Run, event: Lines | Errors, complaints: _Complaints) -> Iterator[Part]:
+        """Hand lines out to their nodes and keep complaints; yield what else they say."""
+        found: dict[str, list[bytes]] = {}
+        parts: list[Part] = []
+        for line in event.lines:
+            if isinstance(event, Errors):
+                part = run.shared.complained(line)
+                complaints.add(part.node if part is not None else None, line)
+            elif (part := run.shared.said(line)) is None:
+                log.info("of no node: %s", clean(line.decode("utf-8", "replace"), 200))
+            elif part.line is not None:
+                found.setdefault(part.node, []).append(part.line)
+            if part is not None:
+                parts.append(part)
+        for node, lines in found.items():
+            self._answer(run, node, lines)
+        yield from parts
+
+    def _sort(self, run: _Run, event: Lines | Errors) -> None:
+        over = [part for part in self._parts(run, event, run.complaints) if part.over]
+        for part in over:
+            if part.node in run.members:
+                self._leave(run.members[part.node], part.code)
+        if over:
+            self._close_when_unused(run)
+
+    def _finish(self, run: _Run, event: Closed) -> None:
+        del self._running[event.conn]
+        for conn in run.asides:
+            self._engine.interrupt(conn)
+        if not run.complaints and event.stderr:
+            run.complaints.add(None, event.stderr.rstrip(b"\n"))
+        for conn in list(run.members.values()):
+            self._leave(conn, event.code, event.unstarted)
+
+    def _leave(self, conn: int, code: int | None, unstarted: int | None = None) -> None:
+        """Take a node out of its run, and let its link know."""
+        run, node = self._places.pop(conn)
+        del run.members[node]
+        self._pending.append(Closed(conn, code, run.complaints.about(node), unstarted))
+
+    def _close_when_unused(self, run: _Run) -> None:
+        if run.conn and run.ended >= run.members.keys() and run.conn in self._running:
+            if run.has_input:
+                self._flush(run)
+                self._engine.close_input(run.conn)
+            else:
+                for conn in (*run.asides, run.conn):
+                    self._engine.interrupt(conn)

@@ -1,0 +1,275 @@
+"""What Slurm says about a job: its nodes, its user, its state, asked of `squeue`.
+
+``squeue -h -o`` is read because every Slurm has it and its columns are chosen here; ``--json``
+differs between versions, and ``scontrol`` has none in 22.05. What it prints is foreign text: every
+column has a form, and a line that does not have it is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from hangtop_core.attach.targets import expand
+from hangtop_core.errors import UsageError
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PATIENCE_S = 20.0
+"""A busy slurmctld takes its time; squeue itself gives up after about as long."""
+MAX_OUTPUT = 4 * 1024 * 1024
+
+RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"})
+"""States in which a job has processes on its nodes."""
+WAITING = frozenset(
+    {
+        "PENDING",
+        "CONFIGURING",
+        "REQUEUED",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SPECIAL_EXIT",
+        "RESV_DEL_HOLD",
+    }
+)
+
+_ASKED = re.compile(
+    r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,10})|\+(?P<part>\d{1,6}))?"
+    r"(?:\.(?P<step>\d{1,10}|batch|extern|interactive))?"
+)
+_COLUMNS = "%A|%i|%F|%U|%u|%T|%N|%r"
+_ROW = re.compile(
+    r"(?P<id>\d{1,10})\|(?P<shown>\d{1,10}(?:_(?:\d{1,10}|\[[0-9,%:.\-]*\])|\+\d{1,6})?)"
+    r"\|(?P<first>\d{1,10})\|(?P<uid>\d{1,10})\|(?P<user>[^|]{0,256})\|(?P<state>[A-Z_]{1,40})"
+    r"\|(?P<nodes>[^|]*)\|(?P<reason>.*)"
+)
+_NODES = re.compile(r"[A-Za-z0-9_.,\[\]-]*")
+
+
+class Part(Struct, frozen=True):
+    """Nodes that are reached in one way: a job, or one component of a heterogeneous one."""
+
+    nodes: tuple[str, ...]
+    component: int | None = None
+
+
+class SlurmJob(Struct, frozen=True):
+    """A job that has processes on nodes."""
+
+    name: str
+    """As people write it: ``123``, ``123_4``, ``123+0``, ``123.0``."""
+    id: str
+    """The number srun takes: that of the job, or of the leader of its components."""
+    ids: tuple[str, ...]
+    """What SLURM_JOB_ID may be in its processes."""
+    uid: int
+    user: str
+    state: str
+    parts: tuple[Part, ...]
+    step: str | None = None
+    """Only this step of it."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes, each once."""
+        return tuple(dict.fromkeys(node for part in self.parts for node in part.nodes))
+
+
+class _Row(NamedTuple):
+    id: str
+    shown: str
+    uid: int
+    user: str
+    state: str
+    nodes: str
+    reason: str
+
+
+def find_job(asked: str) -> SlurmJob:
+    """Return the job that ``asked`` names: ``123``, ``123_4``, ``123+0`` or ``123.0``.
+
+    Raises:
+        UsageError: when there is no Slurm, no such job, or one that has no processes (any more).
+    """
+    match = _ASKED.fullmatch(asked)
+    if match is None:
+        raise UsageError(
+            f"--job: {clean(asked, 60)!r} is no Slurm job",
+            "A job is a number: 123; 123_4 is of an array, 123+0 a component, 123.0 a step.",
+        )
+    base = asked.partition(".")[0]
+    rows = _rows(_squeue(asked, "-t", "all", "-j", base.partition("+")[0], "-o", _COLUMNS))
+    rows = _chosen(rows, base, asked)
+    if not rows:
+        raise _unknown(asked)
+    for row in rows:
+        _check_state(row, asked)
+    first = rows[0]
+    step = match["step"]
+    parts = tuple(Part(_nodes(row.nodes), _component(row.shown)) for row in rows)
+    if step is not None:
+        parts = _of_step(parts, first.shown.partition("+")[0], asked, step)
+    leader = first.shown.partition("+")[0] if "+" in first.shown else first.id
+    return SlurmJob(
+        name=asked,
+        id=leader,
+        ids=tuple(dict.fromkeys([leader, *(row.id for row in rows)])),
+        uid=first.uid,
+        user=clean(first.user, 60),
+        state=first.state,
+        parts=parts,
+        step=step,
+    )
+
+
+def own_job(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the job that this shell is part of, as `find_job` takes it, or None."""
+    task = f"{environ.get('SLURM_ARRAY_JOB_ID', '')}_{environ.get('SLURM_ARRAY_TASK_ID', '')}"
+    if _ASKED.fullmatch(task):
+        return task
+    job = environ.get("SLURM_JOB_ID", "")
+    return job if job.isdecimal() and _ASKED.fullmatch(job) else None
+
+
+def visibility(job: SlurmJob, uid: int | None = None) -> str | None:
+    """Say what will not be visible of somebody else's job; None when nothing is withheld.
+
+    Slurm 22.05 refuses steps in other users' jobs to root, too.
+    """
+    uid = os.geteuid() if uid is None else uid
+    if uid == job.uid:
+        return None
+    told = f"job {job.name} is {job.user}'s: srun starts something in it for {job.user} only"
+    if uid == 0:
+        return f"{told}, not for root; by ssh all of it is visible"
+    return (
+        f"{told}, nodes may refuse your login, and of its processes only names and states are "
+        f"visible, not stacks or environments. Run hangtop as {job.user}, or as root by ssh."
+    )
+
+
+def _squeue(asked: str, *options: str) -> str:
+    argv = ["squeue", "-h", *options]
+    # Columns and times as asked for here, whatever the user's own squeue looks like.
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")}
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=environ,
+        )
+    except FileNotFoundError:
+        raise UsageError(
+            "--job needs Slurm's squeue, and there is none on this machine",
+            "Run hangtop where you submit jobs, or name the nodes: -w NODES",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"Slurm does not answer: squeue took more than {PATIENCE_S:.0f} s",
+            "`scontrol ping` says whether its controller is up. The nodes can be named: -w NODES",
+        ) from None
+    except OSError as error:
+        raise UsageError(f"squeue cannot be run: {error.strerror}") from error
+    if done.returncode:
+        said = done.stderr.strip()
+        if "Invalid job id" in said:
+            raise _unknown(asked)
+        raise UsageError(f"squeue failed: {clean(said.rpartition(chr(10))[2], 200)}")
+    return done.stdout[:MAX_OUTPUT]
+
+
+def _rows(text: str) -> list[_Row]:
+    found = []
+    for line in text.splitlines():
+        match = _ROW.fullmatch(line)
+        if match is None:
+            raise UsageError(f"squeue printed what cannot be read: {clean(line, 120)!r}")
+        found.append(
+            _Row(
+                match["id"],
+                match["shown"],
+                int(match["uid"]),
+                match["user"],
+                match["state"],
+                match["nodes"],
+                match["reason"],
+            )
+        )
+    return found
+
+
+def _chosen(rows: Sequence[_Row], base: str, asked: str) -> list[_Row]:
+    """Leave the rows that ``base`` means: squeue lists all components, all tasks of an array."""
+    exact = [row for row in rows if row.shown == base]
+    if "_" in base or "+" in base or exact:
+        return exact
+    tasks = [row for row in rows if "_" in row.shown]
+    by_number = [row for row in rows if row.id == base]
+    if tasks and not (len(tasks) == 1 and by_number):
+        shown = ", ".join(row.shown for row in tasks[:20])
+        raise UsageError(
+            f"job {asked} is an array; its tasks are jobs of their own",
+            f"Choose one: --job {shown}",
+        )
+    if tasks:
+        return tasks
+    # The number of the leader means all components; that of another component only this one.
+    leading = [row for row in rows if row.shown.partition("+")[0] == base]
+    return leading or by_number
+
+
+def _check_state(row: _Row, asked: str) -> None:
+    if row.state in RUNNING:
+        return
+    if row.state in WAITING:
+        why = f" ({clean(row.reason, 80)})" if row.reason not in ("", "None") else ""
+        raise UsageError(
+            f"job {asked} has not started: {row.state}{why}",
+            f"`squeue -j {asked} --start` says when it may. Nothing of it runs as yet.",
+        )
+    raise UsageError(
+        f"job {asked} has ended: {row.state}",
+        f"`scontrol show job {asked}` and `sacct -j {asked}` say how. Nothing is left to see.",
+    )
+
+
+def _unknown(asked: str) -> UsageError:
+    return UsageError(
+        f"Slurm knows no job {asked}",
+        "It may have ended: Slurm forgets a job minutes after its end.\n"
+        f"`squeue --me` lists your jobs, `sacct -j {asked.partition('+')[0]}` those that are over.",
+    )
+
+
+def _component(shown: str) -> int | None:
+    _, plus, number = shown.partition("+")
+    return int(number) if plus else None
+
+
+def _nodes(folded: str) -> tuple[str, ...]:
+    if not folded or not _NODES.fullmatch(folded):
+        raise UsageError(f"squeue names no nodes that can be read: {clean(folded, 80)!r}")
+    return expand(folded, "--job")
+
+
+def _of_step(parts: tuple[Part, ...], job: str, asked: str, step: str) -> tuple[Part, ...]:
+    text = _squeue(asked, "-s", f"{job}.{step}", "-o", "%N").strip()
+    if not text:
+        raise UsageError(
+            f"job {asked.partition('.')[0]} has no step {step} now",
+            f"`squeue -s -j {asked.partition('.')[0]}` lists its steps.",
+        )
+    nodes = {node for line in text.splitlines() for node in _nodes(line.strip())}
+    kept = (Part(tuple(n for n in part.nodes if n in nodes), part.component) for part in parts)
+    return tuple(part for part in kept if part.nodes)

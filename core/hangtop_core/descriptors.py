@@ -1,0 +1,51 @@
+"""What the open descriptors of a process lead to; nouns like those of `hangtop_core.model`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hangtop_core.text import Text
+
+
+class Socket(Struct, frozen=True, gc=False):
+    """One socket, from /proc/PID/net/{tcp,tcp6,udp,unix}."""
+
+    family: Literal["tcp", "udp", "unix"]
+    state: Text
+    local: Text
+    remote: Text
+    recv_queue: int = 0
+    send_queue: int = 0
+    peer_pid: int | None = None
+    """Process at the other end, when it is on the same node."""
+    peer_name: Text | None = None
+
+
+class Holder(Struct, frozen=True, gc=False):
+    """Another process that has to do with a descriptor: a pipe's other end, a lock's holder."""
+
+    pid: int
+    comm: Text
+    state: str
+    how: Text
+    """reads, writes, holds the lock"""
+
+
+class Descriptor(Struct, frozen=True):
+    """One open descriptor of a process."""
+
+    fd: int
+    kind: Literal["file", "directory", "pipe", "fifo", "socket", "tty", "device", "anon", "other"]
+    target: Text
+    mode: Literal["r", "w", "rw", "?"] = "?"
+    position: int | None = None
+    size: int | None = None
+    mount: Text | None = None
+    fstype: Text | None = None
+    server: Text | None = None
+    socket: Socket | None = None
+    holders: tuple[Holder, ...] = ()
+    locked: Text | None = None
+    """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""

@@ -1,0 +1,209 @@
+"""What belongs to one job although it says otherwise: restarts, and nodes told different things.
+
+Pure, like `hangtop_core.jobs`, which sorts by what processes say; this looks at what is odd there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from hangtop_core import launchline
+from hangtop_core.places import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hangtop_core.model import Process
+    from hangtop_core.places import Places
+
+TOGETHER_S = 600.0
+"""Nodes of one launch are started within this, by script or by hand."""
+EARLIER = " attempt "
+"""In the key of what is left of an earlier attempt."""
+
+
+class Member(NamedTuple):
+    """One process and where it runs."""
+
+    node: str
+    process: Process
+    parent: int = 0
+    """Pid of what started it, as long as that was known: an orphan's own word is 1."""
+
+    @property
+    def starter(self) -> int:
+        """Pid of what started it, 1 or less when that is not known."""
+        return self.parent or self.process.launcher_pid or self.process.ppid
+
+
+class Parts(Struct):
+    """The processes of one job."""
+
+    ranks: list[Member]
+    launchers: list[Member]
+    unnumbered: list[Member]
+
+    @property
+    def everybody(self) -> list[Member]:
+        """All of them."""
+        return [*self.ranks, *self.launchers, *self.unnumbered]
+
+
+def master(process: Process) -> tuple[str, str] | None:
+    """Return address and port of the store a rank was told, or None."""
+    address, port = process.env.get("MASTER_ADDR"), process.env.get("MASTER_PORT")
+    return (address, port) if address and port else None
+
+
+def world_size(process: Process) -> int | None:
+    """Return how many ranks there are, as a rank was told."""
+    names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+    told = (process.env.get(name, "") for name in names)
+    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+
+
+def once(members: Iterable[Member], places: Places) -> list[Member]:
+    """Leave out what is seen twice because one machine is observed under two names.
+
+    Containers of one machine have its boot, and numbers of their own, which begin alike: only what
+    is the same rank with the same command is the same process.
+    """
+    seen: set[tuple[object, ...]] = set()
+    found = []
+    for one in sorted(members, key=lambda m: (m.node, m.process.pid, m.process.start)):
+        process = one.process
+        at = (places.machine(one.node), process.pid, process.start, process.started_at)
+        key = (*at, process.rank, process.cmdline)
+        if key not in seen:
+            seen.add(key)
+            found.append(one)
+    return found
+
+
+def without_earlier(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]]:
+    """Take out the ranks of earlier attempts, by the launcher that started them.
+
+    torchrun ends its ranks and starts them anew, mostly with another port. Those that are gone
+    mean nothing any more; one that is still there, because it cannot be killed, is a job of its
+    own, for it belongs neither to the new one nor out of sight. Attempts are counted by every
+    launcher for itself (TORCHELASTIC_RESTART_COUNT: other nodes need not count alike), so only
+    ranks of one launcher are compared.
+    """
+    newest: dict[tuple[str, int], Member] = {}
+    for members in ranks.values():
+        for member in members:
+            if not _is_counted(member):
+                continue
+            known = newest.get((member.node, member.starter))
+            if known is None or known.process.started_at < member.process.started_at:
+                newest[member.node, member.starter] = member
+    found: dict[str, list[Member]] = defaultdict(list)
+    for key, members in ranks.items():
+        for member in members:
+            last = newest.get((member.node, member.starter)) if _is_counted(member) else None
+            if last is None or _attempt(last) == _attempt(member):
+                found[key].append(member)
+            elif member.process.gone_at is None:
+                found[f"{key}{EARLIER}{_attempt(member)[0]}"].append(member)
+    return found
+
+
+def _is_counted(member: Member) -> bool:
+    return "TORCHELASTIC_RESTART_COUNT" in member.process.env and member.starter > 1
+
+
+def _attempt(member: Member) -> tuple[str, object]:
+    return member.process.env["TORCHELASTIC_RESTART_COUNT"], master(member.process)
+
+
+class _Part(NamedTuple):
+    """What decides whether two groups of processes must be one job."""
+
+    key: str
+    numbers: frozenset[int]
+    nodes: frozenset[str]
+    starters: frozenset[tuple[str, int]]
+    ids: frozenset[str]
+    slurm: str | None
+    started_at: float
+    own_port: str | None
+    """The port of its store, where that is on the part's own node."""
+    one_node: bool
+    """Whether it was told that all of its ranks are on one node."""
+
+
+def joined(parts: Mapping[str, Parts], places: Places) -> dict[str, str]:
+    """Return which groups go into which other one, by key.
+
+    Groups that have each but a part of the ranks they speak of, run the same script with the same
+    arguments for the same user and the same number of ranks, on different nodes or from one
+    parent, and were started together, are one job whose nodes were told different things: another
+    address or port, or localhost on each. They can never find one another, and that is the point.
+    """
+    alike: dict[object, list[_Part]] = defaultdict(list)
+    for key, some in parts.items():
+        kind, part = _part(key, some, places) if EARLIER not in key else (None, None)
+        if part is not None:
+            alike[kind].append(part)
+    into: dict[str, str] = {}
+    for same in alike.values():
+        clusters: list[list[_Part]] = []
+        for part in sorted(same, key=lambda p: (min(p.numbers, default=0), p.key)):
+            home = next((c for c in clusters if all(_are_one(part, p) for p in c)), None)
+            if home is None:
+                clusters.append([part])
+            else:
+                home.append(part)
+                into[part.key] = home[0].key
+    return into
+
+
+def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
+    live = [m for m in some.ranks if m.process.gone_at is None]
+    heads = live or [
+        m
+        for m in some.launchers
+        if not some.ranks
+        and m.process.gone_at is None
+        and launchline.spans_nodes(m.process.cmdline)
+    ]
+    if not heads:
+        return None, None
+    first = heads[0].process
+    what = launchline.program(first.cmdline)
+    numbers = frozenset(m.process.rank for m in live if m.process.rank is not None)
+    size = world_size(first) if live else launchline.announced_world_size(first.cmdline)
+    meets = master(first) if live else launchline.endpoint(first.cmdline)
+    local = first.env.get("LOCAL_WORLD_SIZE") or first.env.get("LOCAL_SIZE")
+    if what is None or size is None or meets is None or len(numbers) >= size:
+        return None, None
+    env = first.env
+    ids = {env.get("SLURM_JOB_ID"), env.get("TORCHELASTIC_RUN_ID")} - {None, "", "none"}
+    nodes = frozenset(m.node for m in heads)
+    own = is_loopback(meets[0]) or places.node_of(meets[0], heads[0].node) in nodes
+    return (bool(live), first.uid, what, size), _Part(
+        key=key,
+        numbers=numbers,
+        nodes=nodes,
+        starters=frozenset((m.node, m.starter) for m in heads if m.starter > 1),
+        ids=frozenset(one for one in ids if one),
+        slurm=env.get("SLURM_JOB_ID"),
+        started_at=min(m.process.started_at for m in heads),
+        own_port=meets[1] if own else None,
+        one_node=local == str(size),
+    )
+
+
+def _are_one(one: _Part, other: _Part) -> bool:
+    if one.slurm != other.slurm:
+        return False
+    apart = one.nodes.isdisjoint(other.nodes) and not one.one_node and not other.one_node
+    apart = apart or bool(one.starters & other.starters)
+    together = abs(one.started_at - other.started_at) < TOGETHER_S or bool(one.ids & other.ids)
+    fit = one.numbers.isdisjoint(other.numbers) or (
+        one.own_port is not None and one.own_port == other.own_port
+    )
+    return apart and together and fit

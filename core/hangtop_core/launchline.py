@@ -1,0 +1,93 @@
+"""Command lines of training: what a launcher was told, and which script a process runs."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LAUNCHER_SCRIPTS = frozenset({"launch.py", "run.py", "torchrun", "accelerate", "deepspeed"})
+_LAUNCHER_MODULES = ("torch.distributed.", "accelerate.", "deepspeed.")
+_OWN_RANK = re.compile(r"--?local[-_]rank(?:=.*)?")
+MASTER_PORT, RENDEZVOUS_PORT = "29500", "29400"
+"""What torchrun takes for `--master-port` and in `--rdzv-endpoint` where none is given: torch 2.13,
+torch/distributed/run.py and elastic/rendezvous/c10d_rendezvous_backend.py."""
+
+
+def launch_options(cmdline: Sequence[str]) -> dict[str, str]:
+    """Return torchrun's own options, those before the script, dashes as underscores.
+
+    Source: torch 2.13 torch/distributed/run.py; ``--rdzv-id 7`` and ``--rdzv-id=7`` both count.
+    """
+    options: dict[str, str] = {}
+    words = iter(cmdline[1:])
+    for word in words:
+        if word.endswith(".py") and os.path.basename(word) not in _LAUNCHER_SCRIPTS:
+            break
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        options[name.replace("-", "_")] = value if equals else next(words, "")
+    return options
+
+
+def spans_nodes(cmdline: Sequence[str]) -> bool:
+    """Whether a torchrun was told that there are others on other nodes."""
+    return launch_options(cmdline).get("nnodes", "1") not in ("1", "1:1")
+
+
+def endpoint(cmdline: Sequence[str]) -> tuple[str, str] | None:
+    """Return host and port at which a torchrun meets those on other nodes, where it was told."""
+    options = launch_options(cmdline)
+    told = options.get("rdzv_endpoint", "")
+    if not told and "master_addr" in options:
+        told = f"{options['master_addr']}:{options.get('master_port', MASTER_PORT)}"
+    host, colon, port = told.rpartition(":")
+    if not colon:
+        host, port = told, RENDEZVOUS_PORT
+    host = host.strip("[]")
+    return (host, port) if host and port.isdecimal() and port != "0" else None
+
+
+def announced_world_size(cmdline: Sequence[str]) -> int | None:
+    """Return how many ranks a torchrun will start, where it was told plain numbers."""
+    options = launch_options(cmdline)
+    per_node, nodes = options.get("nproc_per_node", "1"), options.get("nnodes", "1")
+    if per_node.isdecimal() and nodes.isdecimal() and len(per_node + nodes) < 9:
+        return int(per_node) * int(nodes)
+    return None
+
+
+def script(cmdline: Sequence[str]) -> str | None:
+    """Return the name of the training script or module in a command line, or None."""
+    at = _script_at(cmdline)
+    return os.path.basename(cmdline[at]) if at is not None else None
+
+
+def program(cmdline: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the script with its arguments: the same for all ranks of a job; None without one.
+
+    The local rank that old launchers append is left out.
+    """
+    at = _script_at(cmdline)
+    if at is None:
+        return None
+    return tuple(word for word in cmdline[at:] if not _OWN_RANK.fullmatch(word))
+
+
+def _script_at(cmdline: Sequence[str]) -> int | None:
+    for at, word in enumerate(cmdline):
+        if at == 0:
+            continue
+        base = os.path.basename(word)
+        if word == "-c":
+            return None
+        if word == "-m" and at + 1 < len(cmdline):
+            if not cmdline[at + 1].startswith(_LAUNCHER_MODULES):
+                return at + 1
+        elif base.endswith(".py") and base not in _LAUNCHER_SCRIPTS:
+            return at
+    return None

@@ -1,0 +1,35 @@
+"""Many node names as people write them: ``gpu[01-16]``, by ClusterShell.
+
+Only its notation is used here, nothing of it that looks up groups or reaches a node.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def fold(names: Iterable[str]) -> str:
+    """Return ``gpu[01-16]`` for a set of node names, cleaned; ``""`` for none.
+
+    Names that ClusterShell cannot read as such are joined by commas.
+    """
+    return _fold(tuple(sorted({clean(name) for name in names})))
+
+
+@lru_cache(maxsize=64)
+def _fold(names: tuple[str, ...]) -> str:
+    """A thousand names take 50 ms, and screens ask for the same ones every second."""
+    if len(names) < 2:
+        return "".join(names)
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return ",".join(names)

@@ -1,0 +1,222 @@
+"""What hangtop keeps on a node: how much it is, and removing it.
+
+The cache of a user is one directory, see `boot`, with one directory per hash in it. Only what
+has that layout, belongs to this user and is no symbolic link is ever removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import threading
+import time
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from . import boot
+
+OLD = 7 * 86400
+"""Seconds after its last use from which on the cache of another version is removed."""
+_DAY = 86400.0
+_ENTRY = re.compile(r"[0-9a-f]{64}|\.(?:new|old)-[A-Za-z0-9_]+")
+_FILE = re.compile(
+    r"py-spy|(?:hangtop_probe/)?(?:[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?)"
+)
+_COPIED = "copied.txt"
+"""What was copied in the terminal app, where that runs: a file beside the directories."""
+_MAX_TOLD = 10
+
+
+class Entry(NamedTuple):
+    """One directory of the cache that is ours, or one file."""
+
+    path: str
+    files: Tuple[str, ...]
+    """Relative paths; none for a file."""
+    size: int
+    """Bytes."""
+    used: float
+    """When a probe last started from it, seconds since the epoch."""
+
+
+def booted() -> Dict[str, Any]:
+    """Return what the boot did on this node, `{}` where the probe was there without one."""
+    try:
+        told = json.loads(os.environ.get("HANGTOP_BOOT") or "{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _safe(base: str) -> Optional[str]:
+    """Return why nothing may be done in ``base``, or None."""
+    try:
+        found = os.lstat(base)
+    except OSError as error:
+        return "%s: %s" % (base, error.strerror)
+    if not stat.S_ISDIR(found.st_mode):
+        return "%s is no directory" % base
+    if found.st_uid != os.geteuid():
+        return "%s belongs to user id %d" % (base, found.st_uid)
+    return None
+
+
+def look(base: str) -> Tuple[List[Entry], List[str]]:
+    """Return what is ours in a cache, and the paths that are not."""
+    ours, foreign = [], []
+    for name in sorted(_names(base)):
+        path = os.path.join(base, name)
+        entry = _entry(path) if _ENTRY.fullmatch(name) or name == _COPIED else None
+        if entry is not None:
+            ours.append(entry)
+        elif os.path.lexists(path):
+            foreign.append(path)
+    return ours, foreign
+
+
+def _names(base: str) -> List[str]:
+    try:
+        return os.listdir(base)
+    except OSError:
+        return []
+
+
+def _entry(path: str) -> Optional[Entry]:
+    """Return a directory with nothing but our files in it, or the one file; else None."""
+    files, size = [], 0
+    copied = os.path.basename(path) == _COPIED
+    try:
+        top = os.lstat(path)
+        usual = stat.S_ISREG(top.st_mode) if copied else stat.S_ISDIR(top.st_mode)
+        if not usual or top.st_uid != os.geteuid():
+            return None
+        if copied:
+            return Entry(path, (), top.st_blocks * 512, top.st_mtime)
+        for name, found in _walk(path):
+            own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+            if not own or not _FILE.fullmatch(name):
+                return None
+            files.append(name)
+            size += found.st_blocks * 512
+    except OSError:
+        return None
+    return Entry(path, tuple(files), size, top.st_mtime)
+
+
+def _walk(path: str) -> Iterator[Tuple[str, os.stat_result]]:
+    """Yield the relative path and status of all below, links as links."""
+    for folder, folders, names in os.walk(path):
+        for name in names + [one for one in folders if os.path.islink(os.path.join(folder, one))]:
+            full = os.path.join(folder, name)
+            yield os.path.relpath(full, path), os.lstat(full)
+
+
+def remove(entry: Entry) -> bool:
+    """Remove the files that were seen, and then directories that are empty; say if all went."""
+    if os.path.basename(entry.path) == _COPIED:
+        _try(os.unlink, entry.path)
+        return not os.path.lexists(entry.path)
+    folders = {entry.path}
+    for name in entry.files:
+        full = os.path.join(entry.path, name)
+        while full != entry.path:
+            full = os.path.dirname(full)
+            folders.add(full)
+        _try(os.unlink, os.path.join(entry.path, name))
+    for name in ("hangtop_probe", "__pycache__", "hangtop_probe/__pycache__"):
+        folders.add(os.path.join(entry.path, name))
+    for folder in sorted(folders, key=len, reverse=True):
+        _try(os.rmdir, folder)
+    return not os.path.lexists(entry.path)
+
+
+def _try(action: Any, path: str) -> None:
+    # Gone already, or filled anew by a racing boot: what matters is looked at afterwards.
+    with contextlib.suppress(OSError):
+        action(path)
+
+
+def clean() -> Dict[str, Any]:
+    """Remove this user's cache; return what was removed, its size, and what was left."""
+    try:
+        base = boot.cache_path()
+    except boot.Unusable as error:
+        return {"path": None, "removed": 0, "bytes": 0, "left": [], "why": str(error)}
+    if not os.path.lexists(base):
+        return {"path": base, "removed": 0, "bytes": 0, "left": [], "why": None}
+    why = _safe(base)
+    if why is not None:
+        return {"path": base, "removed": 0, "bytes": 0, "left": [base], "why": why}
+    ours, left = look(base)
+    gone = [entry for entry in ours if remove(entry)]
+    left += [entry.path for entry in ours if entry not in gone]
+    if not left:
+        _try(os.rmdir, base)
+    return {
+        "path": base,
+        "removed": len(gone),
+        "bytes": sum(entry.size for entry in gone),
+        "left": left[:_MAX_TOLD],
+        "why": "it does not look like hangtop's, or is being filled" if left else None,
+    }
+
+
+def facts() -> Dict[str, Any]:
+    """Return where the cache is, its size, and what is free there, sizes in bytes."""
+    told = booted()
+    try:
+        base = boot.cache_path()
+    except boot.Unusable as error:
+        return {"path": None, "why": str(error)}
+    known: Dict[str, Any] = {"path": base, "why": told.get("why"), "entries": 0, "bytes": 0}
+    if _safe(base) is None:
+        ours, _ = look(base)
+        known.update(entries=len(ours), bytes=sum(entry.size for entry in ours))
+    try:
+        where = base if os.path.isdir(base) else os.path.dirname(os.path.dirname(base))
+        fs = os.statvfs(where)
+        known["free"] = fs.f_bavail * fs.f_frsize
+    except OSError:
+        known["free"] = None
+    return known
+
+
+class Keeper:
+    """Removes caches that no version has used for a week, and keeps the present one young."""
+
+    def __init__(self, ending: threading.Event) -> None:
+        self.removed = 0
+        """Directories removed since the probe started."""
+        self.bytes = 0
+        self._ending = ending
+        told = booted()
+        base, own = told.get("base"), told.get("own")
+        self._base = base if isinstance(base, str) else None
+        self._own = frozenset(own) if isinstance(own, list) else frozenset()
+
+    def start(self) -> None:
+        """Begin, on a thread of its own: the cache may be on a slow file server."""
+        if self._base is not None:
+            threading.Thread(target=self._run, name="cache", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.tend(time.time())
+            if self._ending.wait(_DAY):
+                return
+
+    def tend(self, now: float) -> None:
+        """Mark what this probe uses as used, and remove what is old."""
+        base = self._base
+        if base is None or _safe(base) is not None:
+            return
+        for name in self._own:
+            _try(os.utime, os.path.join(base, str(name)))
+        for entry in look(base)[0]:
+            name = os.path.basename(entry.path)
+            old = name not in self._own and name != _COPIED and now - entry.used > OLD
+            if old and remove(entry):
+                self.removed += 1
+                self.bytes += entry.size

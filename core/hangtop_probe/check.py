@@ -1,0 +1,179 @@
+"""Answers `check`: what can be done on this node, tried rather than guessed. It judges nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from . import cache, nvml, permission, procfs, recorder, secrets, trial
+from .guard import Guard, Hanging
+from .table import Table
+
+if TYPE_CHECKING:
+    import threading
+
+    from .requests import Message, Request
+    from .tools import Tools
+
+MAX_RANKS = 256
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of linux/proc_ns.h: the one that shows every process of the machine."""
+_SECONDS = 5.0
+_GUARD = Guard()
+
+
+def handle(
+    request: Request, tools: Tools, rights: permission.Rights, keeper: cache.Keeper
+) -> Message:
+    """Send one piece with all that was found."""
+    cancel = request.cancelled
+    found: Message = {
+        "at": round(time.time(), 3),
+        "python": {"version": platform.python_version(), "path": sys.executable},
+        "source": _source(),
+        "cache": dict(cache.facts(), swept=keeper.removed, swept_bytes=keeper.bytes),
+        "rights": _rights(rights),
+        "trial": trial.run(tools, cancel),
+        "strace": version(tools, "strace", ["-V"], cancel),
+        "gdb": version(tools, "gdb", ["-nx", "--version"], cancel),
+        "nvml": nvml.ask(tools, cancel),
+    }
+    request.check()
+    found.update(_processes(rights))
+    request.give(found)
+    return {}
+
+
+def _source() -> Dict[str, Any]:
+    """Where the probe and py-spy come from: as the boot says, or installed here."""
+    told = cache.booted()
+    if not told:
+        return {"probe": "installed", "sent": []}
+    done = told.get("done") or {}
+    return {"probe": done.get("probe"), "py_spy": done.get("py-spy"), "sent": told.get("sent")}
+
+
+def _rights(rights: permission.Rights) -> Dict[str, Any]:
+    status = procfs.parse_pairs(procfs.read("/proc/self/status") or b"")
+    return {
+        "uid": rights.uid,
+        "user": permission.user_name(rights.uid),
+        "capable": rights.capable,
+        "yama": rights.yama,
+        "seccomp": procfs.parse_int(status.get("Seccomp")),
+    }
+
+
+def version(tools: Tools, name: str, options: List[str], cancel: threading.Event) -> Dict[str, Any]:
+    """Return path and version of a program that runs here, or why it does not."""
+    path = shutil.which(name)
+    if path is None:
+        return {"ok": False, "why": "%s is not on PATH" % name}
+    try:
+        done = tools.run([path, *options], _SECONDS, cancel)
+    except OSError as error:
+        return {"ok": False, "path": path, "why": "%s does not start: %s" % (path, error.strerror)}
+    words = procfs.text(done.out).partition("\n")[0].split()
+    if done.code != 0 or not words:
+        why = "%s does not run: it %s" % (
+            path,
+            "gave no answer in %g s" % _SECONDS if done.timed_out else "ended with %s" % done.code,
+        )
+        return {"ok": False, "path": path, "why": why}
+    return {"ok": True, "path": path, "version": words[-1][:40]}
+
+
+def _processes(rights: permission.Rights) -> Message:
+    """What is seen of processes, and every rank among them, of whatever user."""
+    table = Table(rights)
+    table.scope(True, None)
+    table.scan()
+    ranks = [fields for fields in table.processes().values() if fields["role"] == "rank"]
+    ranks.sort(key=lambda fields: (fields["rank"] is None, fields["rank"] or 0, fields["pid"]))
+    live = [fields for fields in ranks if fields["state"] != "Z"]
+    own_space = procfs.link("/proc/self/ns/pid")
+    return {
+        "processes": {
+            "seen": table.total,
+            "others": _of_others(rights.uid),
+            "hidepid": _hidepid(),
+            "sees_init": os.path.exists("/proc/1/stat"),
+            "contained": own_space is not None and own_space != _INITIAL_PID_NAMESPACE,
+        },
+        "ranks": [_rank(fields, rights) for fields in live[:MAX_RANKS]],
+        "more_ranks": max(0, len(live) - MAX_RANKS),
+    }
+
+
+def _of_others(uid: int) -> int:
+    """Count the processes of other users; /proc/PID belongs to its process's user (proc(5))."""
+    count = 0
+    for pid in procfs.numbers(procfs.PROC):
+        try:
+            count += os.stat("%s/%d" % (procfs.PROC, pid)).st_uid != uid
+        except OSError:
+            continue
+    return count
+
+
+def _hidepid() -> Optional[str]:
+    """Return the hidepid option of /proc (proc(5)), a number or a word; None without one."""
+    for line in (procfs.read_all("/proc/self/mountinfo") or b"").split(b"\n"):
+        left, _, right = line.partition(b" - ")
+        if left.split(b" ")[4:5] == [b"/proc"] and right.startswith(b"proc "):
+            for option in procfs.text(right.rpartition(b" ")[2]).split(","):
+                if option.startswith("hidepid="):
+                    return option[len("hidepid=") :][:20]
+    return None
+
+
+def _rank(fields: Dict[str, Any], rights: permission.Rights) -> Message:
+    pid = fields["pid"]
+    attach = permission.may_attach(pid)
+    why, fix = (None, None) if attach else permission.why_denied(pid, rights)
+    env = fields.get("env") or {}
+    told: Message = {
+        "pid": pid,
+        "rank": fields["rank"],
+        "uid": fields.get("uid"),
+        "user": fields.get("user"),
+        "attach": attach,
+        "why": why,
+        "fix": fix,
+    }
+    told["recorder"] = _recorder(pid, fields["rank"], env, rights) if attach else None
+    return told
+
+
+def _recorder(
+    pid: int, rank: Optional[int], env: Dict[str, str], rights: permission.Rights
+) -> Message:
+    """What a rank's flight recorder can be read by; names as in torch 2.4 to 2.15."""
+    listening, _ = recorder.find_server(pid, rights)
+    stem = env.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+    prefix = env.get("TORCH_FR_DUMP_TEMP_FILE") or env.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    pipe = "%s%d.pipe" % (stem, rank) if stem and rank is not None else None
+    dump = "%s%d" % (prefix, rank) if prefix and rank is not None else None
+    size = env.get("TORCH_FR_BUFFER_SIZE") or env.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
+    return {
+        "server": secrets.mask_path(listening.local) if listening is not None else None,
+        "pipe": pipe,
+        "pipe_there": _exists(pid, pipe),
+        "dump": dump,
+        "dump_there": _exists(pid, dump),
+        "size": procfs.decimal(size) if size else None,
+    }
+
+
+def _exists(pid: int, path: Optional[str]) -> bool:
+    """Whether a process sees this file; a file server that does not answer counts as no."""
+    if path is None or not path.startswith("/"):
+        return False
+    try:
+        return _GUARD.call(lambda: os.path.exists("/proc/%d/root%s" % (pid, path)))
+    except Hanging:
+        return False

@@ -1,0 +1,395 @@
+"""What goes wrong with nodes over real sshds once they are attached, each of it for real."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pty
+import sys
+import time
+from concurrent.futures import wait as finished
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from hangtop_core.attach.link import Timing
+from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.errors import NodeNotReadyError
+from hangtop_core.session import Options, Session, Update
+from support.cluster import SSH, Cluster, run, why_not
+from support.processes import command_line, is_alive, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop_core.model import Job, Node, Snapshot
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+
+QUICK = Login(connect_timeout=2)
+TIMING = Timing(
+    ping=0.5, slow=0.5, lost=6.0, table=3.0, silence=5.0, retry_first=0.3, retry_last=2.0
+)
+FREEZE_S = 4.0
+
+
+def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with (
+        Cluster(tmp_path_factory.mktemp("cluster") / "c", 4) as cluster,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        yield cluster
+
+
+def attached(*names: str, timing: Timing = TIMING) -> Session:
+    return Session(Options(), judge, [SshLauncher(name, QUICK) for name in names], timing)
+
+
+def node(update: Update, name: str) -> Node:
+    return next(node for node in update.snapshot.nodes if node.name == name)
+
+
+def all_ready(update: Update) -> bool:
+    return all(node.state == "ready" and node.last_seen for node in update.snapshot.nodes)
+
+
+def probes(cluster: Cluster, number: int) -> list[int]:
+    """Probes on a node, by their pids on this machine."""
+    return [pid for pid in cluster.node(number).pids() if " -I -S -u " in command_line(pid)]
+
+
+class Seen(NamedTuple):
+    """A node in one update."""
+
+    mono: float
+    at: float
+    node: Node
+
+
+class Story:
+    """What a session told of each node, over time."""
+
+    def __init__(self, session: Session) -> None:
+        self.seen: dict[str, list[Seen]] = {}
+        session.subscribe(self._take)
+
+    def _take(self, update: Update) -> None:
+        now = time.monotonic()
+        for one in update.snapshot.nodes:
+            self.seen.setdefault(one.name, []).append(Seen(now, update.snapshot.at, one))
+
+    def states(self, name: str) -> list[str]:
+        """Its states in their order, each once in a row."""
+        told = [seen.node.state for seen in self.seen[name]]
+        return [state for i, state in enumerate(told) if i == 0 or told[i - 1] != state]
+
+    def first(self, name: str, state: str, after: float) -> Seen:
+        """The first time it was in this state after some moment."""
+        return next(s for s in self.seen[name] if s.mono >= after and s.node.state == state)
+
+    def oldest(self, name: str) -> float:
+        """The greatest age of what was known of it, in seconds."""
+        return max(seen.at - (seen.node.last_seen or seen.at) for seen in self.seen[name])
+
+
+class Ordeal(NamedTuple):
+    """node-1 was unplugged, node-2 frozen for 4 s, node-3 for longer; node-4 left alone."""
+
+    story: Story
+    began: float
+    slept: float
+    """Seconds that node-2 was frozen."""
+    mended: float
+    answered: bool
+    """Whether a request to node-2 was answered that was made while it was frozen."""
+    orphan_ended: float
+    """Seconds after which the probe on the unplugged node had ended by itself."""
+    back: Update
+
+
+@pytest.fixture(scope="module")
+def ordeal(cluster: Cluster) -> Ordeal:
+    names = [node.name for node in cluster.nodes]
+    with attached(*names) as session, contextlib.ExitStack() as undo:
+        assert session.wait(all_ready, 20), session.latest
+        story = Story(session)
+        (orphan,) = probes(cluster, 1)
+        undo.callback(cluster.plug, 1)
+        undo.callback(cluster.node(2).thaw)
+        undo.callback(cluster.node(3).thaw)
+        began = time.monotonic()
+        cluster.unplug(1)
+        cluster.node(2).freeze()
+        cluster.node(3).freeze()
+        asked = session.descriptors("node-2", [cluster.node(2).init])
+        time.sleep(FREEZE_S - (time.monotonic() - began))
+        cluster.node(2).thaw()
+        slept = time.monotonic() - began
+        answered = bool(finished([asked], 5).done) and asked.exception() is None
+        assert wait_until(lambda: not is_alive(orphan), 15), "the orphaned probe lives on"
+        orphan_ended = time.monotonic() - began
+        lost = session.wait(
+            lambda u: {node(u, n).state for n in ("node-1", "node-3")} == {"lost"}, 15
+        )
+        assert lost is not None, session.latest
+        undo.close()
+        mended = time.monotonic()
+        back = session.wait(lambda u: all_ready(u) and node(u, "node-1").generation > 0, 30)
+        assert back is not None, session.latest
+        return Ordeal(story, began, slept, mended, answered, orphan_ended, back)
+
+
+def test_a_node_that_freezes_for_a_moment_is_slow_and_nothing_is_lost(ordeal: Ordeal) -> None:
+    assert ordeal.slept < TIMING.lost - 1, "this machine was too busy to tell"
+    assert ordeal.story.states("node-2") == ["ready", "slow", "ready"]
+    slow = ordeal.story.first("node-2", "slow", ordeal.began)
+    assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + 3
+    assert "no answer" in (slow.node.reason or "")
+    assert ordeal.answered
+    assert node(ordeal.back, "node-2").generation == 0
+
+
+def test_a_node_that_stays_frozen_is_lost_keeps_its_age_and_comes_back(ordeal: Ordeal) -> None:
+    lost = ordeal.story.first("node-3", "lost", ordeal.began)
+    assert lost.mono - ordeal.began < TIMING.ping + TIMING.lost + 3
+    assert lost.node.last_seen is not None
+    assert lost.at - lost.node.last_seen > TIMING.lost - 2
+    assert "connecting again" in (lost.node.reason or "")
+    later = [s.node for s in ordeal.story.seen["node-3"] if lost.mono <= s.mono < ordeal.mended]
+    assert {one.last_seen for one in later} == {lost.node.last_seen}
+    assert node(ordeal.back, "node-3").generation > 0
+
+
+def test_a_half_open_connection_is_found_out_and_replaced(ordeal: Ordeal) -> None:
+    assert ordeal.story.states("node-1")[:3] == ["ready", "slow", "lost"]
+    slow = ordeal.story.first("node-1", "slow", ordeal.began)
+    assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + 3
+    lost = ordeal.story.first("node-1", "lost", ordeal.began)
+    assert lost.mono - ordeal.began < TIMING.ping + TIMING.lost + 3
+    again = ordeal.story.first("node-1", "ready", ordeal.mended)
+    assert again.mono - ordeal.mended < 15
+    assert TIMING.silence - 1 < ordeal.orphan_ended < TIMING.silence + 6
+
+
+def test_the_others_notice_nothing_of_it(ordeal: Ordeal) -> None:
+    assert ordeal.story.states("node-4") == ["ready"]
+    assert ordeal.story.oldest("node-4") < 5
+
+
+RANK = """
+import os, secrets, time
+os.makedirs("/run/many", exist_ok=True)
+files = [open("/run/many/" + secrets.token_urlsafe(180), "w") for _ in range(4200)]
+open("/run/many/ready", "w"); time.sleep(100000)
+"""
+"""A rank whose descriptors make an answer of a megabyte, however it is compressed."""
+
+
+def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
+    target = cluster.node(1)
+    slow = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf"]
+    slow += ["rate", "4mbit", "burst", "32kb", "latency", "5s"]
+    shaped = run(*target.argv(*slow), check=False)
+    if shaped.returncode:
+        pytest.skip(f"no slow network can be made here: {shaped.stderr.strip()[:80]}")
+    where = "MASTER_ADDR=h MASTER_PORT=1 WORLD_SIZE=1 RANK=0 LOCAL_RANK=0"
+    target.sh(f"ulimit -n 20000; {where} setsid {sys.executable} -c '{RANK}' >/dev/null 2>&1 &")
+    try:
+        assert wait_until(
+            lambda: not target.sh("ls /run/many/ready || echo no").startswith("no"), 20
+        )
+        with attached("node-1", "node-2") as session:
+            found = session.wait(lambda u: all_ready(u) and bool(u.snapshot.jobs), 20)
+            assert found is not None, session.latest
+            story = Story(session)
+            pid = found.snapshot.jobs[0].ranks[0].process.pid
+            mine = {pid: arguments(pid) for pid in children(os.getpid())}
+            (ssh,) = (one for one, argv in mine.items() if argv[0] == SSH and "node-1" in argv)
+            before = read_by(ssh)
+            asked = session.descriptors("node-1", [pid])
+            assert wait_until(lambda: read_by(ssh) > before + 200_000, 20)
+            target.sh("pkill -KILL -f '[s]shd: root@notty'")
+            with pytest.raises(NodeNotReadyError):
+                asked.result(10)
+            target.sh("tc qdisc del dev eth0 root")
+            back = session.wait(lambda u: all_ready(u) and node(u, "node-1").generation == 1, 20)
+            assert back is not None, session.latest
+            lost = story.first("node-1", "lost", 0.0).node
+            # Which of the two ssh notices first is chance.
+            told = ("its sshd ended the connection", "the connection broke")
+            assert (lost.reason or "").startswith(told), lost
+            table = session.descriptors("node-1", [pid]).result(20)[pid]
+            assert table is not None
+            assert len(table.descriptors) == 4096
+            assert story.states("node-2") == ["ready"]
+    finally:
+        target.sh("tc qdisc del dev eth0 root 2>/dev/null; pkill -KILL -f '[s]ecrets.token'; true")
+
+
+def children(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for path in lists for word in path.read_text().split()]
+
+
+def arguments(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def read_by(pid: int) -> int:
+    """Bytes a process has read."""
+    return int(Path(f"/proc/{pid}/io").read_text().split()[1])
+
+
+@contextlib.contextmanager
+def at_login(cluster: Cluster, number: int, script: str) -> Iterator[None]:
+    """A node whose shell runs something at every login."""
+    target = cluster.node(number)
+    Path(f"/proc/{target.init}/root/run/home/root/.bashrc").write_text(script + "\n")
+    try:
+        yield
+    finally:
+        target.sh("rm /run/home/root/.bashrc; pkill -KILL -f '[n]oise-of-the-test'; true")
+
+
+def test_garbage_and_chatter_around_and_between_messages(cluster: Cluster) -> None:
+    chatter = "while :; do echo chatter noise-of-the-test; sleep 0.05; done"
+    garbage = "head -c 3000 /dev/urandom; printf '\\e[2J\\036HT\\r'; printf 'no newline'"
+    with (
+        at_login(cluster, 2, f"{garbage}; bash -c '{chatter}' &"),
+        attached("node-2") as session,
+    ):
+        assert session.wait(all_ready, 15), session.latest
+        first = session.latest
+        assert first is not None
+        before = node(first, "node-2")
+        later = session.wait(
+            lambda u: (
+                node(u, "node-2").noise_lines > before.noise_lines + 40
+                and (node(u, "node-2").last_seen or 0) > (before.last_seen or 0) + 2
+            ),
+            15,
+        )
+        assert later is not None, session.latest
+        after = node(later, "node-2")
+        assert (after.state, after.generation) == ("ready", 0)
+        assert "chatter noise-of-the-test" in after.noise
+        assert all(text.isprintable() for text in after.noise)
+
+
+def test_a_flood_is_cut_off_and_the_others_do_not_feel_it(cluster: Cluster) -> None:
+    with attached("node-2", "node-3") as session:
+        with at_login(cluster, 2, "yes noise-of-the-test &"):
+            story = Story(session)
+            flooded = session.wait(lambda u: "floods" in (node(u, "node-2").reason or ""), 15)
+            assert flooded is not None, session.latest
+            told = node(flooded, "node-2")
+            assert told.state in ("unreachable", "lost")
+            assert ".bashrc" in (told.fix or "")
+            ready = session.wait(lambda u: node(u, "node-3").state == "ready", 10)
+            assert ready is not None, session.latest
+            until = time.monotonic() + 4
+            assert session.wait(lambda u: time.monotonic() > until, 6)
+            assert story.states("node-3")[-1] == "ready"
+            assert story.oldest("node-3") < 5
+        session.retry("node-2")
+        assert session.wait(all_ready, 15), session.latest
+
+
+class Held:
+    """One thread of a process stopped by ptrace, as if it hung in the kernel; the rest runs."""
+
+    def __init__(self, tid: int) -> None:
+        self._tid = tid
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def _ptrace(self, what: int) -> None:
+        call = self._libc.ptrace
+        call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        assert call(what, self._tid, None, None) == 0, os.strerror(ctypes.get_errno())
+
+    def __enter__(self) -> None:
+        self._ptrace(0x4206)  # PTRACE_SEIZE
+        self._ptrace(0x4207)  # PTRACE_INTERRUPT
+        os.waitpid(self._tid, 0x40000000)  # __WALL
+
+    def __exit__(self, *_: object) -> None:
+        self._ptrace(17)  # PTRACE_DETACH
+
+
+def read_by_threads(pid: int) -> dict[int, int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {int(task.name): int((task / "io").read_text().split()[1]) for task in tasks}
+
+
+def test_a_table_that_hangs_is_told_although_the_probe_answers(cluster: Cluster) -> None:
+    timing = Timing(ping=0.5, slow=0.5, lost=2.5, table=1.5)
+    with attached("node-3", "node-4", timing=timing) as session:
+        ready = session.wait(all_ready, 15)
+        assert ready is not None, session.latest
+        (probe,) = probes(cluster, 3)
+        before = read_by_threads(probe)
+        seen = node(ready, "node-3").last_seen or 0.0
+        assert session.wait(lambda u: (node(u, "node-3").last_seen or 0.0) > seen + 2, 10)
+        after = read_by_threads(probe)
+        # Two of its threads read: one makes the table, and one reads for it what may hang.
+        readers = sorted(after, key=lambda tid: after[tid] - before.get(tid, 0))[-2:]
+        with Held(readers[0]), Held(readers[1]):
+            slow = session.wait(lambda u: node(u, "node-3").state == "slow", 15)
+            assert slow is not None, session.latest
+            assert "process table stands still" in (node(slow, "node-3").reason or "")
+            later = session.wait(
+                lambda u: u.snapshot.at - (node(u, "node-3").last_seen or 0) > timing.lost + 1, 15
+            )
+            assert later is not None
+            assert node(later, "node-3").state == "slow", "it answers, so it is not lost"
+            assert node(later, "node-4").state == "ready"
+        back = session.wait(all_ready, 10)
+        assert back is not None, session.latest
+        assert node(back, "node-3").generation == 0
+
+
+@pytest.mark.parametrize("name", ["stranger", "changed"])
+def test_the_command_shown_accepts_a_host_key(cluster: Cluster, name: str) -> None:
+    known = cluster.root / "client" / f"{name}_hosts"
+    before = known.read_text() if known.exists() else None
+    try:
+        with attached(name) as session:
+            refused = session.wait(lambda u: node(u, name).state == "denied", 10)
+            assert refused is not None, session.latest
+            fix = node(refused, name).fix
+            assert fix is not None
+            say_yes(fix.rpartition(": ")[2])
+            session.retry(name)
+            assert session.wait(all_ready, 15), session.latest
+    finally:
+        known.unlink(missing_ok=True)
+        if before is not None:
+            known.write_text(before)
+
+
+def say_yes(command: str) -> None:
+    """Run a command at a terminal, as a person would, and accept the key it asks about."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("sh", ["sh", "-c", command])
+    said = b""
+    with contextlib.suppress(OSError):  # the terminal is gone with its last process
+        while data := os.read(terminal, 4096):
+            said += data
+            if b"yes/no" in data:
+                os.write(terminal, b"yes\n")
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0, said
+    assert b"yes/no" in said, said

@@ -1,0 +1,80 @@
+"""The screens on real nodes over ssh: one freezes under its job, is lost, and comes back."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop.application import HangtopApp
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.link import Timing
+from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.session import Options, Session
+from support.cluster import Cluster, why_not
+from support.player import picture
+from support.remote_jobs import torchrun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+QUICK = Timing(ping=0.5, slow=0.7, lost=2.5)
+LIMIT_S = 60.0
+
+
+async def shows(pilot: Pilot[None], *words: str, holds: Callable[[str], bool] | None = None) -> str:
+    """Wait until all of it stands on the screen."""
+    until = time.monotonic() + LIMIT_S
+    while True:
+        text = picture(pilot.app)
+        if all(word in text for word in words) and (holds is None or holds(text)):
+            return text
+        assert time.monotonic() < until, f"{words} do not stand on the screen:\n{text}"
+        await pilot.pause(0.1)
+
+
+async def test_a_node_freezes_is_lost_with_its_age_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster(tmp_path / "c", 3) as cluster:
+        monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        launchers = [SshLauncher(node.name, Login(connect_timeout=2)) for node in cluster.nodes]
+        options = Options(sample_every=1.0)
+        frozen = cluster.node(3)
+        with (
+            torchrun(cluster, {2: 1, 3: 1}, "steps"),
+            Session(options, diagnose, launchers, QUICK) as session,
+        ):
+            app = HangtopApp(session)
+            async with app.run_test(size=(120, 36)) as pilot:
+                steps = re.compile(r"node-[23] .*gloo_job\.py:\d+ steps")
+                await shows(pilot, "3/3 nodes", holds=lambda text: len(steps.findall(text)) == 2)
+                await pilot.press("9")
+                await shows(pilot, "3 ready", "NODE  node-", "Python 3")
+                frozen.freeze()
+                try:
+                    await shows(pilot, "2 ready  1 slow")
+                    await shows(pilot, "2 ready  1 lost", "node-3 lost", "2/3 nodes")
+                    old = re.compile(r"node-3 lost +\d+ s +([2-9]|\d\d) s ago")
+                    text = await shows(pilot, holds=lambda text: bool(old.search(text)))
+                    assert re.search(r"node-3 lost .* 1 ", text), "its rank stays"
+                    await pilot.press("1")
+                    text = await shows(pilot, "lost, seen")
+                    assert re.search(r"1 node-3 +\d+ lost \d+ s .*steps", text), text
+                finally:
+                    frozen.thaw()
+                await pilot.press("9", "R")
+                await shows(pilot, "3 ready", "3/3 nodes")
+                await pilot.press("1")
+                await shows(pilot, holds=lambda text: "lost" not in text.split("sort")[-1])
+                assert session.shell("node-3") == ["ssh", "node-3"]

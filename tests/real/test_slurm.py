@@ -1,0 +1,295 @@
+"""Jobs of a real Slurm: found by their number, seen through steps beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop.cli.main import main
+from hangtop_core.attach import srun
+from hangtop_core.attach.either import Doors, EitherLauncher
+from hangtop_core.attach.slurm import find_job
+from hangtop_core.attach.srun import srun_launchers
+from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.session import Options, Session, Update
+from hangtop_probe import node as probe_node
+from support.processes import wait_until
+from support.slurm import SlurmCluster, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.attach.local import Launcher
+    from hangtop_core.model import Job, Node, Snapshot
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+
+ROOT = Path(__file__).parents[2]
+GLOO_JOB = f"{sys.executable} {ROOT}/tests/support/gloo_job.py collective"
+RANK = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID"
+STORE = "export MASTER_ADDR=10.77.0.2 MASTER_PORT=29511 GLOO_SOCKET_IFNAME=eth0"
+IDLE = f'exec {sys.executable} -c "import time; time.sleep(1000)"'
+"""Of a rank that does nothing: enough to be found."""
+
+
+def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Four nodes that have neither hangtop nor py-spy."""
+    py_spy = probe_node.find_py_spy()
+    assert py_spy is not None
+    hidden = (str(ROOT / "core"), os.path.realpath(py_spy))
+    with (
+        SlurmCluster(tmp_path_factory.mktemp("slurm") / "c", 4, hidden) as cluster,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        for name in [name for name in os.environ if name.startswith("SLURM_")]:
+            patch.delenv(name)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def hung(slurm: SlurmCluster) -> str:
+    """A job on nodes 1 to 3 in which rank 2 sleeps while the others all_reduce.
+
+    It holds all GPUs there, so a step beside it must not ask for any.
+    """
+    script = f"{STORE}; srun sh -c '{RANK} exec {GLOO_JOB}'"
+    job = slurm.submit(
+        "-w", "node-[1-3]", "-N3", "--gres=gpu:2", "--ntasks-per-node=1", script=script
+    )
+    slurm.wait_state(job, "RUNNING")
+    return job
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended(slurm: SlurmCluster, hung: str) -> str:
+    """A job that is over: it ran while torch was imported in the other."""
+    return slurm.submit("-N1", "-w", "node-4", script="true")
+
+
+def asleep(slurm: SlurmCluster) -> bool:
+    """Whether the culprit of `hung` has come to its sleep."""
+    for pid in slurm.node(3).pids():
+        with contextlib.suppress(OSError):
+            proc = Path(f"/proc/{pid}")
+            if b"gloo_job.py" in (proc / "cmdline").read_bytes().split(b"\0")[1:2][0]:
+                return (proc / "wchan").read_text() == "hrtimer_nanosleep"
+    return False
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run the command line as a user does; return exit status and what it printed."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def dumped(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, err = run(capsys, "dump", "--json", *arguments)
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_a_job_without_processes_is_said_so(
+    slurm: SlurmCluster, ended: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.wait_state(ended, "COMPLETED")
+    waiting = slurm.submit("-N4", "--exclusive", script="true")
+    try:
+        for job, told in (
+            (ended, f"job {ended} has ended: COMPLETED"),
+            (waiting, f"job {waiting} has not started: PENDING"),
+            ("999999", "Slurm knows no job 999999"),
+            (f"{ended}.7", f"job {ended}.7 has ended"),
+        ):
+            code, out, err = run(capsys, "diagnose", "--job", job)
+            assert (code, out) == (2, "")
+            assert told in err
+    finally:
+        slurm.run("scancel", waiting)
+
+
+def test_only_the_task_of_an_array_that_is_asked_for_is_shown(
+    slurm: SlurmCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"export {RANK} MASTER_ADDR=n MASTER_PORT=1; {IDLE}"
+    array = slurm.submit("--array=4-5", "-w", "node-4", "-n1", script=script)
+    slurm.wait_state(f"{array}_4", "RUNNING")
+    slurm.wait_state(f"{array}_5", "RUNNING")
+    try:
+        code, _, err = run(capsys, "dump", "--job", array, "--via", "srun")
+        assert code == 2
+        assert f"{array}_4" in err
+        numbers = {}
+        for task in ("4", "5"):
+            found = dumped(capsys, "--job", f"{array}_{task}", "--via", "srun")
+            (rank,) = found["ranks"]
+            assert rank["node"] == "node-4"
+            numbers[task] = rank["pid"]
+        assert len(set(numbers.values())) == 2
+    finally:
+        slurm.run("scancel", array)
+
+
+def test_components_of_one_job_are_seen_together(
+    slurm: SlurmCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"srun --het-group=0,1 sh -c 'export {RANK} MASTER_ADDR=n MASTER_PORT=2; {IDLE}'"
+    wrapped = ("-N1", "-w", "node-1", ":", "-N1", "-w", "node-4")
+    job = slurm.submit(*wrapped, script=script)
+    slurm.wait_state(job, "RUNNING")
+    try:
+        assert wait_until(lambda: f"{job}.0" in slurm.run("squeue", "-h", "-s", "-o", "%i"), 10)
+        for asked, nodes in ((job, {"node-1", "node-4"}), (f"{job}+1", {"node-4"})):
+            found = dumped(capsys, "--job", asked, "--via", "srun")
+            assert {rank["node"] for rank in found["ranks"]} == nodes
+    finally:
+        slurm.run("scancel", job)
+
+
+@pytest.mark.parametrize("share_from", [2, 100], ids=["one step for all", "a step per node"])
+def test_a_hung_job_is_diagnosed_where_ssh_is_closed(
+    slurm: SlurmCluster,
+    hung: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    share_from: int,
+) -> None:
+    monkeypatch.setattr(srun, "SHARE_FROM", share_from)
+    assert wait_until(lambda: asleep(slurm), 60)
+    if share_from == 2:
+        # Nothing is there: probe and py-spy come through the step's standard input.
+        for node in slurm.nodes:
+            node.sh("rm -rf /run/home/root/.cache/hangtop")
+    options = ("--via", "srun", "--observe", "1", "--hang-after", "1", "--json")
+    code, out, err = run(capsys, "diagnose", "--job", hung, *options)
+    diagnosis = json.loads(out)
+    assert code == 10, err
+    assert diagnosis["job"]["ranks_seen"] == [0, 1, 2], out
+    (culprit,) = diagnosis["verdicts"][0]["culprits"]
+    assert (culprit["rank"], culprit["node"]) == (2, "node-3")
+    cached = slurm.node(1).sh("find /run/home/root/.cache/hangtop -name py-spy")
+    assert cached.count("py-spy\n") >= 1
+    left = slurm.run("squeue", "-h", "-s", "-j", hung, "-o", "%j")
+    assert wait_until(lambda: "hangtop" not in slurm.run("squeue", "-h", "-s", "-o", "%j"), 10), (
+        left
+    )
+
+
+def test_the_doctor_looks_through_one_step_for_all(
+    slurm: SlurmCluster,
+    hung: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(srun, "SHARE_FROM", 2)
+    assert wait_until(lambda: asleep(slurm), 60)
+    code, out, err = run(capsys, "doctor", "--job", hung, "--via", "srun", "--json")
+    assert code == 0, (out, err)
+    said = json.loads(out)
+    assert [node["node"] for node in said["nodes"]] == ["node-1", "node-2", "node-3"]
+    for node in said["nodes"]:
+        rungs = {rung["name"]: rung for rung in node["rungs"]}
+        assert rungs["reach"]["text"] == "reached by srun"
+        assert rungs["ptrace"]["detail"] == "1 rank there"
+        assert rungs["flight recorder"]["state"] == "warning"
+
+
+def attach(launchers: Sequence[Launcher]) -> Session:
+    return Session(Options(), judge, launchers)
+
+
+def states(update: Update) -> dict[str, str]:
+    return {node.name: node.state for node in update.snapshot.nodes}
+
+
+def nodes(update: Update) -> dict[str, Node]:
+    return {node.name: node for node in update.snapshot.nodes}
+
+
+def test_where_ssh_is_closed_srun_takes_over(slurm: SlurmCluster, hung: str) -> None:
+    job = find_job(hung)
+    slurm.node(2).stop_sshd()
+    try:
+        doors = Doors()
+        by_srun = srun_launchers(job, Login(), job.nodes)
+        either = [EitherLauncher(SshLauncher(s.node, Login()), s, doors) for s in by_srun]
+        with attach(either) as session:
+            update = session.wait(lambda u: set(states(u).values()) == {"ready"}, 20)
+            assert update is not None, session.latest
+        via = {name: node.via for name, node in nodes(update).items()}
+        assert (via["node-1"], via["node-3"]) == ("ssh", "ssh")
+        assert via["node-2"] is not None
+        assert via["node-2"].startswith("srun (ssh: nobody answers on its ssh port")
+    finally:
+        slurm.node(2).start_sshd()
+
+
+def test_a_node_that_ends_the_step_for_all_is_left_out(
+    slurm: SlurmCluster, hung: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(srun, "SHARE_FROM", 2)
+    job = find_job(hung)
+    frozen = slurm.node(2)
+    frozen.freeze()
+    try:
+        with attach(srun_launchers(job, Login(), job.nodes)) as session:
+
+            def gone(update: Update) -> bool:
+                node = nodes(update)["node-2"]
+                return node.state == "unreachable" and "cannot start" in (node.reason or "")
+
+            update = session.wait(gone, 40)
+            assert update is not None, session.latest
+            assert nodes(update)["node-2"].fix is not None
+            others = {"node-1", "node-3"}
+            update = session.wait(
+                lambda u: {n for n, s in states(u).items() if s == "ready"} == others, 20
+            )
+            assert update is not None, session.latest
+            frozen.thaw()
+            session.retry("node-2")
+            update = session.wait(lambda u: set(states(u).values()) == {"ready"}, 20)
+            assert update is not None, session.latest
+            generations = {name: node.generation for name, node in nodes(update).items()}
+            assert generations["node-1"] == generations["node-3"] == 1
+    finally:
+        frozen.thaw()
+
+
+def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
+    slurm: SlurmCluster,
+    hung: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(srun, "SHARE_FROM", 2)
+    job = find_job(hung)
+    with attach(srun_launchers(job, Login(), job.nodes)) as session:
+        assert session.wait(lambda u: set(states(u).values()) == {"ready"}, 20)
+        # The probes of one hangtop, tasks of the job as they are, are no ranks to another.
+        code, out, err = run(capsys, "dump", "--json", "--job", hung, "--via", "srun")
+        assert (code, err) == (0, ""), "one job, no choice to be made"
+        assert [rank["rank"] for rank in json.loads(out)["ranks"]] == [0, 1, 2]
+        slurm.run("scancel", hung)
+        update = session.wait(
+            lambda u: all("is over" in (node.reason or "") for node in u.snapshot.nodes), 20
+        )
+        assert update is not None, session.latest
+        assert set(states(update).values()) == {"lost"}

@@ -1,0 +1,141 @@
+"""The config file: what it may say, what is refused, and that the command line wins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, complete, in_file
+from hangtop.cli.config import config_path
+from hangtop.cli.main import build_parser, main
+from hangtop.cli.targets import launchers
+from hangtop_core.attach.local import LocalLauncher
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = config_path()
+    assert path == tmp_path / "hangtop" / "config.toml"
+    path.parent.mkdir()
+    return path
+
+
+def options(*words: str) -> dict[str, Any]:
+    return vars(complete(build_parser().parse_args(words)))
+
+
+VALUES = {
+    "nodes": ('["gpu[1-2]", "login"]', ["gpu[1-2]", "login"]),
+    "exclude": ('"gpu2"', ["gpu2"]),
+    "via": ('"ssh"', "ssh"),
+    "command": ('"kubectl exec -i %h --"', "kubectl exec -i %h --"),
+    "user": ('"alice"', "alice"),
+    "python": ('"/opt/bin/python3"', "/opt/bin/python3"),
+    "init": ('"module load python"', "module load python"),
+    "sudo": ("true", True),
+    "fanout": ("8", 8),
+    "connect_timeout": ("2.5", 2.5),
+    "fast_kex": ("true", True),
+    "all_users": ("true", True),
+    "hang_after": ("60", 60.0),
+    "interval": ("2", 2.0),
+    "sample_every": ("9.5", 9.5),
+    "readonly": ("true", True),
+    "ascii": ("true", True),
+    "mouse": ("true", True),
+}
+
+
+@pytest.mark.parametrize("key", VALUES)
+def test_every_option_can_be_set(file: Path, key: str) -> None:
+    text, value = VALUES[key]
+    file.write_text(f"{key} = {text}\n")
+    assert options()[key] == value
+    assert options()["from_file"] == {key}
+
+
+def test_no_option_is_forgotten() -> None:
+    per_command = {"output"}
+    assert {*VALUES, "hostfile"} <= set(in_file())
+    assert set(DEFAULTS) == {*in_file(), *NOT_IN_FILE, *per_command}
+
+
+def test_a_host_file_is_found_from_where_the_file_is(file: Path) -> None:
+    file.write_text('hostfile = ["hosts", "/etc/hosts-of-mine"]\n')
+    found = [str(path) for path in options()["hostfile"]]
+    assert found == [str(file.parent / "hosts"), "/etc/hosts-of-mine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fanout = 0", "fanout: '0' is not a number from 1 on"),
+        ("fanout = 2.5", "fanout: '2.5' is not a number from 1 on"),
+        ('fanout = "8"', "fanout: '8' is not a number"),
+        ("fanout = true", "fanout: True is not a number"),
+        ("interval = -1", "interval: -1 is not a number of seconds above 0"),
+        ("interval = nan", "interval: nan is not a number of seconds above 0"),
+        ("sudo = 1", "sudo: 1 is not true or false"),
+        ('sudo = "yes"', "sudo: 'yes' is not true or false"),
+        ("nodes = 5", "nodes: 5 is not a text"),
+        ('nodes = ["n1", 5]', "nodes: 5 is not a text"),
+        ('via = "rsh"', "via: 'rsh' is none of auto, ssh"),
+        (
+            "hang-after = 5",
+            "'hang-after' is no option that a file can set\nDid you mean hang_after",
+        ),
+        ("pid = [4]", "'pid' is no option that a file can set"),
+        ("[sites.a]\nnodes = 'n1'", "'sites' is no option that a file can set"),
+        ("nodes = ", "Invalid value (at end of document)"),
+    ],
+)
+def test_what_cannot_be_used_names_file_and_key(
+    file: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    file.write_text(text)
+    for command in ((), ("dump",), ("diagnose",)):
+        assert main(command) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"hangtop: {file}: "), told
+        assert said in told
+
+
+def test_a_file_that_is_no_text_is_wrong_usage(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_bytes(b"\xff\xfe")
+    assert main(["dump"]) == 2
+    assert str(file) in capsys.readouterr().err
+
+
+def test_the_command_line_wins(file: Path) -> None:
+    file.write_text('nodes = "n[1-9]"\nexclude = "n9"\nsudo = true\nfanout = 4\nuser = "alice"\n')
+    assert options()["nodes"] == ["n[1-9]"]
+    assert options("dump", "-x", "n8")["exclude"] == ["n8"]
+    taken = options("dump", "-w", "m1", "--no-sudo", "--fanout", "5")
+    assert (taken["nodes"], taken["exclude"]) == (["m1"], [])
+    assert (taken["sudo"], taken["fanout"], taken["user"]) == (False, 5, "alice")
+
+
+def test_another_way_puts_away_that_of_the_file(file: Path) -> None:
+    file.write_text('command = "env %h"\n')
+    assert options("--via", "ssh")["command"] is None
+    file.write_text('via = "ssh"\n')
+    assert options("--command", "env %h")["via"] == "auto"
+
+
+def test_how_to_reach_nodes_does_not_get_in_the_way_of_this_machine(file: Path) -> None:
+    file.write_text('user = "alice"\nsudo = true\ninit = "module load python"\nvia = "ssh"\n')
+    (here,) = launchers(complete(build_parser().parse_args(["dump"])))
+    assert isinstance(here, LocalLauncher)
+
+
+def test_help_says_where_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert str(file) in capsys.readouterr().out

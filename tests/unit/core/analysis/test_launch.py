@@ -1,0 +1,403 @@
+"""Jobs over nodes: what was told differently, who is missing, and where that one should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop_core.analysis.layout import seats
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.model import Node
+from support import build
+from support.build import FUTEX, HUNG_SINCE, INIT, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.model import Rank
+
+N1, N2, N3 = (
+    Node(f"n{n}", "ready", hostname=f"n{n}.cluster", addresses=(f"10.0.0.{n}",)) for n in (1, 2, 3)
+)
+
+
+def world(*nodes: Node) -> World:
+    made = World()
+    made.nodes = {node.name: node for node in nodes or (N1, N2)}
+    return made
+
+
+def halves(
+    into: World,
+    *nodes: str,
+    size: int = 4,
+    stack: build.Stack = INIT,
+    told: dict[str, dict[str, str]] | None = None,
+    first: dict[str, int] | None = None,
+    **fields: Any,
+) -> None:
+    """Two ranks on each of some nodes, under torchrun; ``told`` changes environments by node."""
+    for node in nodes:
+        base = (first or {}).get(node, 2 * (int(node[1:]) - 1))
+        for local in range(2):
+            env = {
+                "RANK": str(base + local),
+                "LOCAL_RANK": str(local),
+                "LOCAL_WORLD_SIZE": "2",
+                "GROUP_RANK": str(base // 2),
+                "GROUP_WORLD_SIZE": str(size // 2),
+                "WORLD_SIZE": str(size),
+                "MASTER_ADDR": "n1",
+                "MASTER_PORT": "29500",
+                **(told or {}).get(node, {}),
+            }
+            facts = POLL if stack is INIT else FUTEX
+            process = {"env": env, "pid": 100 * int(node[1:]) + local, **fields}
+            into.add(stack, facts, rank=base + local, node=node, process=process)
+
+
+def run(made: World, **job: Any) -> Diagnosis:
+    snapshot = made.snapshot(**job)
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def first(made: World, **job: Any) -> Verdict:
+    found = run(made, **job)
+    assert found.state == "hung", found
+    assert found.verdicts, found
+    return found.verdicts[0]
+
+
+def culprits(verdict: Verdict) -> list[tuple[int | None, str]]:
+    return [(one.rank, one.node) for one in verdict.culprits]
+
+
+# Where the missing should be
+
+
+def test_a_missing_rank_beside_others_has_its_place() -> None:
+    made = world()
+    halves(made, "n1", "n2")
+    del made.ranks[3]
+    verdict = first(made, world_size=4)
+    assert verdict.cause == "rank-exited"
+    assert culprits(verdict) == [(3, "n2")]
+    assert "rank 3 (local rank 1 of n2) has left" in verdict.summary
+    assert len(run(made, world_size=4).verdicts) == 1
+
+
+def test_the_only_node_without_ranks_is_where_they_should_be() -> None:
+    made = world(N1, N2, N3)
+    halves(made, "n1", "n3", size=6)
+    verdict = first(made, world_size=6)
+    assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [(2, "n2"), (3, "n2")])
+    assert "ranks 2-3 (n2) never joined, and no such process is on n2" in verdict.summary
+    # n2 was named; whether it is one of the job's nodes is not told by anything else.
+    assert any("node rank 1 is n2, if the nodes" in one.text for one in verdict.evidence)
+    assert verdict.confidence == 0.75
+    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
+    assert (sure.confidence, culprits(sure)) == (0.9, culprits(verdict))
+    assert any(one.text.endswith("node rank 1 is n2") for one in sure.evidence)
+
+
+def test_a_launcher_without_its_ranks_makes_its_node_sure() -> None:
+    made = world(N1, N2, N3)
+    halves(made, "n1", "n3", size=6)
+    launcher = made.process(99, SLEEP, role="launcher", launcher="torchrun", node="n2")
+    verdict = first(made, world_size=6, launchers=(launcher,))
+    assert (verdict.confidence, culprits(verdict)) == (0.9, [(2, "n2"), (3, "n2")])
+
+
+def test_ranks_that_had_met_have_left_their_node() -> None:
+    made = world(N1, N2, N3)
+    halves(made, "n1", "n3", size=6, stack=c10d("all_reduce"))
+    verdict = first(made, world_size=6)
+    assert (verdict.cause, culprits(verdict)) == ("rank-exited", [(2, "n2"), (3, "n2")])
+    assert verdict.confidence == 0.6
+    sure = first(made, world_size=6, hosts=("n1", "n2", "n3"))
+    assert (sure.cause, sure.confidence) == ("rank-exited", 0.8)
+
+
+def test_slurm_names_the_node_even_if_nobody_observes_it() -> None:
+    made = world(N1, N2)
+    halves(made, "n1", "n2", size=6)
+    found = run(made, world_size=6, hosts=("n1", "n2", "n7"))
+    assert not [one for one in found.verdicts if one.cause == "rank-never-joined"]
+    spot = next(one for one in found.blind_spots if one.what == "ranks")
+    assert (spot.ranks, spot.nodes) == ((4, 5), ("n7",))
+    assert "not among the nodes that were named" in spot.why
+
+
+def test_an_order_that_the_ranks_do_not_follow_names_nobody() -> None:
+    # n3 has node rank 0, so neither Slurm's list nor the order of names tells who node rank 2 is.
+    made = world(N1, N2, N3, Node("n4", "ready"))
+    halves(made, "n1", "n3", size=8, first={"n3": 0, "n1": 2})
+    snapshot = made.snapshot(world_size=8, hosts=("n1", "n2", "n3", "n4"))
+    found = seats(snapshot, snapshot.jobs[0])
+    assert [(s.rank, s.node, s.group, s.local) for s in found] == [
+        (4, None, 2, 0),
+        (5, None, 2, 1),
+        (6, None, 3, 0),
+        (7, None, 3, 1),
+    ]
+    assert found[0].among == ("n2", "n4")
+    assert "(on n2 or n4)" in "".join(one.text for one in first(made, world_size=8).evidence)
+
+
+def test_uneven_nodes_tell_nothing() -> None:
+    made = world()
+    halves(made, "n1", size=5)
+    for rank, local in ((2, "0"), (3, "1"), (4, "2")):
+        env = {"RANK": str(rank), "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": "3"}
+        made.add(INIT, POLL, rank=rank, node="n2", process={"env": env})
+    del made.ranks[0]
+    snapshot = made.snapshot(world_size=6)
+    assert [(s.rank, s.node) for s in seats(snapshot, snapshot.jobs[0])] == [(0, "n1"), (5, None)]
+
+
+@pytest.mark.parametrize("stack", [INIT, c10d("all_reduce")])
+def test_ranks_of_a_node_that_cannot_be_reached_are_no_missing_ranks(stack: build.Stack) -> None:
+    made = world(N1, N2, Node("n3", "unreachable", reason="no route to host"))
+    halves(made, "n1", "n2", size=6, stack=stack)
+    verdict = first(made, world_size=6)
+    assert (verdict.cause, verdict.confidence) == ("node-unreachable", 0.5)
+    assert culprits(verdict) == [(4, "n3"), (5, "n3")]
+    assert "ranks 4-5 (n3) were not seen, for n3 cannot be reached" in verdict.summary
+
+
+def test_ranks_of_a_node_that_refuses_are_a_blind_spot_and_no_verdict() -> None:
+    made = world(N1, N2, Node("n3", "denied", reason="login refused"))
+    halves(made, "n1", "n2", size=6)
+    found = run(made, world_size=6)
+    assert not [c for one in found.verdicts for c in one.culprits]
+    spot = next(one for one in found.blind_spots if one.what == "ranks")
+    assert (spot.ranks, spot.nodes) == ((4, 5), ("n3",))
+    assert "denied: login refused" in spot.why
+
+
+# Contradictions
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            {"MASTER_PORT": "29501"},
+            "MASTER_PORT differs: n1:29501 on n2 (ranks 2-3), n1:29500 on n1 (ranks 0-1)",
+        ),
+        (
+            {"MASTER_ADDR": "10.0.0.9"},
+            "MASTER_ADDR:MASTER_PORT differs: 10.0.0.9:29500 on n2 (ranks 2-3), n1:29500 on n1",
+        ),
+        ({"MASTER_ADDR": "localhost"}, "localhost:29500 on n2 (ranks 2-3), n1:29500 on n1"),
+        ({"WORLD_SIZE": "8"}, "WORLD_SIZE differs: 8 on n2 (ranks 2-3), 4 on n1 (ranks 0-1)"),
+        (
+            {"GROUP_WORLD_SIZE": "3"},
+            "the number of nodes (GROUP_WORLD_SIZE) differs: 3 on n2 (ranks 2-3), 2 on n1",
+        ),
+    ],
+)
+def test_what_differs_is_said_with_where(told: dict[str, str], said: str) -> None:
+    made = world()
+    halves(made, "n1", "n2", told={"n2": told})
+    verdict = first(made, world_size=4)
+    assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(2, "n2"), (3, "n2")])
+    assert said in verdict.summary
+    assert verdict.next_steps
+
+
+def test_localhost_on_several_nodes() -> None:
+    made = world()
+    local = {"MASTER_ADDR": "127.0.0.1"}
+    halves(made, "n1", "n2", told={"n1": local, "n2": local})
+    verdict = first(made, world_size=4)
+    assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(2, "n2"), (3, "n2")])
+    assert "MASTER_ADDR is 127.0.0.1 on n[1-2]: every node waits at a store of its own" in (
+        verdict.summary
+    )
+    assert "the node of rank 0, which is n1" in verdict.next_steps[0]
+
+
+@pytest.mark.parametrize("spelt", ["10.0.0.1", "n1.cluster", "N1", "head-of-n1"])
+def test_another_spelling_is_no_contradiction(spelt: str) -> None:
+    made = world()
+    halves(made, "n1", "n2", told={"n2": {"MASTER_ADDR": spelt}})
+    assert "launch-misconfigured" not in {one.cause for one in run(made, world_size=4).verdicts}
+
+
+def test_ranks_that_have_met_cannot_have_been_told_wrong() -> None:
+    made = world()
+    told = {"n2": {"MASTER_ADDR": "10.0.0.9", "WORLD_SIZE": "8"}}
+    halves(made, "n1", "n2", stack=c10d("all_reduce"), told=told)
+    assert "launch-misconfigured" not in {one.cause for one in run(made, world_size=4).verdicts}
+
+
+def test_one_node_rank_on_two_nodes() -> None:
+    made = world()
+    halves(made, "n1", "n2", first={"n2": 0})
+    verdict = first(made, world_size=4)
+    assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(0, "n2"), (1, "n2")])
+    assert "n1 and n2 both have node rank 0, and so all run ranks 0-1" in verdict.summary
+    assert "rank-never-joined" not in {one.cause for one in run(made, world_size=4).verdicts}
+
+
+def test_what_is_left_of_an_earlier_run_is_to_be_ended_where_it_is() -> None:
+    made = world(N1, replace(N2, shell="ssh n2", options="-w n2"))
+    halves(made, "n1", "n2")
+    made.add(INIT, POLL, rank=3, node="n2", process={"pid": 77, "ppid": 1})
+    verdict = first(made, world_size=4)
+    assert (verdict.cause, [c.pid for c in verdict.culprits]) == ("launch-misconfigured", [77])
+    assert "rank 3 is there twice: pid 77 on n2 is left from an earlier run" in verdict.summary
+    assert verdict.next_steps[0] == "ssh n2 'kill 77'"
+
+
+def test_a_helper_that_kept_its_rank_is_no_second_rank() -> None:
+    made = world()
+    halves(made, "n1", "n2")
+    helper = {"pid": 77, "ppid": 1, "cmdline": ("python", "-m", "wandb.service")}
+    made.add(INIT, POLL, rank=3, node="n2", process=helper)
+    assert "launch-misconfigured" not in {one.cause for one in run(made, world_size=4).verdicts}
+
+
+def test_a_rank_beyond_the_world() -> None:
+    made = world()
+    halves(made, "n1", "n2", told={"n1": {"WORLD_SIZE": "3"}, "n2": {"WORLD_SIZE": "3"}})
+    verdict = first(made, world_size=3)
+    assert (verdict.cause, culprits(verdict)) == ("launch-misconfigured", [(3, "n2")])
+    assert "ranks go up to 2" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--nnodes=3", "--rdzv-endpoint=n1:29400"], "--nnodes differs: 2 on n1, 3 on n2"),
+        (["--nnodes=2", "--rdzv-endpoint=n1:29401"], "n1:29400 on n1, n1:29401 on n2"),
+        (["--nnodes=2", "--rdzv-endpoint=10.0.0.1:29400"], ""),
+    ],
+)
+def test_launchers_that_wait_for_one_another_in_vain(options: list[str], said: str) -> None:
+    made = world()
+    told = {"n1": ["--nnodes=2", "--rdzv-endpoint=n1:29400"], "n2": options}
+    verdict = waiting_launchers(made, told)
+    assert verdict.cause == ("launch-misconfigured" if said else "rendezvous-incomplete")
+    assert said in verdict.summary
+    if not said:
+        assert "waits on n[1-2] at the rendezvous n1:29400 for 2 nodes" in verdict.summary
+
+
+def test_launchers_on_localhost_or_with_one_node_rank() -> None:
+    made = world()
+    static = ["--nnodes=2", "--master-addr=localhost", "--node-rank=0"]
+    verdict = waiting_launchers(made, {"n1": static, "n2": static})
+    assert "the rendezvous is on localhost on n[1-2]" in verdict.summary
+    assert any("n1 and n2 both have node rank 0" in one.text for one in verdict.evidence)
+
+
+def test_the_rendezvous_names_the_nodes_without_a_launcher() -> None:
+    made = world(N1, N2, Node("n3", "unreachable", reason="down"))
+    options = ["--nnodes=3", "--rdzv-endpoint=n1:29400"]
+    verdict = waiting_launchers(made, {"n1": options})
+    assert "(there is none on n2; n3 could not be observed)" in verdict.summary
+
+
+def waiting_launchers(made: World, told: dict[str, list[str]]) -> Verdict:
+    """Diagnose launchers that have started no rank, one on each node."""
+    launchers = [
+        made.process(
+            99,
+            SLEEP,
+            role="launcher",
+            launcher="torchrun",
+            node=node,
+            cmdline=("python", "torchrun", *options, "train.py"),
+        )
+        for node, options in told.items()
+    ]
+    samples = {f"{node}:99": made.sample(RENDEZVOUS, pid=99) for node in told}
+    return first(
+        made,
+        launchers=tuple(launchers),
+        launcher_samples=samples,
+        world_size=None,
+        nodes=tuple(told),
+    )
+
+
+# Versions
+
+
+def version_of(made: World, node: str, **versions: str) -> None:
+    for at, rank in enumerate(made.ranks):
+        if rank.node == node:
+            process = replace(rank.process, versions={**rank.process.versions, **versions})
+            made.ranks[at] = replace(rank, process=process)
+
+
+def test_software_that_differs_between_nodes() -> None:
+    made = world(N1, N2, N3)
+    halves(made, "n1", "n2", "n3", size=6, stack=c10d("all_reduce"))
+    for node in ("n1", "n2", "n3"):
+        version_of(made, node, torch="2.13.0", nccl="2.27.5", python="3.11")
+    assert first(made, world_size=6).cause == "unknown"
+    version_of(made, "n2", nccl="2.26.2", python="3.10")
+    verdict = first(made, world_size=6)
+    assert (verdict.cause, culprits(verdict)) == ("version-mismatch", [(2, "n2"), (3, "n2")])
+    assert "NCCL 2.26.2 on n2 (ranks 2-3), 2.27.5 on n[1,3] (ranks 0-1,4-5)" in verdict.summary
+    assert any("Python 3.10 on n2" in one.text for one in verdict.evidence)
+    assert len(run(made, world_size=6).verdicts) == 1
+
+
+def test_a_rank_that_is_stopped_is_more_to_blame_than_its_version() -> None:
+    made = world()
+    halves(made, "n1", "n2", stack=c10d("all_reduce"))
+    made.add(c10d("all_reduce"), STOP, rank=4, node="n2", moved_at=HUNG_SINCE)
+    version_of(made, "n1", torch="2.13.0")
+    version_of(made, "n2", torch="2.12.0")
+    found = run(made, world_size=5)
+    assert [one.cause for one in found.verdicts] == ["rank-stopped", "version-mismatch"]
+    assert [len(one.culprits) for one in found.verdicts] == [1, 0]
+
+
+def test_what_is_not_known_of_a_rank_differs_from_nothing() -> None:
+    made = world()
+    halves(made, "n1", "n2", stack=c10d("all_reduce"))
+    version_of(made, "n1", torch="2.13.0")
+    version_of(made, "n2", torch_folder="/nfs/envs/a/torch")
+    assert "version-mismatch" not in {one.cause for one in run(made, world_size=4).verdicts}
+
+
+# Commands
+
+
+@pytest.mark.parametrize(
+    ("node", "dump", "trace"),
+    [
+        (N2, "hangtop dump --pid 201 --native", "strace -f -p 201"),
+        (
+            replace(N2, shell="ssh -l ada n2", options="-w n2 -l ada"),
+            "hangtop dump -w n2 -l ada --pid 201 --native",
+            "ssh -l ada n2 'strace -f -p 201'",
+        ),
+        (
+            replace(N2, shell="ssh n2", options="-w n2 --sudo"),
+            "hangtop dump -w n2 --sudo --pid 201 --native",
+            "ssh n2 'sudo strace -f -p 201'",
+        ),
+    ],
+)
+def test_commands_can_be_run_from_where_one_sits(node: Node, dump: str, trace: str) -> None:
+    made = world(N1, node)
+    halves(made, "n1", "n2", stack=c10d("all_reduce"))
+    made.ranks[3] = sleeping(made, made.ranks[3])
+    verdict = first(made, world_size=4)
+    assert verdict.cause == "missing-collective"
+    assert verdict.next_steps[-2:] == (dump, trace)
+
+
+def sleeping(made: World, rank: Rank) -> Rank:
+    """The rank, asleep in code of the user's own."""
+    pid = rank.process.pid
+    process = replace(rank.process, threads=(build.thread(pid, SLEEP),))
+    sample = made.sample(build.user("cool_down", 41), pid=pid)
+    return replace(rank, process=process, sample=sample)

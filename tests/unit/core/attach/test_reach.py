@@ -1,0 +1,63 @@
+"""The way to a node without logging in: what ssh would use, and whether its port answers."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.attach.reach import explore, way
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh on this machine")
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration of the user's, by an `ssh` that is found first."""
+    file = tmp_path / "config"
+    file.touch()
+    wrapper = tmp_path / "ssh"
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {file} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return file
+
+
+def test_the_port_and_name_are_those_of_the_configuration(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        config.write_text(f"Host gpu1\n  HostName 127.0.0.1\n  Port {port}\n")
+        found = way("gpu1", None, 5.0)
+    assert (found.host, found.port, found.addresses) == ("127.0.0.1", port, ("127.0.0.1",))
+    assert found.took is not None
+    closed = way("gpu1", None, 5.0)
+    assert (closed.took, closed.refused) == (None, "Connection refused")
+
+
+def test_an_overloaded_port_is_given_up(config: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        config.write_text(f"Host *\n  HostName 127.0.0.1\n  Port {port}\n")
+        with socket.create_connection(("127.0.0.1", port)):  # its queue is full now
+            assert way("n1", None, 0.3).refused == "no answer in 0.3 s"
+
+
+@pytest.mark.parametrize("option", ["ProxyJump gate", "ProxyCommand nc %h %p"])
+def test_behind_a_jump_host_nothing_is_tried(config: Path, option: str) -> None:
+    config.write_text(f"Host n1\n  {option}\n")
+    found = way("n1", None, 1.0)
+    assert found.through == option.partition(" ")[2]
+    assert (found.addresses, found.took) == ((), None)
+
+
+def test_names_without_an_address_say_so() -> None:
+    nodes = ["nowhere.invalid", "x" * 70 + ".invalid"]
+    found = {node: future.result(30) for node, future in explore(nodes, None, 1.0).items()}
+    assert all(one.unresolved for one in found.values()), found

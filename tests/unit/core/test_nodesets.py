@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+from ClusterShell.NodeSet import NodeSet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangtop_core.nodesets import fold
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["gpu7"], "gpu7"),
+        (["node-1", "node-2", "node-10"], "node-[1-2,10]"),
+        (["gpu01", "gpu02", "gpu10", "head"], "gpu[01-02,10],head"),
+        (["n1-ib", "n2-ib", "n3"], "n3,n[1-2]-ib"),
+        (["a", "b"], "a,b"),
+        (["@all", "n1"], "@all,n1"),
+        (["x\x1b[31m1"], "x1"),
+    ],
+)
+def test_names_are_folded(names: list[str], text: str) -> None:
+    assert fold(names) == text
+
+
+@given(st.sets(st.from_regex(r"(gpu|n-)(0?[0-9]{1,3})(-ib)?", fullmatch=True), max_size=12))
+def test_clustershell_reads_what_was_folded(names: set[str]) -> None:
+    assert {str(name) for name in NodeSet(fold(names))} == names

@@ -1,0 +1,82 @@
+"""Stacks are dropped when there are too many, and never one that a probe may still refer to."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hangtop_core.model import Frame
+from hangtop_core.stacktable import StackTable
+
+if TYPE_CHECKING:
+    from random import Random
+
+MAX = 20
+
+
+def stack(key: str) -> tuple[Frame, ...]:
+    return (Frame(key, "/a.py", "a.py", 1),)
+
+
+class Probe:
+    """What `hangtop_probe.stacks.Sampler` tells: a stack whole once, then its key."""
+
+    def __init__(self) -> None:
+        self.edition = 0
+        self.told: set[str] = set()
+        self.asked: deque[int] = deque()
+        self.said: deque[tuple[int, set[str], set[str]]] = deque()
+        """Editions of the requests, the keys in their answers, and which of them were told."""
+
+    def answer(self, random: Random, fresh: int) -> None:
+        edition = self.asked.popleft()
+        if edition != self.edition:
+            self.edition = edition
+            self.told.clear()
+        keys = {f"k{random.choice([random.randrange(8), fresh])}" for _ in range(3)}
+        self.said.append((edition, keys, keys - self.told))
+        self.told |= keys
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.randoms(use_true_random=False))
+def test_whatever_is_dropped_when_no_probe_refers_to_it_afterwards(random: Random) -> None:
+    table = StackTable(MAX)
+    probes = [Probe() for _ in range(3)]
+    used: dict[int, set[str]] = {}
+    largest = 0
+    for step in range(400):
+        number = random.randrange(len(probes))
+        probe = probes[number]
+        what = random.randrange(4)
+        if what == 0 and len(probe.asked) < 3:
+            probe.asked.append(table.lend())
+        elif what == 1 and probe.asked:
+            random.shuffle(probe.asked)  # every request has a thread of its own
+            probe.answer(random, 100 + step)
+        elif what == 2 and probe.said:
+            edition, keys, told = probe.said.popleft()
+            for key in told:
+                table.add(key, stack(key))
+            assert all(key in table for key in keys)
+            used[number] = keys
+            table.give_back(edition)
+        elif what == 3:
+            table.trim(lambda: set().union(*used.values()))
+            assert all(key in table for keys in used.values() for key in keys)
+        largest = max(largest, len(table))
+    assert largest < 5 * MAX, "it is bounded"
+
+
+def test_what_is_in_use_may_be_more_than_the_bound_without_being_told_all_the_time() -> None:
+    table = StackTable(MAX)
+    keys = [f"k{n}" for n in range(3 * MAX)]
+    for key in keys:
+        table.add(key, stack(key))
+    for _ in range(10):
+        table.trim(lambda: keys)
+    assert len(table) == 3 * MAX
+    assert table.lend() == 1, "one new edition was enough"

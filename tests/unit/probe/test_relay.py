@@ -1,0 +1,145 @@
+"""The relay as a real process, with the boot line a node's shell runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangtop_core import rankset
+from hangtop_core.attach import bundle
+from hangtop_core.attach.srun import KEEP_FROM, BroadcastStep
+from hangtop_probe import relay, wire
+from hangtop_probe.boot import BOOT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NODES = ("n1", "n2", "n3")
+ECHO = """
+import os
+print(dict(short=os.environ.get("HANGTOP_SHORT_LINES")), flush=True)
+while True:
+    data = r.read1(100000)
+    print(len(data), data[:20], flush=True)
+    if not data: break
+"""
+
+
+def run(
+    name: str, frames: Sequence[bytes], nodes: Sequence[str] = NODES
+) -> tuple[int, list[str], str]:
+    """Run the relay as the node ``name``; return exit status, lines and standard error."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-u", "-c", BOOT],
+        input=bundle.relay(nodes) + b"".join(frames),
+        env={"PATH": os.environ["PATH"], "SLURMD_NODENAME": name},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode().split("\n")[:-1], done.stderr.decode()
+
+
+def step() -> BroadcastStep:
+    return BroadcastStep(NODES, ["srun"])
+
+
+def boot(code: str) -> bytes:
+    return bundle._block(code.encode())
+
+
+def test_a_node_gets_its_share_only_and_in_order() -> None:
+    one = step()
+    frames = [
+        one.frame(NODES, boot(ECHO)),
+        one.frame(["n1"], b"not for n2\n"),
+        one.frame(["n2", "n3"], b"first,"),
+        one.frame(["n2"], b"second"),
+        one.frame(["n2"], None),
+        one.frame(["n2"], b"after its end\n"),
+    ]
+    code, lines, _ = run("n2", frames)
+    assert json.loads(lines[0].partition("HT1 ")[2]) == {"id": 0, "relay": 1}
+    assert lines[1] == "{'short': '1'}"
+    heard = "".join(lines[2:])
+    assert code == 0
+    assert "not for" not in heard
+    assert "after" not in heard
+    assert heard.endswith("0 b''")
+    assert 0 < heard.index("first") < heard.index("second")
+
+
+def test_what_many_need_is_sent_once_and_kept() -> None:
+    one = step()
+    big = os.urandom(3 * KEEP_FROM)
+    first, second = one.frame(["n1"], big), one.frame(["n2"], big)
+    assert len(first) > len(big)
+    assert len(second) < 20
+    frames = [one.frame(NODES, boot(ECHO)), first, second]
+    for name in ("n1", "n2", "n3"):
+        _, lines, _ = run(name, frames)
+        got = sum(int(line.split()[0]) for line in lines[2:])
+        assert got == (0 if name == "n3" else len(big)), name
+
+
+def test_a_node_nobody_asked_for_says_so() -> None:
+    code, lines, stderr = run("n9", [])
+    assert (code, lines) == (5, [])
+    assert "n9 is none of the nodes" in stderr
+
+
+@pytest.mark.parametrize(
+    "bad", [b"junk\n", b"* d 100\nshort", b"* x 1\n", b"* u 7\n", b"a-b d 1\nx"]
+)
+def test_a_damaged_stream_is_the_end_of_input(bad: bytes) -> None:
+    code, lines, _ = run("n1", [step().frame(NODES, boot(ECHO)), bad])
+    assert code == 0
+    assert lines[-1] == "0 b''"
+
+
+def test_the_probe_behind_it_speaks_in_short_lines() -> None:
+    one = step()
+    request = wire.encode({"op": "watch", "id": 1, "interval": 1.0, "pids": None})
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-u", "-c", BOOT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n3", "HOME": os.environ["HOME"]},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(bundle.relay(NODES) + one.frame(NODES, bundle.opening()))
+        process.stdin.flush()
+        reader = wire.Reader()
+        seen = []
+        while not any("data" in message for message in seen):
+            line = process.stdout.readline()
+            assert line
+            assert len(line) <= wire.SHORT_LINE
+            message = reader.feed(line.rstrip(b"\n"))
+            if message is not None:
+                seen.append(message)
+                if "hello" in message:
+                    process.stdin.write(one.frame(["n3"], request[0]))
+                    process.stdin.flush()
+        process.stdin.close()
+        assert process.wait(10) == 0
+    assert [key for message in seen for key in message if key != "id"][:3] == [
+        "relay",
+        "boot",
+        "boot",
+    ]
+    assert any("hello" in message for message in seen)
+
+
+@given(st.sets(st.integers(0, 40), min_size=1), st.integers(0, 40))
+def test_ranges_name_those_they_hold(numbers: set[int], own: int) -> None:
+    assert relay.names_me(rankset.fold(numbers), own) == (own in numbers)
+    assert relay.names_me("*", own)

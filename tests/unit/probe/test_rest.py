@@ -1,0 +1,134 @@
+"""Real processes that rest, run and rest again; what was read of them is used only meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_probe import node, permission, procfs, rest
+from hangtop_probe.requests import Message, Request
+from hangtop_probe.stacks import Sampler
+from hangtop_probe.table import Table
+from hangtop_probe.tools import Tools
+from support.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAITS = """
+import sys
+def first(): return sys.stdin.readline()
+def second(): return sys.stdin.readline()
+print(flush=True); first(); second()
+"""
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits in `first`, and after a line of input in `second`."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert wait_until(lambda: rest.mark(process.pid) is not None, 5)
+        yield process
+        process.kill()
+
+
+def go_on(process: subprocess.Popen[bytes]) -> None:
+    """Make it run, and wait until it rests again."""
+    before = rest.mark(process.pid)
+    assert process.stdin
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert wait_until(lambda: rest.mark(process.pid) not in (None, before), 5)
+
+
+def test_what_rests_keeps_its_mark_and_what_ran_has_another(child: subprocess.Popen[bytes]) -> None:
+    before = rest.mark(child.pid)
+    assert before is not None
+    assert rest.mark(child.pid) == before
+    kept: rest.Rested[str] = rest.Rested()
+    kept.keep((child.pid, 1), before, before, "first")
+    assert kept.find((child.pid, 1), rest.mark(child.pid)) == "first"
+    assert kept.find((child.pid, 2), before) is None
+    go_on(child)
+    assert kept.find((child.pid, 1), rest.mark(child.pid)) is None
+
+
+def test_what_runs_or_is_gone_has_no_mark(child: subprocess.Popen[bytes]) -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        assert wait_until(lambda: (s := procfs.read_stat(busy.pid)) and s.state == "R", 5)
+        assert wait_until(lambda: rest.mark(busy.pid) is None, 5)
+        busy.kill()
+    assert rest.mark(busy.pid) is None
+    kept: rest.Rested[str] = rest.Rested()
+    kept.keep((1, 1), None, None, "ran")
+    assert kept.find((1, 1), None) is None
+    kept.keep((1, 1), ((1, b"1"),), ((1, b"2"),), "ran meanwhile")
+    assert kept.find((1, 1), ((1, b"1"),)) is None
+    assert kept.find((1, 1), ((1, b"2"),)) is None
+
+
+def test_a_kernel_that_does_not_count_gives_no_mark(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = procfs.read
+
+    def uncounted(path: str, limit: int = 1 << 20) -> bytes | None:
+        return b"0 0 0\n" if path.endswith("/schedstat") else read(path, limit)
+
+    monkeypatch.setattr(procfs, "read", uncounted)
+    assert rest.mark(child.pid) is None
+
+
+def test_a_new_edition_tells_all_stacks_again(child: subprocess.Popen[bytes]) -> None:
+    sampler = Sampler(Tools(), Table(permission.rights()))
+
+    def told(edition: int) -> list[str]:
+        said: list[Message] = []
+        request = Request(
+            {"id": 1, "op": "stacks", "pids": [child.pid], "edition": edition},
+            lambda message, urgent: said.append(message),
+        )
+        sampler.handle(request)
+        [piece] = said
+        assert piece["data"]["threads"]
+        return list(piece["data"]["stacks"])
+
+    first = told(0)
+    assert len(first) == 1
+    assert told(0) == []
+    assert told(1) == first
+    assert told(1) == []
+
+
+def test_py_spy_runs_again_only_after_the_process_ran(
+    child: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting, runs = tmp_path / "py-spy", tmp_path / "runs"
+    counting.write_text(f'#!/bin/sh\necho >> {runs}\nexec {node.find_py_spy()} "$@"\n')
+    counting.chmod(0o755)
+    monkeypatch.setenv("HANGTOP_PY_SPY", str(counting))
+    sampler = Sampler(Tools(), Table(permission.rights()))
+
+    def innermost(mode: str = "nonblocking", wants: bool = False) -> tuple[str, int]:
+        piece, result = sampler.take(child.pid, mode, wants, 10.0, threading.Event())
+        assert result.failure is None, piece
+        rows = result.stacks[piece["threads"][0]["stack"]]
+        return next(row[0] for row in rows if not row[1].startswith("<frozen")), len(
+            runs.read_text()
+        )
+
+    assert innermost() == ("first", 1)
+    assert innermost() == ("first", 1)
+    assert innermost(wants=True) == ("first", 2)
+    assert innermost() == ("first", 2)
+    assert innermost("blocking") == ("first", 3)
+    go_on(child)
+    assert innermost()[0] == "second"

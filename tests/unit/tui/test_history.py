@@ -1,0 +1,58 @@
+"""Pictures that are kept: bounded, and the coarser the farther back."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop.history import LEAST, MOST, RANKS_KEPT, History
+from support.record import load
+
+if TYPE_CHECKING:
+    from hangtop_core.updates import Update
+
+replace = msgspec.structs.replace
+
+
+def at(update: Update, second: int) -> Update:
+    return replace(update, snapshot=replace(update.snapshot, at=float(second)))
+
+
+def test_an_hour_is_kept_coarse_and_the_last_minutes_whole() -> None:
+    history, update = History(), load("skip")
+    for second in range(3600):
+        history.add(at(update, second))
+    assert len(history) <= MOST
+    shown, seconds = at(update, 3600), []
+    while (found := history.near(shown, -1)) is not None:
+        shown = found
+        seconds.append(shown.snapshot.at)
+    assert seconds[:60] == [3599.0 - n for n in range(60)]
+    assert seconds[-1] == 0.0
+    gaps = [a - b for a, b in itertools.pairwise(seconds)]
+    assert gaps[-1] > gaps[len(gaps) // 2]
+
+
+def test_of_a_large_job_few_are_kept() -> None:
+    history, update = History(), load("skip")
+    job = update.snapshot.jobs[0]
+    large = replace(job, ranks=job.ranks * 2048)
+    for second in range(100):
+        one = at(update, second)
+        history.add(replace(one, snapshot=replace(one.snapshot, jobs=(large,))))
+    assert LEAST // 2 < len(history) <= max(LEAST, RANKS_KEPT // 8192)
+
+
+def test_steps_are_taken_from_what_is_shown() -> None:
+    history, update = History(), load("skip")
+    for second in (10, 20, 30):
+        history.add(at(update, second))
+
+    def near(second: int, step: int) -> float | None:
+        found = history.near(at(update, second), step)
+        return None if found is None else found.snapshot.at
+
+    assert [near(20, -1), near(20, 1), near(10, -1), near(30, 1)] == [10.0, 30.0, None, None]
+    assert [near(25, -1), near(25, 1)] == [20.0, 30.0], "one that is not kept any more"

@@ -1,0 +1,144 @@
+"""What actions do that ask a node for something, or go there."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, cast
+
+from textual.app import SuspendNotSupported
+
+from hangtop import pager
+from hangtop.screens.dialogs import Confirm
+from hangtop.spans import Line, line
+from hangtop.views.trace import COST, strace_command
+from hangtop_core import nodesets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hangtop.application import HangtopApp
+    from hangtop.screens.page import Page
+    from hangtop_core.model import Node
+
+
+class Asking:
+    """Mixed into the app; one method for each action, `do_<id>`."""
+
+    @property
+    def _app(self) -> HangtopApp:
+        return cast("HangtopApp", self)
+
+    @property
+    def _page(self) -> Page:
+        return cast("Page", self._app.page)
+
+    def do_sample(self) -> None:
+        """Stacks of the chosen or the marked ranks."""
+        self._app.requests.sample(self._app.state.targets())
+
+    def do_sample_all(self) -> None:
+        """Stacks of all ranks."""
+        self._app.requests.sample(None)
+
+    def do_native(self) -> None:
+        """Stacks with C frames; asks once."""
+        targets = list(self._app.state.targets())
+        pids = " ".join(str(rank.process.pid) for rank in targets)
+
+        def run() -> None:
+            self._app.state.cut = False
+            self._app.requests.sample(targets, "native")
+
+        lines = [
+            line(("py-spy dump --native --pid ", "code"), (pids, "code")),
+            line(
+                f"It stops {'one rank after the other' if len(targets) > 1 else 'the rank'} for "
+                "about half a second, and checks afterwards that it runs again."
+            ),
+        ]
+        self._once("native", "STACKS WITH C FRAMES", lines, run)
+
+    def do_strace(self) -> None:
+        """Trace the chosen rank; asks once."""
+        rank = self._app.state.rank
+        if rank is None:
+            return
+        lines = [
+            line((strace_command(rank.process.pid), "code")),
+            line(f"For 10 s on {rank.node}; S stops it before. {COST}"),
+            line("All lines are saved in a file, whose path is shown."),
+        ]
+
+        def run() -> None:
+            self._app.requests.strace(rank, self._app.real_now())
+            self._app.show()
+
+        self._once("strace", f"STRACE OF RANK {rank.rank}", lines, run)
+
+    def _once(self, kind: str, title: str, lines: Sequence[Line], run: Callable[[], None]) -> None:
+        """Ask before the first time of a kind."""
+        confirmed = self._app.state.confirmed
+        if kind in confirmed:
+            run()
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                confirmed.add(kind)
+                run()
+            else:
+                self._app.tell("not run")
+
+        self._app.push_screen(Confirm(title, lines), answered)
+
+    def do_stop(self) -> None:
+        """Stop the trace."""
+        self._app.requests.stop_trace()
+
+    def do_refresh(self) -> None:
+        """Show the newest picture and try lost nodes."""
+        state = self._app.state
+        lost = self._app.requests.retry() if state.live else []
+        if not state.paused:
+            state.take(state.newest)
+        self._app.tell(
+            f"connecting to {nodesets.fold(lost)} again…" if lost else "refreshed; no node is lost"
+        )
+        self._app.show()
+
+    def do_retry_all(self) -> None:
+        """Connect again to whatever does not answer."""
+        self.retry_nodes(None)
+
+    def retry_nodes(self, nodes: Sequence[Node] | None) -> None:
+        """Connect to nodes again, or to all, that do not answer."""
+        lost = nodesets.fold(self._app.requests.retry(nodes))
+        self._app.tell(f"connecting to {lost} again…" if lost else "nothing to try again", "info")
+
+    def do_shell(self) -> None:
+        """Give the terminal to the user's shell on a node, until they leave it."""
+        node = self._app.state.node_on(self._page.NAME)
+        if node is None:
+            return
+        command = self._app.source.shell(node.name)
+        if command is None:
+            self._app.tell(f"hangtop knows no command for a shell on {node.name}", "warn")
+            return
+        ended = self._app.source.note_command(node.name, shlex.join(command))
+        where = f"your shell on {node.name}"
+        if self._app.state.readonly:
+            where += "; --readonly binds hangtop, not you"
+        wrong = self._outside(lambda: pager.shell(command, where))
+        ended(wrong or "done")
+
+    def _outside(self, run: Callable[[], str | None]) -> str | None:
+        """Give the terminal to another program for a while."""
+        try:
+            with self._app.suspend():
+                wrong = run()
+        except SuspendNotSupported:
+            wrong = "this terminal cannot be given to another program"
+        self._app.refresh(layout=True)
+        if wrong is not None:
+            self._app.tell(wrong, "warn")
+        return wrong

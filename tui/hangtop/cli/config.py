@@ -1,0 +1,116 @@
+"""Defaults of options, from a file of the user's: `config.toml`.
+
+Its keys are the long options, with underscores. What a value must be is read off the options
+themselves, so there is no second list of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hangtop_core.errors import UsageError
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WHERE = ("nodes", "hostfile", "job")
+"""One of them given on the command line puts away all of them in the file, and `exclude`."""
+WAY = ("via", "command")
+"""Likewise: a command that the file names is no way for somebody who asks for ssh."""
+KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def config_path() -> Path:
+    """Where the file is: `$XDG_CONFIG_HOME/hangtop/config.toml`, or below ~/.config."""
+    import platformdirs
+
+    return platformdirs.user_config_path("hangtop") / "config.toml"
+
+
+def read(path: Path, options: Mapping[str, argparse.Action]) -> dict[str, Any]:
+    """Read the file and check it; nothing when there is none.
+
+    Args:
+        path: of the file.
+        options: which keys it may hold, and the option that says what their values may be.
+
+    Raises:
+        UsageError: naming file and key, when it cannot be read or holds what it may not.
+    """
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            said = tomllib.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(
+            f"{path}: {clean(str(error), 200)}", "It is TOML: https://toml.io"
+        ) from error
+    values = {}
+    for key, value in said.items():
+        if key not in options:
+            raise _unknown(path, key, options)
+        try:
+            values[key] = _value(options[key], value, path.parent)
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            raise UsageError(f"{path}: {key}: {clean(str(error), 200)}") from error
+    return values
+
+
+def defaults(file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of the file still counts beside what was given on the command line."""
+    left = {key: value for key, value in file.items() if key not in given}
+    for group, also in ((WHERE, ("exclude",)), (WAY, ())):
+        if any(key in given for key in group):
+            for key in (*group, *also):
+                left.pop(key, None)
+    return left
+
+
+def _unknown(path: Path, key: str, options: Mapping[str, object]) -> UsageError:
+    import difflib
+
+    near = difflib.get_close_matches(key.replace("-", "_"), options, 1)
+    hint = f"Did you mean {near[0]}?\n" if near else ""
+    return UsageError(
+        f"{path}: {clean(key, 80)!r} is no option that a file can set",
+        f"{hint}These are: {', '.join(options)}.",
+    )
+
+
+def _value(option: argparse.Action, value: object, folder: Path) -> Any:
+    """Turn a value of the file into what the option would give, were it on the command line."""
+    if option.nargs == 0:
+        return _check(value, bool)
+    if isinstance(option, argparse._AppendAction):
+        some = value if isinstance(value, list) else [value]
+        return [_one(option, one, folder) for one in some]
+    return _one(option, value, folder)
+
+
+def _one(option: argparse.Action, value: object, folder: Path) -> Any:
+    kind = option.type
+    if kind is Path:
+        return folder / Path(_check(value, str)).expanduser()
+    if kind is None:
+        text = _check(value, str)
+        if option.choices is not None and text not in option.choices:
+            raise ValueError(f"{text!r} is none of {', '.join(option.choices)}")
+        return text
+    # The others read numbers, and say themselves which ones will do.
+    number = _check(value, float)
+    return kind(str(number)) if callable(kind) else number
+
+
+def _check(value: object, kind: type) -> Any:
+    kinds = (int, float) if kind is float else (kind,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{value!r} is not {KINDS[kind]}")
+    return value

@@ -1,0 +1,112 @@
+"""Ranks in groups: by node or by stack class, each under a heading that can be folded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hangtop.spans import Line, line
+from hangtop.views.common import seen, span, unheard
+from hangtop.views.nodes import ANSWERING, node_role
+from hangtop.views.ranks import RankRow, class_of
+from hangtop_core.rankset import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Node, Snapshot
+
+Grouping = Literal["", "node", "class"]
+GROUPINGS: tuple[Grouping, ...] = ("", "node", "class")
+OPEN_RANKS = 64
+"""With more ranks than this, groups about which nothing is said start folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A heading, and the ranks under it."""
+
+    key: str
+    node: str | None
+    """The node, when grouped by node."""
+    rows: tuple[RankRow, ...]
+    open: bool
+    heading: Line
+
+
+Entry = RankRow | Group
+
+
+def grouped(
+    snapshot: Snapshot,
+    rows: Sequence[RankRow],
+    by: Grouping,
+    toggled: frozenset[str],
+    now: float,
+    *,
+    whole: bool,
+) -> list[Entry]:
+    """Rows under headings, in the order of the worst rank of each group, or its silence.
+
+    `toggled` holds the keys of groups that are not as they start; with `whole` all are open.
+    """
+    if not by:
+        return list(rows)
+    members: dict[str, list[RankRow]] = {}
+    for row in rows:
+        members.setdefault(row.rank.node if by == "node" else class_of(row.rank), []).append(row)
+    known = {node.name: node for node in snapshot.nodes}
+    silent: set[str] = set()
+    if by == "node":
+        silent = {node.name for node in snapshot.nodes if node.state not in ANSWERING}
+        for node in snapshot.nodes:
+            if node.name in silent:
+                members.setdefault(node.name, [])
+
+    def urgency(item: tuple[str, list[RankRow]]) -> int:
+        return min([row.order[0] for row in item[1]] + [1] * (item[0] in silent))
+
+    entries: list[Entry] = []
+    for name, some in sorted(members.items(), key=urgency):
+        key = f"{by}:{name}"
+        starts_open = len(rows) <= OPEN_RANKS or any(row.order[0] < 3 for row in some)
+        is_open = whole or starts_open != (key in toggled)
+        told = _node(known.get(name), name, some, now) if by == "node" else _class(some)
+        sign = "  " if not some else "▾ " if is_open else "▸ "
+        heading = line(sign, told)
+        group = Group(key, name if by == "node" else None, tuple(some), is_open, heading)
+        entries.append(group)
+        if is_open:
+            entries += some
+    return entries
+
+
+def _node(node: Node | None, name: str, rows: Sequence[RankRow], now: float) -> Line:
+    count = f"  {ranks_of(rows)}" if rows else "  no rank seen"
+    head = line((name, "bold"), (count, "" if rows else "dim"), _said(rows))
+    if node is None or node.state == "ready":
+        return head
+    old = unheard([node], now).get(name)
+    state = seen(*old) if old else f"{node.state} for {span(now - node.since)}"
+    return line(head, (f"  {state}", node_role(node.state)), (f"  {node.reason or ''}", "dim"))
+
+
+def _class(rows: Sequence[RankRow]) -> Line:
+    first = rows[0]
+    where = first.place if first.rank.sample and first.rank.sample.threads else "no stack"
+    return line((ranks_of(rows), "bold"), f"  {where} ", (first.call, "code"), _said(rows))
+
+
+def ranks_of(rows: Sequence[RankRow]) -> str:
+    """`rank 2`, `3 ranks 0-1,3`."""
+    ranks = fold(row.rank.rank for row in rows)
+    return f"rank {ranks}" if len(rows) == 1 else f"{len(rows)} ranks {ranks}"
+
+
+def _said(rows: Sequence[RankRow]) -> Line:
+    """Who of a group is to blame: to be seen when it is folded."""
+    guilty = [row.rank.rank for row in rows if row.why_role == "culprit"]
+    if not guilty:
+        return line("")
+    who = "culprit" if len(guilty) == len(rows) else f"rank {fold(guilty)}"
+    return line((f"  ◀ {who}", "culprit"))
