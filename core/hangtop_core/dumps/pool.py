@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_READERS = 8
 FILES_PER_READER = 4
 """Starting a reader takes about as long as reading so many files."""
+START_SECONDS = 60.0
 BASE_SECONDS = 20.0
 SECONDS_PER_BYTE = 1e-6
 _CODE = "import sys; sys.path[:] = {path!r}; from hangtop_core.dumps.reader import main; main()"
@@ -48,7 +49,9 @@ class _Reader:
         except OSError as error:
             raise StartError(f"cannot start a process to read dumps: {error}") from error
         self.file: DumpFile | None = None
-        self.deadline = 0.0
+        """What it reads; None while it starts."""
+        self.alive = True
+        self.deadline = time.monotonic() + START_SECONDS
         self.buffer = bytearray()
 
     def give(self, file: DumpFile, limit_s: float) -> None:
@@ -81,6 +84,7 @@ class _Reader:
 
     def close(self) -> int:
         """End it, whatever it does; its exit status."""
+        self.alive = False
         self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
@@ -116,15 +120,14 @@ def read(
     with selectors.DefaultSelector() as selector:
         try:
             while waiting or readers:
-                while waiting and len(readers) < wanted:
+                while len(readers) < wanted and _starting(readers) < len(waiting):
                     reader = _Reader()
                     readers.add(reader)
                     selector.register(reader, selectors.EVENT_READ)
-                    reader.give(waiting.popleft(), limit_s)
                 for reader in _finished(selector, readers, done, unpacker):
                     if progress is not None:
-                        progress(len(files) - len(waiting) - len(readers) + 1)
-                    if waiting and reader.file is not None:
+                        progress(len(done.traces) + len(done.problems))
+                    if waiting and reader.alive:
                         reader.give(waiting.popleft(), limit_s)
                         continue
                     selector.unregister(reader)
@@ -136,38 +139,49 @@ def read(
     return done
 
 
+def _starting(readers: set[_Reader]) -> int:
+    return sum(reader.file is None for reader in readers)
+
+
 def _finished(
     selector: selectors.BaseSelector, readers: set[_Reader], done: Reading, unpacker: wire.Unpacker
 ) -> list[_Reader]:
-    """Readers that are through with their file; those without a file are no longer alive."""
+    """Readers that are ready for a file, or no longer alive.
+
+    Raises:
+        StartError: one did not come up.
+    """
     soonest = min(reader.deadline for reader in readers)
     events = selector.select(max(soonest - time.monotonic(), 0.0))
     found = []
     for key, _ in events:
         reader = key.fileobj
         assert isinstance(reader, _Reader)  # noqa: S101 - nothing else was registered
-        file = reader.file
-        assert file is not None  # noqa: S101 - a registered reader has a file
         try:
             body = reader.take()
         except (EOFError, OSError):
             status = reader.close()
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            why = f"refused: the process that read it broke down ({how})"
-            _problem(done, file, "refused", why)
-            reader.file = None
+            _failed(done, reader, f"refused: the process that read it broke down ({how})")
             found.append(reader)
             continue
         if body is not None:
-            _take(done, file, wire.ANSWER.decode(body), unpacker)
+            if reader.file is not None:
+                _take(done, reader.file, wire.ANSWER.decode(body), unpacker)
             found.append(reader)
     now = time.monotonic()
     for reader in readers.difference(found):
-        if reader.deadline <= now and reader.file is not None:
-            _problem(done, reader.file, "refused", "refused: reading it takes far too long")
-            reader.file = None
+        if reader.deadline <= now:
+            reader.close()
+            _failed(done, reader, "refused: reading it takes far too long")
             found.append(reader)
     return found
+
+
+def _failed(done: Reading, reader: _Reader, why: str) -> None:
+    if reader.file is None:
+        raise StartError("a process to read dumps did not come up")
+    _problem(done, reader.file, "refused", why)
 
 
 def _take(done: Reading, file: DumpFile, answer: wire.Answer, unpacker: wire.Unpacker) -> None:

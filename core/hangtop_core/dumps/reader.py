@@ -32,10 +32,15 @@ def main() -> None:
     gc.disable()
     _limit(resource.RLIMIT_CORE, 0)
     start = _address_space()
+    _send(wire.Answer())  # ready: from now on a file's time counts
     while (body := wire.receive(sys.stdin.buffer)) is not None:
         ask = wire.ASK.decode(body)
-        sys.stdout.buffer.write(wire.frame(answer(ask, start)))
-        sys.stdout.buffer.flush()
+        _send(answer(ask, start))
+
+
+def _send(message: wire.Answer) -> None:
+    sys.stdout.buffer.write(wire.frame(message))
+    sys.stdout.buffer.flush()
 
 
 def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.flight.trace import STARTED
 from hangtop_core.analysis.frames import where
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
 from hangtop_core.rankset import fold
@@ -83,6 +84,9 @@ def _fact_text(world: World, one: Operation) -> str:
         text += f"; over on {name(one.passed)}"
     if one.absent:
         text += f"; no dump of {name(one.absent)}"
+    started = sorted(rank for rank, entry in one.entries.items() if entry.state == STARTED)
+    if started:
+        text += f"; running on the device of {name(started)}"
     late = sorted(rank for rank, entry in one.entries.items() if entry.timed_out)
     if late:
         text += f"; timed out on {name(late)}"

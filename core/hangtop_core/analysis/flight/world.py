@@ -222,7 +222,8 @@ def _memberships(
     for members, ranks in sorted(kinds.items()):
         inside = set(members)
         found.append((members, ranks + [rank for rank in blank if rank in inside]))
-    return found
+        blank = [rank for rank in blank if rank not in inside]
+    return [*found, ((), blank)] if blank else found
 
 
 def _members(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import signal
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from hangtop_core.dumps.find import DumpFile
 from hangtop_core.dumps.load import Loaded, load
 from hangtop_core.dumps.pool import Reading, read
 from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, decode
+from hangtop_core.flightreport import entries_text, flight_text
 from support.flight import Job, as_json, blamed, traces, write
 from support.processes import wait_until
 
@@ -198,13 +200,34 @@ def test_claims_of_ten_gigabytes_in_a_short_file(tmp_path: Path, data: bytes) ->
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_in_bounded_time_and_memory(tmp_path: Path, name: str) -> None:
-    (problem,) = assert_refused(tmp_path, BOMBS[name], limit_s=3.0).problems
+    (problem,) = assert_refused(tmp_path, BOMBS[name], limit_s=1.5).problems
     assert problem.kind == "refused", problem
 
 
 def test_a_key_whose_hash_never_ends_is_given_up(tmp_path: Path) -> None:
     (problem,) = assert_refused(tmp_path, ENDLESS, limit_s=1.0).problems
     assert "takes far too long" in problem.why
+
+
+def test_files_with_wrong_bytes_never_break_the_reading(tmp_path: Path) -> None:
+    """Three hundred dumps, each with some bytes changed: a trace or a problem, nothing else."""
+    rng = random.Random(4)
+    whole = {"p": pickle.dumps(hung().dump(0), 2), "j": as_json(hung().dump(0))}
+    files = []
+    for number in range(300):
+        data = bytearray(whole["pj"[number % 2]])
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(2, len(data))] = rng.randrange(256)
+        path = tmp_path / f"rank_{number}"
+        path.write_bytes(data)
+        files.append(DumpFile(str(path), number, len(data), 0.0, True))
+    reading = read(files, limit_s=5.0)
+    assert len(reading.traces) + len(reading.problems) == 300
+    assert len(reading.traces) > 10
+    picture = examine(reading.traces)
+    assert picture.diagnosis.flight.entries > 10
+    shown = flight_text(picture.diagnosis, 80) + "\n".join(entries_text(picture, 80, stacks=True))
+    assert shown.isprintable() or set("\n") >= {c for c in shown if not c.isprintable()}
 
 
 def test_an_interrupt_ends_the_command_and_its_readers(tmp_path: Path) -> None:
@@ -234,7 +257,7 @@ def assert_refused(tmp_path: Path, data: bytes, limit_s: float = 20.0) -> Readin
     files = [DumpFile(str(tmp_path / f"rank_{n}"), n, len(data), 0.0, True) for n in (0, 1)]
     start = time.monotonic()
     reading = read(files, limit_s=limit_s)
-    assert time.monotonic() - start < limit_s + 10.0
+    assert time.monotonic() - start < limit_s + 30.0
     assert [one.rank for one in reading.traces] == [1]
     (problem,) = reading.problems
     assert problem.kind in ("refused", "truncated", "foreign"), problem
