@@ -117,6 +117,8 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
         culprits = ()
         who = f"all {known} ranks" if known > 1 else f"rank {waiting[0]}"
         text = f"{who} of {main.label} have issued {main.entry.name} alike and none is through"
+        if main.node.kind == "p2p":
+            text = f"{named(main)}: both have posted their end, and none is through"
         text += f"; so {plural(more, 'more operation')}" if more else ""
         text += (
             ". Ruled out: a rank that stays away, a different call, size or type, another order of "

@@ -117,9 +117,13 @@ class Waits:
             return
         older = set()
         for rank, entry in operation.entries.items():
-            at, node = self._in_flight[rank][0]
-            if at < entry.at and not _same_block(self.operations[node].entries[rank], entry):
-                older.add(node)
+            for at, node in self._in_flight[rank]:
+                other = self.operations[node]
+                together = _same_block(other.entries[rank], entry)
+                # A block ends as a whole: with those of its parts that lack their other end.
+                if (at < entry.at and not together) or (together and _lacks(other)):
+                    older.add(node)
+                    break
         older.discard(operation.node)
         yield from sorted(older)
         if not older:
@@ -157,6 +161,11 @@ class Waits:
                 continue
             found.append(_end(tuple(sorted(nodes)), back))
         return sorted(found, key=lambda one: (-len(one.victims), one.nodes))
+
+
+def _lacks(operation: Operation) -> bool:
+    """Whether not all have joined it alike."""
+    return bool(operation.missing or operation.absent or len(operation.classes) > 1)
 
 
 def _rank(rank: int) -> Node:

@@ -253,6 +253,22 @@ def test_a_coalesced_block_is_over_when_its_last_entry_is() -> None:
     assert judge(job.dumps()) == []
 
 
+def test_a_block_of_sends_waits_for_each_of_its_parts() -> None:
+    """Rank 1 receives from 0 and sends to 2 at once, and 2 does not come."""
+    job = Job(3).call("send", [0], peer=1, done=False)
+    job.call("recv", [1], peer=0, done=False).call("send", [1], peer=2, done=False)
+    job.entries[1][1]["p2p_seq_id"] = 1
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one), one.victims) == ("p2p-chain", [2], (0, 1))
+
+
+def test_both_ends_posted() -> None:
+    job = Job(2).call("send", [0], peer=1, done=False).call("recv", [1], peer=0, done=False)
+    (one,) = judge(job.dumps())
+    assert one.cause == "all-joined-transport"
+    assert "send rank 0 -> rank 1 on default_pg: both have posted their end" in one.summary
+
+
 def test_one_name_for_several_groups() -> None:
     """Subgroups of other ranks may bear the same name: members tell them apart."""
     job = Job(4, {"7": ("tp", (0, 1))})
