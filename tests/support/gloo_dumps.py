@@ -63,6 +63,8 @@ class Rank:
         """Write the dumps, and leave in any case."""
         try:
             self.write()
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(4)
 
@@ -169,6 +171,8 @@ SCENARIOS: dict[str, Callable[[Rank], None]] = {
 
 def main() -> None:
     """Fork all ranks of all jobs and wait for them."""
+    if not hasattr(c10d, "_dump_fr_trace"):
+        sys.exit("this torch has no flight recorder for gloo")
     directory = Path(sys.argv[1])
     torch.set_num_threads(1)
     children = []
