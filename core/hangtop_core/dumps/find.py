@@ -30,6 +30,7 @@ Kind = Literal[
     "truncated",
     "foreign",
     "duplicate",
+    "stale",
     "refused",
     "too-large",
     "unreadable",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.analysis.flight.world import parse_members
 from hangtop_core.dumps.find import Problem, find
 from hangtop_core.dumps.pool import read
+from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from hangtop_core.dumps.find import DumpFile
 
 DEFAULT_DESC = "default_pg"
+MIN_TO_COMPARE = 3
+STALE_S = 3600.0
+"""A dump that ends so much earlier than most, and twice their timeout, is of an earlier run."""
 _OLD_PREFIX = "/tmp/nccl_trace_rank_"  # noqa: S108 - where torch up to 2.8 writes
 _NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
@@ -63,7 +68,8 @@ def load(
     reading = read(files, None if progress is None else lambda done: progress(done, total))
     problems += reading.problems
     traces, duplicates = _one_per_rank(reading.traces, {one.path: one for one in files})
-    problems += duplicates
+    traces, stale = _without_stale(traces)
+    problems += [*duplicates, *stale]
     if replica_size:
         traces = [_shifted(trace, replica_size) for trace in traces]
     problems += _odd(traces)
@@ -86,6 +92,24 @@ def _one_per_rank(
         for trace in ordered[:-1]:
             why = f"is another dump of rank {rank}; the newer one, {ordered[-1].source}, is used"
             problems.append(Problem(trace.source, "duplicate", why))
+    return kept, problems
+
+
+def _without_stale(traces: list[Trace]) -> tuple[list[Trace], list[Problem]]:
+    """Leave out what an earlier run has left: a rank that wrote none keeps its old file."""
+    known = [trace.newest_ns for trace in traces if trace.newest_ns]
+    if len(known) < MIN_TO_COMPARE:
+        return traces, []
+    usual = median_low(known)
+    margin = max(STALE_S, 2 * max(trace.timeout_ms for trace in traces) / 1000) * 1e9
+    kept, problems = [], []
+    for trace in traces:
+        age = usual - trace.newest_ns
+        if trace.newest_ns and age > margin:
+            why = f"is {duration(age / 1e9)} older than most: of an earlier run, and not used"
+            problems.append(Problem(trace.source, "stale", why))
+        else:
+            kept.append(trace)
     return kept, problems
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from hangtop_core.analysis.flight.reduce import reduce
 from hangtop_core.dumps import wire
-from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, decode
+from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, check_start, decode
 
 MAX_FILE = 256 << 20
 """Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
@@ -55,7 +55,9 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
             _limit(resource.RLIMIT_AS, base + BASE_MEMORY + PER_BYTE * size)
             _limit(resource.RLIMIT_CPU, int(used) + MAX_CPU_S)
         with open(path, "rb") as file:
-            data = file.read(MAX_FILE + 1)
+            data = file.read(64)
+            check_start(data)
+            data += file.read(MAX_FILE)
         return wire.pack(reduce(decode(data), ask.rank, path))
     except OSError as error:
         return wire.Answer("unreadable", error.strerror or str(error))

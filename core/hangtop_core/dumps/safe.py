@@ -40,6 +40,16 @@ class _Unpickler(pickle.Unpickler):
         raise RefusedError("refused: it refers to an object outside of it, which no dump does")
 
 
+def check_start(data: bytes) -> None:
+    """Look at the first bytes of a file, before all of it is read.
+
+    Raises:
+        ForeignError: neither a pickle nor JSON starts like this.
+    """
+    if data[:1] != b"\x80" and data[:64].lstrip()[:1] != b"{":
+        raise ForeignError("is neither a pickle nor JSON")
+
+
 def decode(data: bytes) -> object:
     """Decode a pickle or JSON dump without ever running anything of it.
 
@@ -48,12 +58,8 @@ def decode(data: bytes) -> object:
         TruncatedError: it ends too early.
         RefusedError: it asks for more than data.
     """
-    start = data[:64].lstrip()
-    if data[:1] == b"\x80":
-        return _unpickle(data)
-    if start[:1] == b"{":
-        return _parse(data)
-    raise ForeignError("is neither a pickle nor JSON")
+    check_start(data)
+    return _unpickle(data) if data[:1] == b"\x80" else _parse(data)
 
 
 def _unpickle(data: bytes) -> object:

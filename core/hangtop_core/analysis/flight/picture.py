@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "hangtop.diagnosis/1"
 _WORDS = {
+    "stale": "of an earlier run",
     "truncated": "cut off",
     "empty": "empty",
     "refused": "refused",
@@ -214,7 +215,7 @@ def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]
             "taken for members are those that have used it"
         )
         yield BlindSpot("process groups", (), (), why, "")
-    for kind in ("truncated", "empty", "refused", "too-large", "unreadable"):
+    for kind in ("stale", "truncated", "empty", "refused", "too-large", "unreadable"):
         paths = [one.path for one in problems if one.kind == kind]
         if paths:
             names = ", ".join(path.rpartition("/")[2] for path in paths[:4])

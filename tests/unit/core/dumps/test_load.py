@@ -98,6 +98,18 @@ def test_of_two_dumps_of_a_rank_the_newer_is_used(tmp_path: Path) -> None:
     assert culprits(loaded) == [[2]]
 
 
+def test_what_an_earlier_run_has_left_is_not_used(tmp_path: Path) -> None:
+    """Rank 2 wrote no dump this time; its file is of yesterday, when it was well."""
+    dumps = hung().dumps()
+    for entry in dumps[2]["entries"]:
+        entry["time_created_ns"] -= 86_400_000_000_000
+    loaded = load([str(write(tmp_path, dumps))])
+    assert kinds(loaded) == {"comm_lib_trace_rank_2": "stale"}
+    assert "1 d 00 h older than most" in loaded.problems[0].why
+    (one,) = examine(loaded.traces).diagnosis.verdicts
+    assert (blamed(one), one.confidence) == ([2], 0.6)
+
+
 def test_another_version_and_a_wrong_name_are_told(tmp_path: Path) -> None:
     dumps = hung().dumps()
     dumps[1]["version"] = "2.4"
