@@ -199,8 +199,11 @@ class Collector:
                 link.send_again(request_id, "watch", {**params, "resync": True})
 
         def end(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
-            if link.can_ask:
-                link.restart(self._now, f"the probe gave up watching: {error or 'ended'}")
+            if link.can_ask and error is None:
+                # One that pushes has only so much time, and nothing is wrong with the node.
+                link.restart(self._now, "its probe's time is over", "connecting")
+            elif link.can_ask:
+                link.restart(self._now, f"the probe gave up watching: {error}")
 
         request_id = link.request("watch", params, on_piece=take, on_end=end)
 

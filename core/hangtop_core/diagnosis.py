@@ -67,6 +67,8 @@ class JobSummary(Struct, frozen=True):
     id: str | None
     unnumbered: int = 0
     """Ranks whose number could not be read."""
+    twice: tuple[int, ...] = ()
+    """Ranks that more than one live process claims to be."""
 
 
 class Diagnosis(Struct, frozen=True):

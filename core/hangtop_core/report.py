@@ -65,8 +65,9 @@ def _job_text(job: JobSummary | None) -> str:
     size = f" of {job.world_size}" if job.world_size is not None else ""
     by = f", started by {clean(job.launcher)}" if job.launcher else ""
     where = f" on {shorten(nodesets.fold(job.nodes), 60)}" if job.nodes else ""
+    twice = f" ({fold(job.twice)} by more than one process)" if job.twice else ""
     unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
-    return f": {len(job.ranks_seen)}{size} ranks seen{unread}{where}{by}"
+    return f": {len(job.ranks_seen)}{size} ranks seen{twice}{unread}{where}{by}"
 
 
 def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:

@@ -37,8 +37,9 @@ def clean(text: str, limit: int = 400) -> str:
     """Return ``text`` as one harmless line of at most ``limit`` characters.
 
     Escape sequences, control and formatting characters (Unicode categories Cc, Cf, Cs, Co) go;
-    line breaks and runs of blanks become one blank; more than two combining marks on one
-    character go. What is cut off at the end is shown by an ellipsis.
+    line breaks and runs of blanks of any kind become one blank; more than two combining marks on
+    one character go, and what this Python's Unicode does not know becomes U+FFFD. What is cut off
+    at the end is shown by an ellipsis.
     """
     # Bounded before the work: a node may send megabytes.
     text = text[: limit * 4 + 400]
@@ -55,6 +56,10 @@ def _visible(text: str) -> list[str]:
         category = unicodedata.category(char)
         if category in _DROPPED:
             continue
+        if category == "Zs":
+            char = " "
+        elif category == "Cn":
+            char = "\ufffd"
         marks = marks + 1 if category in ("Mn", "Me") else 0
         if marks <= _MAX_MARKS:
             kept.append(char)

@@ -376,7 +376,7 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
     if push is None:
         say(dict(have, missing=[name for name, _ in missing]))
     elif missing and missing[-1][0] == "py-spy":
-        missing.pop()[1].why = "an argument cannot carry it; one hangtop over ssh leaves it here"
+        missing.pop()[1].why = "an argument cannot carry it; one hangtop over ssh leaves it there"
     try:
         for _, piece in missing:
             why = piece.take(receive(stream), base) or why

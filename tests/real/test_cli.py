@@ -149,7 +149,7 @@ def test_without_a_job_it_says_what_it_looked_for_and_found(job: Demo) -> None:
         done = subprocess.run(
             [*NOBODY, *COMMAND, "diagnose", "--json"],
             capture_output=True, text=True, timeout=60, check=False,
-            env={**os.environ, "HOME": home, "XDG_CACHE_HOME": home},
+            env={**os.environ, "HOME": home, "XDG_CACHE_HOME": home, "XDG_CONFIG_HOME": home},
         )  # fmt: skip
     assert done.returncode == 12, done.stderr
     assert "RANK" in done.stderr

@@ -314,10 +314,14 @@ async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
         replace(r, process=replace(r.process, cmdline=(evil,), cwd=evil, comm=evil))
         for r in job.ranks
     )
-    node = replace(update.snapshot.nodes[0], reason=evil, state="slow")
+    node = replace(
+        update.snapshot.nodes[0], reason=evil, state="slow", fix=evil, noise=(evil,),
+        noise_lines=1, python=evil, user=evil, system=evil, hostname=evil, via=evil,
+        python_processes=(evil,), capabilities={evil: Fact(False, why=evil, fix=evil)},
+    )  # fmt: skip
     app = app_for(later(update, 0.0, jobs=(replace(job, name=evil, ranks=ranks),), nodes=(node,)))
     async with app.run_test(size=SIZE) as pilot:
-        for key in ("1", "2", "3", "5", "e"):
+        for key in ("1", "t", "2", "3", "5", "9", "tab", "end", "1", "e"):
             text = await keys(pilot, key)
             assert "\x1b" not in text
             assert "\u202e" not in text

@@ -121,10 +121,10 @@ class Link:
         self._drop(now, "connecting", "trying again", again=False)
         self.start(now)
 
-    def restart(self, now: Moment, reason: str) -> None:
+    def restart(self, now: Moment, reason: str, state: NodeState = "lost") -> None:
         """Begin a new connection, because this one cannot go on."""
         if self.conn is not None:
-            self._drop(now, "lost", reason)
+            self._drop(now, state, reason)
 
     def close(self, now: Moment) -> None:
         """Let the probe end; `idle` tells when it has."""
@@ -204,10 +204,11 @@ class Link:
     def on_closed(self, closed: Closed, now: Moment) -> None:
         """Take the end of a connection."""
         self._dying.pop(closed.conn, None)
+        text = closed.stderr.decode("utf-8", "replace")
         if closed.conn != self.conn:
+            self.launcher.explain(closed.code, text, True)  # may tell why the next one fails
             return
         self.conn = None
-        text = closed.stderr.decode("utf-8", "replace")
         ending = ending_of(closed, self.launcher, text, self._was_ready)
         if text.strip():
             log.warning("standard error of the probe on %s:\n%s", self.name, text)
@@ -245,6 +246,8 @@ class Link:
             return
         if beat != "good" and (self.state == "ready" or beat != self._beat):
             late = f"no answer for more than {timing.slow:g} s"
+            if timing.ping is None:
+                late = f"nothing was heard for {self._pulse.waiting(now.mono):.0f} s"
             self._set(now, "slow", late if beat == "late" else STALLED)
         self._beat = beat
         if self._pulse.ping_due(now.mono):

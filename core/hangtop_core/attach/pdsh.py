@@ -41,7 +41,7 @@ NOTE = (
     "over pdsh: py-spy is not sent along, nothing is traced, and stacks are renewed at most every "
     "5 s"
 )
-TIMING = Timing(hello=40.0, ping=None, slow=15.0, lost=60.0, rest=5.0)
+TIMING = Timing(hello=40.0, ping=None, lost=45.0, rest=5.0)
 LIFETIME_S = 1800.0
 """A pushing probe that nobody reads ends with its next line; this is for one that sticks."""
 ANSWER_S = 300.0
@@ -193,7 +193,7 @@ class PdshRun:
 class PdshLauncher:
     """The probe at the other end of a pdsh that serves others as well."""
 
-    via = "pdsh, which only goes one way"
+    via = "pdsh one-way"
     patience = 0.0
 
     def __init__(self, node: str, channel: PdshChannel) -> None:

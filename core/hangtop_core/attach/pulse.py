@@ -57,6 +57,10 @@ class Pulse:
     def beat(self, now: float, clogged: bool = False) -> Beat:
         """Return how it is; ``clogged`` when what is written to it does not go out."""
         waiting, timing = self.waiting(now), self._timing
+        if timing.ping is None:
+            # Only what comes by itself can be missed, and only once it is due.
+            overdue = now - self._table_due if self._table_due is not None else 0.0
+            return "lost" if overdue > timing.lost else "late" if overdue > 0.0 else "good"
         if waiting > timing.lost and (clogged or now - self._heard > timing.lost):
             return "lost"
         if waiting > timing.slow:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LAUNCH_FAILED = re.compile(r"Task launch for StepId=\S+ failed on node ([A-Za-z0-9_.-]+): (.*)")
 
+TIME_LIMIT = re.compile(r"DUE TO TIME LIMIT")
+
 
 class Step(NamedTuple):
     """What reasons and fixes are written with."""
@@ -38,7 +40,7 @@ def _known(
 
 TABLE = (
     _known(
-        r"DUE TO TIME LIMIT|Job timed out|Exceeded job time limit",
+        TIME_LIMIT.pattern,
         "its Slurm job has reached its time limit",
         gone=True,
     ),

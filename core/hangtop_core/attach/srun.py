@@ -23,7 +23,7 @@ from hangtop_core import rankset
 from hangtop_core.attach import bundle
 from hangtop_core.attach.channel import Part
 from hangtop_core.attach.local import ByHand, Wave
-from hangtop_core.attach.slurm_reasons import Step, explain_srun, launch_failures
+from hangtop_core.attach.slurm_reasons import TIME_LIMIT, Step, explain_srun, launch_failures
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ class BroadcastStep:
             code = int(exited[2]) if exited[2] is not None else None
             return Part(node, line, over=True, code=code) if node in self._number else None
         label = _LABEL.match(line)
-        if label is None:
-            return None
+        if label is None or b"*** STEP" in line:
+            return None  # that a step is ended is told by one node, for all
         node_of_task = self._by_task.get(int(label[1]))
         stepd = _STEPD.match(line, label.end())
         if node_of_task is None and stepd is not None:
@@ -202,6 +202,8 @@ class SrunLauncher:
         self._component = component
         self._login = login
         self._channel = channel
+        self._limit = ""
+        """What Slurm said when the job had reached its time limit."""
 
     @property
     def node(self) -> str:
@@ -252,9 +254,12 @@ class SrunLauncher:
         if self._channel is not None and self._node in launch_failures(stderr):
             self._channel.leave(self._node)
             self._channel = None
+        if (limit := TIME_LIMIT.search(stderr)) is not None:
+            self._limit = f"{limit[0]}\n"
         try_it = shlex.join([*self._step(), "hostname"])
         step = Step(self._node, self._job.id, self._job.user, try_it)
-        return explain_srun(code, stderr, was_ready, step, self._login.python, self._login.sudo)
+        said = self._limit + stderr
+        return explain_srun(code, said, was_ready, step, self._login.python, self._login.sudo)
 
 
 def srun_launchers(job: SlurmJob, login: Login, nodes: Sequence[str]) -> list[SrunLauncher]:

@@ -10,7 +10,9 @@ from hangtop.cli.arguments import DEFAULTS, NOT_IN_FILE, complete, in_file
 from hangtop.cli.config import config_path
 from hangtop.cli.main import build_parser, main
 from hangtop.cli.targets import launchers
+from hangtop_core.attach.command import CommandLauncher
 from hangtop_core.attach.local import LocalLauncher
+from hangtop_core.attach.ssh import SshLauncher
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,6 +135,19 @@ def test_how_to_reach_nodes_does_not_get_in_the_way_of_this_machine(file: Path) 
     file.write_text('user = "alice"\nsudo = true\ninit = "module load python"\nvia = "ssh"\n')
     (here,) = launchers(complete(build_parser().parse_args(["dump"])))
     assert isinstance(here, LocalLauncher)
+
+
+def test_who_logs_in_elsewhere_is_nobody_where_that_cannot_be(file: Path) -> None:
+    file.write_text('user = "alice"\nsudo = true\nvia = "ssh"\n')
+
+    def way(*words: str) -> object:
+        (one,) = launchers(complete(build_parser().parse_args(["dump", *words])))
+        return type(one)
+
+    assert way("-w", "localhost") is LocalLauncher
+    assert way("-w", "localhost", "-l", "bob") is SshLauncher
+    assert way("-w", "n1") is SshLauncher
+    assert way("-w", "n1", "--command", "env %h") is CommandLauncher
 
 
 def test_help_says_where_it_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

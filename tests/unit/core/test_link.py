@@ -176,16 +176,21 @@ def test_slow_then_ready_again_by_pong(bench: Bench) -> None:
     assert bench.node["latency_s"] == pytest.approx(3.75, abs=0.3)
 
 
-def test_where_nothing_can_be_asked_silence_tells() -> None:
+def test_where_nothing_can_be_asked_only_what_is_due_can_be_missed() -> None:
     bench = Bench(ping=None)
     bench.say(HELLO)
-    bench.wait(4)
+    bench.wait(60)
+    assert bench.node["state"] == "ready", "nothing was to come"
+    bench.link.table_came(bench.now, 20.0)
+    bench.wait(19)
+    assert bench.node["state"] == "ready"
+    bench.wait(1 + Timing().table + 1)
     assert bench.node["state"] == "slow"
-    bench.say({"id": 0, "boot": {"done": {}}})
+    assert "nothing was heard for" in bench.node["reason"]
     bench.link.table_came(bench.now, 2.0)
     assert (bench.node["state"], bench.node["reason"]) == ("ready", None)
     assert not [message for message in bench.engine.sent if message["op"] == "ping"]
-    bench.wait(16)
+    bench.wait(2 + Timing().table + 16)
     assert bench.node["state"] == "lost"
 
 

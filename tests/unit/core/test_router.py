@@ -314,13 +314,16 @@ def test_what_cannot_be_written_goes_beside_and_comes_back(bench: Bench) -> None
 
 
 def test_what_goes_beside_ends_with_the_run(bench: Bench) -> None:
+    others = children()
     (a,) = bench.open(Pushing("a"), "a")
     bench.until(lambda: a in bench.lines)
     bench.router.write(a, b"wait")
-    bench.turn()
-    children = Path("/proc/self/task").glob("*/children")
-    before = {pid for file in children for pid in file.read_text().split()}
-    assert len(before) >= 2
+    bench.until(lambda: len(children() - others) == 2)
     bench.router.close_input(a)
     bench.until_closed(a)
-    bench.until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before))
+    bench.until(lambda: not children() - others)
+
+
+def children() -> set[str]:
+    lists = Path("/proc/self/task").glob("*/children")
+    return {pid for one in lists for pid in one.read_text().split()}

@@ -127,4 +127,4 @@ def test_py_spy_is_used_where_it_is_and_else_missed_with_the_reason(
     monkeypatch.setattr(bundle.boot, "file_hash", lambda _: digest)
     missed = able()
     assert not missed["ok"]
-    assert "an argument cannot carry it; one hangtop over ssh leaves it here" in missed["why"]
+    assert "an argument cannot carry it; one hangtop over ssh leaves it there" in missed["why"]

@@ -16,7 +16,7 @@ from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.verdict import command_in, evidence_items
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Node, Snapshot
+from hangtop_core.model import Fact, Node, Snapshot
 from support.build import NOW, POLL, SLEEP, World, c10d, user
 from support.record import load
 
@@ -101,3 +101,14 @@ def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:
     assert [row.reason for row in rows] == ["", "by srun (ssh: login refused)", ""]
     texts = [plain(one) for item in node_items(rows[1], None) for one in item.lines]
     assert any("srun (ssh: login refused)" in text for text in texts)
+
+
+def test_what_is_copied_of_a_node_is_one_harmless_line() -> None:
+    evil = "apt-get install strace\n\x1b[2Jrm -r ~\n"
+    facts = {"strace": Fact(False, why="not on PATH", fix=evil)}
+    node = Node("n1", "ready", python="3.11.7", boot_id=evil, noise=(evil,), noise_lines=1,
+                capabilities=facts)  # fmt: skip
+    snapshot = Snapshot(at=NOW, observed_since=NOW, tick=1, nodes=(node,))
+    (row,) = node_rows(snapshot, None, None, NOW, folded=False)
+    copied = [item.copy for item in node_items(row, None) if item.copy is not None]
+    assert copied == ["apt-get install strace rm -r ~"] * 3

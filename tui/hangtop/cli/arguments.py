@@ -201,6 +201,8 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump --json > stacks.json\n"
         "  hangtop dump -w 'gpu[001-016]'   of a job on sixteen nodes\n"
         "  hangtop dump --job 4711 --via srun   of a Slurm job, where ssh is closed\n"
+        "  hangtop dump -w 'gpu[001-016]' --via pdsh\n"
+        "  hangtop dump -w pod-1 --command 'kubectl exec -i %h --'\n"
         "  hangtop dump -w @gpu -o 'trace-%N.out'\n\n"
         "Ctrl-C prints what has arrived by then, and says which nodes are missing.\n\n"
         "exit status:\n"

@@ -34,8 +34,13 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     Raises:
         UsageError: when an option cannot be used.
     """
+    via = arguments.via
+    if via == "auto" and arguments.command is not None:
+        via = "command"
+    # Neither can log in as somebody else; who said so on the command line is told.
+    nobody = via in ("srun", "command") and "user" in arguments.from_file
     login = Login(
-        user=arguments.user,
+        user=None if nobody else arguments.user,
         python=arguments.python,
         init=arguments.init,
         sudo=arguments.sudo,
@@ -48,9 +53,6 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     if job is None and not arguments.nodes and not arguments.hostfile:
         _refuse_what_has_no_effect(arguments)
         return [LocalLauncher()]
-    via = arguments.via
-    if via == "auto" and arguments.command is not None:
-        via = "command"
     if job is not None and via not in ("pdsh", "command"):
         return job_launchers(arguments, login, job)
     names = (
@@ -65,7 +67,8 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
         return [LocalLauncher()]
     if via == "command":
         return _by_command(arguments, names, login)
-    by_login = via != "auto" or login.user is not None or login.sudo
+    given = {"via": via != "auto", "user": login.user is not None, "sudo": login.sudo}
+    by_login = any(value and key not in arguments.from_file for key, value in given.items())
     here = {name for name in names if is_here(name) and not by_login}
     others = [name for name in names if name not in here]
     asked = watched(arguments) if watch else None

@@ -13,7 +13,7 @@ from hangtop.views.common import span
 from hangtop.views.nodes import NodeRow, node_role, seen_ago
 from hangtop_core import nodesets
 from hangtop_core.rankset import fold
-from hangtop_core.text import plural, size
+from hangtop_core.text import clean, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LABEL = 9
 COMMANDS_SHOWN = 60
+COPIED = 4000
+"""Characters of one entry that are copied, at most."""
 FIX = "fix:0"
 """Key of the entry that says what to do."""
 
@@ -55,7 +57,9 @@ def node_items(row: NodeRow, shell: Sequence[str] | None) -> list[Item]:
 
 
 def _item(label: str, value: Line | str, copy: str | None = None) -> Item:
-    return Item(label, (labelled(label, value, LABEL),), LABEL + 1, copy)
+    # What is copied may be pasted into a shell, and some of it is a node's own words.
+    safe = None if copy is None else clean(copy, COPIED)
+    return Item(label, (labelled(label, value, LABEL),), LABEL + 1, safe)
 
 
 def _numbered(items: Iterable[Item]) -> list[Item]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -139,6 +140,7 @@ def _tenths(seconds: float | None) -> float | None:
 
 
 def _summary(job: Job) -> JobSummary:
+    live = Counter(rank.rank for rank in job.ranks if rank.state not in ("exited", "zombie"))
     return JobSummary(
         world_size=job.world_size,
         ranks_seen=tuple(sorted({rank.rank for rank in job.ranks})),
@@ -146,4 +148,5 @@ def _summary(job: Job) -> JobSummary:
         launcher=job.launcher,
         id=job.id,
         unnumbered=len(job.unnumbered),
+        twice=tuple(sorted(rank for rank, count in live.items() if count > 1)),
     )

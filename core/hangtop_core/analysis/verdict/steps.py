@@ -63,6 +63,15 @@ def _spelt(command: Command, node: Node | None) -> str:
     if program == "hangtop":
         what, _, more = rest.partition(" ")
         return f"hangtop {what} {node.options} {more}".rstrip()
+    fact = node.capabilities.get("py-spy")
+    if (
+        program == "py-spy"
+        and fact is not None
+        and fact.path
+        and not fact.path.startswith("/proc/")
+    ):
+        # It may be there only because hangtop brought it.
+        text = f"{shlex.quote(fact.path)} {rest}"
     if "--sudo" in node.options.split():
         text = f"sudo sh -c {shlex.quote(text)}" if _COMPOUND.search(text) else f"sudo {text}"
     return f"{node.shell} {shlex.quote(text)}"

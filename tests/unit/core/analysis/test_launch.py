@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Node
+from hangtop_core.model import Fact, Node
+from hangtop_core.report import diagnosis_text, each_text
 from support import build
 from support.build import FUTEX, HUNG_SINCE, INIT, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d
 
@@ -250,6 +251,15 @@ def test_what_is_left_of_an_earlier_run_is_to_be_ended_where_it_is() -> None:
     assert (verdict.cause, [c.pid for c in verdict.culprits]) == ("launch-misconfigured", [77])
     assert "rank 3 is there twice: pid 77 on n2 is left from an earlier run" in verdict.summary
     assert verdict.next_steps[0] == "ssh n2 'kill 77'"
+    snapshot = made.snapshot(world_size=4)
+    told = diagnosis_text(diagnose(snapshot, snapshot.job(None)))
+    assert "4 of 4 ranks seen (3 by more than one process) on n[1-2]" in told
+    assert [
+        line[:17] for line in each_text(snapshot, snapshot.jobs[0]).splitlines() if ":3" in line
+    ] == [
+        "n2:3  process 201",
+        "n2:3  process 77:",
+    ]
 
 
 def test_a_helper_that_kept_its_rank_is_no_second_rank() -> None:
@@ -393,6 +403,19 @@ def test_commands_can_be_run_from_where_one_sits(node: Node, dump: str, trace: s
     verdict = first(made, world_size=4)
     assert verdict.cause == "missing-collective"
     assert verdict.next_steps[-2:] == (dump, trace)
+
+
+def test_py_spy_is_called_where_hangtop_has_brought_it() -> None:
+    fact = Fact(True, path="/home/ada/.cache/hangtop/1f/py-spy")
+    there = replace(N2, shell="ssh n2", options="-w n2", capabilities={"py-spy": fact})
+    made = world(N1, there)
+    halves(made, "n1", stack=c10d("all_reduce"))
+    busy = build.user("tune", 51)
+    made.add(busy, build.RUN, node="n2", sample={"active": True}, main_cpu_share=1.0)
+    verdict = first(made, world_size=3)
+    assert verdict.cause == "busy-in-python"
+    command = "/home/ada/.cache/hangtop/1f/py-spy record -d 10 -o profile.svg --pid 4020"
+    assert verdict.next_steps[-1] == f"ssh n2 '{command}'"
 
 
 def sleeping(made: World, rank: Rank) -> Rank:

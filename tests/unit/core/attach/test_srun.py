@@ -73,6 +73,15 @@ def test_a_node_that_spoils_the_step_goes_by_itself_from_then_on() -> None:
     assert "m2" not in channel.nodes
 
 
+def test_that_the_time_limit_came_is_not_forgotten() -> None:
+    (one,) = srun_launchers(job(Nodes(("n1",))), Login(), ["n1"])
+    ended = "0: slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT x DUE TO TIME LIMIT ***\n"
+    one.explain(143, ended, True)
+    ending = one.explain(1, "srun: error: Slurm job 7 has expired\n", True)
+    assert (ending.state, ending.retry) == ("lost", False)
+    assert "time limit" in ending.reason
+
+
 def test_a_task_says_which_node_it_is_and_is_heard_from_then_on() -> None:
     one = step()
     assert one.said(b"0: banner of a node nobody knows yet") is None
@@ -106,6 +115,7 @@ def test_standard_error_is_told_by_label_and_by_name() -> None:
     assert one.complained(stepd) == Part("n2", stepd)
     assert one.complained(b"srun: error: n9: task 4: Killed") is None
     assert one.complained(FAILED) is None
+    assert one.complained(b"0: slurmstepd-n1: error: *** STEP 1.2 ON n1 CANCELLED AT x ***") is None
 
 
 def test_frames_name_nodes_by_their_number() -> None:
