@@ -39,7 +39,7 @@ def circle(waits: Waits, end: End) -> Verdict:
     found = facts(waits, operations)
     if blamed and left_out:
         pattern = patterns.SKIPPED
-        text = f"{left_out}. {text}"
+        text = f"{left_out}. {text[0].upper()}{text[1:]}"
     elif left_out:
         text += f". Perhaps {left_out}"
     elif blamed:
