@@ -64,10 +64,7 @@ def test_the_document(hung: str, capsys: Capture, tmp_path: Path) -> None:
     assert json.loads(other.read_text()) == found
     assert (found["schema"], found["state"]) == ("hangtop.diagnosis/1", "hung")
     assert found["verdicts"][0]["culprits"][0]["rank"] == 3
-    assert found["job"] == {
-        "world_size": 8, "ranks_seen": list(range(8)), "nodes": [], "launcher": None, "id": None,
-        "unnumbered": 0,
-    }  # fmt: skip
+    assert (found["job"]["world_size"], found["job"]["ranks_seen"]) == (8, list(range(8)))
     part = found["flight"]
     assert (part["files"], part["versions"], part["entries"]) == (8, {"2.10": 8}, 29)
     (waiting,) = next(g for g in part["groups"] if g["uid"] == "2")["waiting"]
