@@ -4,7 +4,8 @@ Jobs of N ranks with 2,000 entries each, stacks included. *flat*: all in the def
 tensor groups of eight, data groups across them, and the default group, so that who waits for whom
 crosses groups. Rank N // 3 stops three operations before the end and everybody else blocks. Each
 side runs as a command of its own. Times are wall clock from start to end; ours is the median of
-three, since it is short and the machine may be busy. Memory is the largest resident size of its
+three, since it is short and the machine may be busy, and the ratio of CPU time tells what load does
+not change. Memory is the largest resident size of its
 processes, added up.
 
     PYTHONPATH=core:tui:tests python benchmarks/flight.py [--theirs-up-to N] [RANKS ...]
@@ -18,6 +19,7 @@ import argparse
 import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
 import tempfile
@@ -123,9 +125,9 @@ def make(directory: Path, world: int, mixed: bool) -> int:
     return size
 
 
-def measure(command: list[str]) -> tuple[float, float, str]:
-    """Run a command: seconds, MiB of its processes at most, and what it printed."""
-    start = time.monotonic()
+def measure(command: list[str]) -> tuple[float, float, float, str]:
+    """Run a command: seconds, CPU seconds, MiB of its processes at most, and what it printed."""
+    start, used = time.monotonic(), cpu()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
@@ -133,7 +135,13 @@ def measure(command: list[str]) -> tuple[float, float, str]:
         assert process.stdout is not None
         text = process.stdout.read()
     taken = time.monotonic() - start
-    return taken, peak.stop(), text
+    return taken, cpu() - used, peak.stop(), text
+
+
+def cpu() -> float:
+    """CPU seconds of all processes that were run and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 class Peak(threading.Thread):
@@ -171,24 +179,26 @@ def resident(pid: int) -> int:
     return 0
 
 
-def ours(directory: Path) -> tuple[float, float, bool]:
-    """Seconds, MiB, and the blamed rank."""
-    taken, memory, text = measure(
+def ours(directory: Path) -> tuple[float, float, float, bool]:
+    """Seconds, CPU seconds, MiB, and the blamed rank."""
+    taken, used, memory, text = measure(
         [sys.executable, "-m", "hangtop", "flight", str(directory), "--json"]
     )
     verdicts = json.loads(text)["verdicts"]
     world = len(list(directory.iterdir()))
     blamed = [[one["rank"] for one in verdict["culprits"]] for verdict in verdicts]
-    return taken, memory, blamed == [[world // 3]]
+    return taken, used, memory, blamed == [[world // 3]]
 
 
-def theirs(directory: Path) -> tuple[float, float, bool]:
-    """Seconds, MiB, and whether the right rank stands in what is printed first."""
+def theirs(directory: Path) -> tuple[float, float, float, bool]:
+    """Seconds, CPU seconds, MiB, and whether the right rank stands in what is printed first."""
     module = "torch.distributed.flight_recorder.fr_trace"
-    taken, memory, text = measure([sys.executable, "-m", module, str(directory), "-p", "rank_"])
+    taken, used, memory, text = measure(
+        [sys.executable, "-m", module, str(directory), "-p", "rank_"]
+    )
     world = len(list(directory.iterdir()))
     lines = [line for line in text.splitlines() if "issing ranks" in line or "Culprit rank" in line]
-    return taken, memory, bool(lines) and f"{{{world // 3}}}" in lines[0].replace(" ", "")
+    return taken, used, memory, bool(lines) and f"{{{world // 3}}}" in lines[0].replace(" ", "")
 
 
 def main() -> None:
@@ -198,20 +208,24 @@ def main() -> None:
     parser.add_argument("--theirs-up-to", type=int, default=1024, help="ranks of the largest job")
     parser.add_argument("--kinds", nargs="+", default=["flat", "mixed"])
     arguments = parser.parse_args()
-    print("ranks kind    files |  hangtop        | torchfrtrace    |  time  memory | culprit")
-    print("                 MiB |       s     MiB |       s     MiB | ratio   ratio | (theirs)")
+    print(
+        "ranks kind    files |  hangtop        | torchfrtrace    |  time    CPU  memory | culprit"
+    )
+    print(
+        "                 MiB |       s     MiB |       s     MiB | ratio  ratio   ratio | (theirs)"
+    )
     for ranks in arguments.ranks:
         for kind in arguments.kinds:
             with tempfile.TemporaryDirectory() as folder:
                 size = make(Path(folder), ranks, kind == "mixed")
                 mine = sorted(ours(Path(folder)) for _ in range(3))[1]
-                line = f"{ranks:>5} {kind:<6} {size >> 20:>6} | {mine[0]:>7.2f} {mine[1]:>7.0f} |"
-                told = "right" if mine[2] else "WRONG"
+                line = f"{ranks:>5} {kind:<6} {size >> 20:>6} | {mine[0]:>7.2f} {mine[2]:>7.0f} |"
+                told = "right" if mine[3] else "WRONG"
                 if ranks <= arguments.theirs_up_to:
                     other = theirs(Path(folder))
-                    line += f" {other[0]:>7.1f} {other[1]:>7.0f} | {other[0] / mine[0]:>5.1f}x"
-                    line += f" {other[1] / mine[1]:>6.1f}x"
-                    told += f" ({'right' if other[2] else 'not told first'})"
+                    line += f" {other[0]:>7.1f} {other[2]:>7.0f} | {other[0] / mine[0]:>5.1f}x"
+                    line += f" {other[1] / mine[1]:>5.1f}x {other[2] / mine[2]:>6.1f}x"
+                    told += f" ({'right' if other[3] else 'not told first'})"
                 print(f"{line} | {told}", flush=True)
 
 
