@@ -3,6 +3,7 @@
     HangtopError
     ├── UsageError            an argument that cannot be used
     ├── NoJobError            no training job where it was looked for
+    ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── RequestError          something asked of a node did not come
     │   ├── UnknownNodeError      no such node in this session
     │   ├── NodeNotReadyError     the node cannot be asked now
@@ -55,6 +56,18 @@ class NoJobError(HangtopError):
         "Try: hangtop --all-users        when the job belongs to somebody else\n"
         "     hangtop --pid PID          when the process is started in another way\n"
         "     hangtop demo               to see hangtop at work"
+    )
+
+
+class NoDumpError(HangtopError):
+    """There is no flight-recorder dump where it was looked for."""
+
+    HELP = (
+        "A dump is one file per rank, named by a prefix and the rank: comm_lib_trace_rank_3.\n"
+        "torch writes them to the prefix in TORCH_FR_DUMP_TEMP_FILE (before torch 2.8:\n"
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE) when a collective times out, if the recorder is on:\n"
+        "from torch 2.11 it is; before, set TORCH_FR_BUFFER_SIZE=2000 (before 2.8:\n"
+        "TORCH_NCCL_TRACE_BUFFER_SIZE) and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
     )
 
 
