@@ -28,14 +28,28 @@ def _loaded_after(code: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["hangtop_core.model", "hangtop_core.session", "hangtop_core.analysis.verdict.engine"],
+    [
+        "hangtop_core.model",
+        "hangtop_core.session",
+        "hangtop_core.analysis.verdict.engine",
+        "hangtop_core.dumps.load",
+    ],
 )
 def test_core_runs_without_screen_or_torch(module: str) -> None:
     assert _loaded_after(f"import {module}").isdisjoint({"textual", "rich", "torch", "hangtop"})
 
 
 @pytest.mark.parametrize(
-    "command", ["--help", "dump --help", "diagnose --help", "doctor --help", "--version"]
+    "command",
+    [
+        "--help",
+        "dump --help",
+        "diagnose --help",
+        "doctor --help",
+        "flight --help",
+        "flight /dev/null",
+        "--version",
+    ],
 )
 def test_headless_commands_never_import_textual(command: str) -> None:
     code = f"import sys; sys.argv = ['hangtop', *{command.split()!r}]\n" + (

@@ -4,6 +4,7 @@
     ├── UsageError            an argument that cannot be used
     ├── NoJobError            no training job where it was looked for
     │   └── NoNodeError           whether there is one is not known: no node answered
+    ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── RequestError          something asked of a node did not come
     │   ├── UnknownNodeError      no such node in this session
     │   ├── NodeNotReadyError     the node cannot be asked now
@@ -63,6 +64,18 @@ class NoNodeError(NoJobError):
     """No node answered, so it is not known whether there is a training job."""
 
     HELP = "No probe could be started."
+
+
+class NoDumpError(HangtopError):
+    """There is no flight-recorder dump where it was looked for."""
+
+    HELP = (
+        "A dump is one file per rank, named by a prefix and the rank: comm_lib_trace_rank_3.\n"
+        "torch writes them to the prefix in TORCH_FR_DUMP_TEMP_FILE (before torch 2.8:\n"
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE) when a collective times out, if the recorder is on:\n"
+        "from torch 2.11 it is; before, set TORCH_FR_BUFFER_SIZE=2000 (before 2.8:\n"
+        "TORCH_NCCL_TRACE_BUFFER_SIZE) and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
+    )
 
 
 class RequestError(HangtopError):

@@ -19,7 +19,7 @@ from hangtop_core.text import clean, duration, plural, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from hangtop_core.diagnosis import BlindSpot, Diagnosis, JobSummary, Verdict
+    from hangtop_core.diagnosis import BlindSpot, Culprit, Diagnosis, JobSummary, Verdict
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
@@ -47,13 +47,13 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     width = max(width, _MIN_WIDTH)
     lines = list(_wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
     for number, verdict in enumerate(diagnosis.verdicts, 1):
-        lines += ["", *_verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
+        lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if diagnosis.state == "hung" and not diagnosis.verdicts:
         lines += ["", "No cause could be told."]
     if diagnosis.blind_spots:
         lines += ["", "Blind spots"]
         for spot in diagnosis.blind_spots:
-            lines += _blind_lines(spot, width)
+            lines += blind_lines(spot, width)
     seconds = duration(diagnosis.observed_for_s)
     lines += ["", f"Observed for {seconds} until {diagnosis.observed_at}."]
     return "\n".join(lines) + "\n"
@@ -70,16 +70,14 @@ def _job_text(job: JobSummary | None) -> str:
     return f": {len(job.ranks_seen)}{size} ranks seen{twice}{unread}{where}{by}"
 
 
-def _verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:
+def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:
+    """One verdict, wrapped to a width in characters."""
     of = f"Verdict {number} of {total}" if total > 1 else "Verdict"
     word = confidence_word(verdict.confidence)
     yield f"{of}: {verdict.cause}   confidence {verdict.confidence:.2f} ({word})"
     yield from _wrap(verdict.summary, width, "  ")
     if verdict.culprits:
-        named = [
-            f"rank {one.rank} ({clean(one.node)}" + (f", pid {one.pid})" if one.pid else ")")
-            for one in verdict.culprits[:8]
-        ]
+        named = [_named(one) for one in verdict.culprits[:8]]
         more = len(verdict.culprits) - 8
         rest = f" and {more} more" if more > 0 else ""
         yield from _wrap(f"to blame: {', '.join(named)}{rest}", width, "  ")
@@ -97,7 +95,13 @@ def _verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Ite
             yield from _wrap(step, width, "    - ", "      ")
 
 
-def _blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
+def _named(one: Culprit) -> str:
+    where = ", ".join(filter(None, (clean(one.node), f"pid {one.pid}" if one.pid else "")))
+    return f"rank {one.rank} ({where})" if where else f"rank {one.rank}"
+
+
+def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
+    """One blind spot, wrapped to a width in characters."""
     ranks = f", rank{'s' * (len(spot.ranks) > 1)} {fold(spot.ranks)}" if spot.ranks else ""
     if spot.what == "ranks":
         ranks = f" {fold(spot.ranks)}"

@@ -24,6 +24,7 @@ from .tools import MAX_OUTPUT, Done, Tools, halted
 MODES = ("nonblocking", "blocking", "native")
 MAX_LOCAL = 200
 MAX_NAME = 2000
+MAX_LINE = 2**31 - 1
 _MAX_TOLD = 20000
 """Stacks a probe remembers to have told; then it begins to tell them again."""
 _WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
@@ -102,7 +103,8 @@ def _row(frame: Message) -> Row:
     short = frame.get("short_filename") or sources.shorten(file)
     if native and not file:
         file = str(frame["module"])
-    line = int(frame.get("line") or 0)
+    # Of a program that runs, a frame may be read while it changes.
+    line = min(max(int(frame.get("line") or 0), 0), MAX_LINE)
     return [name[:MAX_NAME], file[:MAX_NAME], str(short)[:MAX_NAME], line, native, None]
 
 

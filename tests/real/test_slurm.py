@@ -87,7 +87,8 @@ def asleep(slurm: SlurmCluster) -> bool:
     for pid in slurm.node(3).pids():
         with contextlib.suppress(OSError):
             proc = Path(f"/proc/{pid}")
-            if b"gloo_job.py" in (proc / "cmdline").read_bytes().split(b"\0")[1:2][0]:
+            words = (proc / "cmdline").read_bytes().split(b"\0")
+            if words[1:2] and words[1].endswith(b"gloo_job.py"):
                 return (proc / "wchan").read_text() == "hrtimer_nanosleep"
     return False
 
@@ -289,7 +290,8 @@ def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
         assert [rank["rank"] for rank in json.loads(out)["ranks"]] == [0, 1, 2]
         slurm.run("scancel", hung)
         update = session.wait(
-            lambda u: all("is over" in (node.reason or "") for node in u.snapshot.nodes), 20
+            lambda u: all("Slurm job is over" in (node.reason or "") for node in u.snapshot.nodes),
+            20,
         )
         assert update is not None, session.latest
         assert set(states(update).values()) == {"lost"}

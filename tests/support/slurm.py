@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import time
@@ -158,8 +159,9 @@ class SlurmCluster(Cluster):
         self._inside = inside.split()
         for name in COMMANDS:
             wrapper = self.bin / name
-            command = f"SLURM_CONF=/run/node/slurm.conf exec {inside} {shutil.which(name)}"
-            wrapper.write_text(f'#!/bin/sh\n{command} "$@"\n')
+            # Jobs get the PATH of who submits them, and may see these wrappers under /tmp.
+            setting = f"SLURM_CONF=/run/node/slurm.conf PATH={shlex.quote(_path())}"
+            wrapper.write_text(f'#!/bin/sh\n{setting} exec {inside} {shutil.which(name)} "$@"\n')
             wrapper.chmod(0o755)
 
     def _all_idle(self) -> bool:

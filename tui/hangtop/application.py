@@ -172,8 +172,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
 
     def show(self) -> None:
         """Bring the page up to date, and what is open over it."""
-        if self.page is not None:
-            self.page.show()
+        if (page := self.page) is None:
+            return  # not yet, or not any more
+        page.show()
         if isinstance(self.screen, Dialog):
             self.screen.renew()
 

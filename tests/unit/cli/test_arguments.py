@@ -70,7 +70,7 @@ def test_wrong_usage_is_status_2(
     assert len(said) == 2
 
 
-@pytest.mark.parametrize("command", ["dump", "diagnose", "doctor", "demo"])
+@pytest.mark.parametrize("command", ["dump", "diagnose", "doctor", "demo", "flight"])
 def test_help_fits_into_80_columns(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

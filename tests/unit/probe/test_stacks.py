@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hangtop_core.attach.messages import StackPiece, decode
 from hangtop_probe import procfs, sources, stacks
 from hangtop_probe.table import Learned
 from hangtop_probe.tools import Done, halted
@@ -45,6 +46,13 @@ def test_a_dump_becomes_rows_and_threads() -> None:
     ]
     assert (thread["tid"], thread["active"], thread["gil"]) == (7, True, False)
     assert thread["locals"] == [[], [{"name": "x", "value": "1", "argument": True}]]
+
+
+def test_a_line_that_no_file_has_does_not_spoil_the_sample() -> None:
+    result = stacks.parse(dump(frame("f", "/a.py", -2_000_000_000), frame("g", "/a.py", 2**40)))
+    [rows] = result.stacks.values()
+    assert [row[3] for row in rows] == [0, 2**31 - 1]
+    decode({"pid": 7, "at": 1.0, "stacks": result.stacks, "threads": result.threads}, StackPiece)
 
 
 def test_equal_stacks_have_equal_keys_and_lines_tell_them_apart() -> None:

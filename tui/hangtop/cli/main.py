@@ -21,6 +21,7 @@ from hangtop.cli.arguments import (
     add_screen,
 )
 from hangtop.cli.config import config_path
+from hangtop.cli.flightargs import add_flight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,7 @@ examples:
   hangtop --all-users              those of everybody, as far as permissions allow
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
+  hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
@@ -57,6 +59,7 @@ MODULES = {
     None: "hangtop.cli.screen",
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
+    "flight": "hangtop.cli.flight",
     "doctor": "hangtop.cli.doctor",
     "demo": "hangtop.cli.demo",
 }
@@ -74,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
     add_dump(commands)
     add_diagnose(commands)
+    add_flight(commands)
     add_doctor(commands)
     add_demo(commands)
     return parser
@@ -113,14 +117,14 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def exit_status(error: HangtopError) -> int:
-    """The exit status for an error: 2 wrong usage, 13 no node answers, 12 no job, else 1."""
-    from hangtop_core.errors import NoJobError, NoNodeError, UsageError
+    """The exit status for an error: 2 wrong usage, 13 no node, 12 no job or dump, else 1."""
+    from hangtop_core.errors import NoDumpError, NoJobError, NoNodeError, UsageError
 
     if isinstance(error, UsageError):
         return 2
     if isinstance(error, NoNodeError):
         return 13
-    return 12 if isinstance(error, NoJobError) else 1
+    return 12 if isinstance(error, NoJobError | NoDumpError) else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

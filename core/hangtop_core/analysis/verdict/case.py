@@ -10,7 +10,7 @@ import msgspec
 
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.flight.align import Pending, pending
+from hangtop_core.analysis.flight.live import in_flight
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
@@ -24,6 +24,7 @@ from hangtop_core.text import clean, duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
 
 
@@ -85,9 +86,9 @@ class Case:
         return tuple(one for one in found if meeting or not one.early)
 
     @cached_property
-    def pending(self) -> tuple[Pending, ...]:
-        """What the flight recorders say ranks wait for."""
-        return pending(self.job.ranks)
+    def in_flight(self) -> tuple[Operation, ...]:
+        """The collectives that flight recorders show under way, those that lack ranks first."""
+        return in_flight(self.job.ranks)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

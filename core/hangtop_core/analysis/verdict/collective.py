@@ -21,7 +21,7 @@ from hangtop_core.text import clean, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.flight.align import Pending
+    from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState
 
@@ -30,20 +30,20 @@ _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
 
-def _lacking(case: Case, numbers: set[int]) -> Pending | None:
+def _lacking(case: Case, numbers: set[int]) -> Operation | None:
     """What the recorders say others wait for that these ranks have not issued."""
-    return next((one for one in case.pending if numbers & set(one.lacking)), None)
+    return next((one for one in case.in_flight if numbers & set(one.missing)), None)
 
 
-def _flight_facts(one: Pending | None, numbers: Sequence[int]) -> list[Evidence]:
+def _flight_facts(one: Operation | None, numbers: Sequence[int]) -> list[Evidence]:
     if one is None:
         return []
-    issued = one.ops[0][1]
-    text = f"{name_ranks(issued)} issued {one.name} on group {one.label}"
-    if one.lacking:
-        text += f"; the last operation of {name_ranks(one.lacking)} comes before it"
-    for op, ranks in one.ops[1:]:
-        text += f"; {name_ranks(ranks)} issued {op} as #{one.seq}"
+    issued = one.classes[0][1]
+    text = f"{name_ranks(issued)} issued {one.entry.name} on group {one.label}"
+    if one.missing:
+        text += f"; the last operation of {name_ranks(one.missing)} comes before it"
+    for entry, ranks in one.classes[1:]:
+        text += f"; {name_ranks(ranks)} issued {entry.call.text} as #{entry.seq}"
     rank = numbers[0] if len(numbers) == 1 else None
     return [fact("flight", rank, text)]
 
@@ -56,7 +56,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         numbers = [s.number for s in group]
         one = _lacking(case, set(numbers))
         text, members = case.waiting_classes[0]
-        what = f"{one.name} on group {one.label}" if one else text.removeprefix("in ")
+        what = f"{one.entry.name} on group {one.label}" if one else text.removeprefix("in ")
         activity = group[0].activity
         yield Hit(
             subjects=group,
@@ -92,7 +92,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     if len(classes) < 2 or case.suspects:
         return
-    one = next((p for p in case.pending if p.mismatched), None)
+    one = next((p for p in case.in_flight if p.mismatched), None)
     most = classes[0][1]
     minority = [s for _, members in classes[1:] for s in members]
     tied = len(classes[1][1]) == len(most)
@@ -109,7 +109,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         f"{name_ranks(members)} {is_are(members, 'waits', 'wait')} {text}"
         for text, members in classes[:4]
     )
-    seq = f" as #{one.seq} on group {one.label}" if one else ""
+    seq = f" as #{one.node.seq} on group {one.label}" if one else ""
     yield Hit(
         subjects=tuple(minority),
         summary=clean(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.flight.patterns import PATTERNS
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.rules import RULES
 
 if TYPE_CHECKING:
+    from hangtop_core.analysis.flight.patterns import Pattern
     from hangtop_core.analysis.verdict.base import Rule
 
 _HEAD = f"""# Causes
@@ -25,6 +27,12 @@ need only {FLOOR_S:.0f} seconds. Until then a stalled job has suspects, with low
 Confidence is that of a plain case: of the verdicts given with 0.9, nine in ten should be right.
 """
 
+_RECORDERS = """## From flight recorders alone
+
+What `hangtop flight` concludes from dumps; [flight.md](flight.md) says how. Confidence is lower
+where the ranks are divided into equal halves, or where dumps are missing.
+"""
+
 
 def page() -> str:
     """The whole page, Markdown."""
@@ -34,7 +42,17 @@ def page() -> str:
         if rule.cause not in seen:
             seen.add(rule.cause)
             parts.append(_section(rule))
+    parts.append(_RECORDERS)
+    parts += [_pattern(pattern) for pattern in PATTERNS]
     return "\n".join(parts)
+
+
+def _pattern(one: Pattern) -> str:
+    steps = "\n".join(f"- {step}" for step in one.next_steps)
+    return (
+        f"### `{one.cause}`: {one.title[0].lower()}{one.title[1:]}\n\n"
+        f"Confidence {one.confidence:.2f}.\n\n**Seen:** {one.seen}\n\n**What to do:**\n\n{steps}\n"
+    )
 
 
 def _section(rule: Rule) -> str:

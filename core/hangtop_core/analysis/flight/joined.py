@@ -1,0 +1,140 @@
+"""Operations that all ranks have joined: they disagree about it, or it just does not end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.evidence import (
+    SHOWN,
+    at_site,
+    facts,
+    main_of,
+    name,
+    named,
+    shift_fact,
+    skip_text,
+    verb,
+    verdict,
+)
+from hangtop_core.analysis.flight.shift import locate
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hangtop_core.analysis.flight.patterns import Pattern
+    from hangtop_core.analysis.flight.waits import End, Operation, Waits
+    from hangtop_core.analysis.flight.world import Entry
+    from hangtop_core.diagnosis import Verdict
+
+TIE = 0.45
+"""Confidence where the ranks are divided into equal halves: there is no majority to trust."""
+
+
+def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
+    """The verdicts on operations at which the graph ends; those that merely do not end make one."""
+    stuck = []
+    for end in ends:
+        if len(end.nodes) != 1 or end.nodes[0].kind == "rank":
+            continue
+        operation = waits.operations[end.nodes[0]]
+        if len(operation.classes) > 1:
+            yield _mismatch(waits, operation, end)
+        else:
+            stuck.append((operation, end))
+    if stuck:
+        others = any(len(end.nodes) > 1 or end.nodes[0].kind == "rank" for end in ends)
+        yield _transport(waits, stuck, others)
+
+
+def _mismatch(waits: Waits, operation: Operation, end: End) -> Verdict:
+    world = waits.world
+    most, rest = operation.classes[0], operation.classes[1:]
+    blamed = sorted(rank for _, ranks in rest for rank in ranks)
+    victims = sorted(set(end.victims) - set(blamed))
+    pattern = _kind_of_mismatch(most[0], [entry for entry, _ in rest])
+    tied = len(rest[0][1]) == len(most[1])
+    said = "; ".join(
+        f"{name(ranks)} issued {clean(entry.call.text, 120)}{at_site(entry)}"
+        for entry, ranks in operation.classes[:SHOWN]
+    )
+    text = f"{name(blamed)} {verb(blamed, 'is', 'are')} in another call than " + (
+        "the other half" if tied else "most"
+    )
+    text += f" as #{operation.node.seq} on {operation.label}: {said}"
+    found = facts(waits, [operation])
+    confidence = TIE if tied else None
+    shift = None
+    if operation.node.kind == "collective":
+        shift = locate(world, rest[0][1][0], operation.node.group, most[1])
+    if shift is not None and (shift.how != "differs" or shift.seq < operation.node.seq):
+        found.insert(0, shift_fact(world, operation.node.group, shift))
+    if shift is not None and shift.how == "skipped" and pattern is not patterns.TYPES:
+        pattern = patterns.SKIPPED
+        text = f"{skip_text(shift)} on {operation.label}; noticed as #{operation.node.seq}: {said}"
+    elif shift is not None and shift.how == "added" and pattern is not patterns.TYPES:
+        pattern = patterns.ALONE
+        confidence = confidence or 0.85
+        extra = f"{clean(shift.found.call.op, 80)} #{shift.seq}{at_site(shift.found)}"
+        text = (
+            f"{name(blamed)} issued {extra}, which the others do not call; noticed as "
+            f"#{operation.node.seq} on {operation.label}: {said}"
+        )
+    return verdict(pattern, text, blamed, victims, found, None, confidence)
+
+
+def _kind_of_mismatch(most: Entry, rest: Sequence[Entry]) -> Pattern:
+    if any(
+        one.call.op != most.call.op and one.call.kind == most.call.kind == "collective"
+        for one in rest
+    ):
+        return patterns.MISMATCHED
+    sides = (most.call.inputs, most.call.outputs)
+    if any((one.call.inputs, one.call.outputs) != sides for one in rest):
+        return patterns.SIZES
+    return patterns.TYPES
+
+
+def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: bool) -> Verdict:
+    world = waits.world
+    operations = [operation for operation, _ in stuck]
+    main = main_of(operations)
+    waiting = sorted({rank for one in operations for rank in one.entries})
+    victims = sorted({v for _, end in stuck for v in end.victims} | set(waiting))
+    passed = sorted({rank for one in operations for rank in one.passed})
+    more = len(operations) - 1
+    known = len(main.entries) + len(main.passed)
+    found = facts(waits, operations, main)
+    if passed:
+        culprits: Sequence[int] = waiting
+        text = (
+            f"{named(main)} is over on {name(main.passed or passed)} but not on "
+            f"{name(main.entries)}, who all have joined it: these ranks, their GPUs or their links "
+            f"do not get on"
+        )
+    else:
+        culprits = ()
+        who = f"all {known} ranks" if known > 1 else f"rank {waiting[0]}"
+        text = f"{who} of {main.label} have issued {main.entry.name} alike and none is through"
+        if main.node.kind == "p2p":
+            text = f"{named(main)}: both have posted their end, and none is through"
+        text += f"; so {plural(more, 'more operation')}" if more else ""
+        text += (
+            ". Ruled out: a rank that stays away, a different call, size or type, another order of "
+            "groups. What is left is the network, a GPU or its driver, or the library itself"
+        )
+    if main.unsure:
+        text += f"; of {name(main.unsure)} it is not known whether they joined"
+    confidence = patterns.TRANSPORT.confidence * (0.5 if others else 1.0)
+    group = world.groups[main.node.group]
+    if not group.configured and len(group.members) < len(world.ranks):
+        confidence *= 0.5
+        text += ". The members of the group are not recorded: there may be more of them"
+    steps = [
+        f"on the nodes of {name(main.entries)}: dmesg for Xid and link errors, nvidia-smi, ibstat",
+        "if the job was running when these were dumped, this is merely an operation under way: "
+        "dump again and compare the numbers",
+    ]
+    victims = sorted(set(victims) - set(culprits))
+    return verdict(patterns.TRANSPORT, text, culprits, victims, found, steps, confidence)

@@ -1,0 +1,224 @@
+"""The traces of a job as one diagnosis, with where everyone is in every group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core import __version__
+from hangtop_core.analysis.flight.verdicts import conclude, waited
+from hangtop_core.analysis.flight.waits import Waits
+from hangtop_core.analysis.flight.world import World
+from hangtop_core.diagnosis import BlindSpot, Diagnosis, JobSummary
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.diagnosis import JobState
+
+SCHEMA = "hangtop.diagnosis/1"
+_WORDS = {
+    "stale": "of an earlier run",
+    "truncated": "cut off",
+    "empty": "empty",
+    "refused": "refused",
+    "too-large": "too large",
+    "unreadable": "not readable",
+}
+
+
+class Waiting(Struct, frozen=True):
+    """One operation that is not over, and where the members of its group are."""
+
+    op: str
+    seq: int | None
+    """None of a send or recv: those have no number that both ends share."""
+    joined: tuple[int, ...]
+    """Ranks that have issued it and are not through."""
+    missing: tuple[int, ...]
+    over: tuple[int, ...]
+    differ: tuple[int, ...]
+    """Ranks that have issued something else as this number."""
+    absent: tuple[int, ...]
+    unsure: tuple[int, ...]
+    in_flight: int
+    """The most operations that one rank has in flight in the group."""
+    since: str | None
+    """When it was issued first, by the ranks' clocks."""
+
+
+class GroupState(Struct, frozen=True):
+    """One process group."""
+
+    uid: str
+    desc: str
+    label: str
+    ranks: tuple[int, ...]
+    ranks_recorded: bool
+    """Whether the recorder holds the group's ranks; else they are those seen using it."""
+    newest: int | None
+    """The highest number any of its ranks has issued."""
+    waiting: tuple[Waiting, ...] = ()
+
+
+class FileProblem(Struct, frozen=True):
+    """What was wrong with one file."""
+
+    path: str
+    kind: str
+    why: str
+
+
+class FlightState(Struct, frozen=True):
+    """The `flight` part of `hangtop flight --json`."""
+
+    files: int
+    versions: dict[str, int]
+    libraries: dict[str, int]
+    entries: int
+    absent: tuple[int, ...]
+    groups: tuple[GroupState, ...]
+    problems: tuple[FileProblem, ...]
+
+
+class FlightDiagnosis(Diagnosis, frozen=True, kw_only=True):
+    """A diagnosis from flight recorders alone; as JSON `hangtop.diagnosis/1` with `flight`."""
+
+    flight: FlightState
+
+
+class Picture(Struct):
+    """All that a person may be shown of some traces."""
+
+    world: World
+    waits: Waits
+    diagnosis: FlightDiagnosis
+
+
+def examine(
+    traces: Sequence[Trace], problems: Iterable[FileProblem] = (), files: int | None = None
+) -> Picture:
+    """Judge the traces of a job.
+
+    Args:
+        traces: one per rank; their order does not matter.
+        problems: what was wrong with files, for the report.
+        files: how many files there were.
+    """
+    world = World(traces)
+    waits = Waits(world)
+    verdicts = conclude(waits)
+    state: JobState = "hung" if waits.operations else "unknown"
+    newest = max((trace.newest_ns for trace in traces), default=0)
+    at = datetime.fromtimestamp(newest / 1e9, UTC) if newest else datetime.now(UTC)
+    seconds = waited(world, waits)
+    told = tuple(problems)
+    diagnosis = FlightDiagnosis(
+        schema=SCHEMA,
+        hangtop=__version__,
+        observed_at=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_for_s=0.0,
+        state=state,
+        hung_for_s=round(seconds, 1) if seconds is not None and seconds >= 1.0 else None,
+        watchdog_in_s=None,
+        job=JobSummary(len(world.ranks) or None, tuple(world.traces), (), None, None),
+        verdicts=tuple(verdicts),
+        blind_spots=tuple(_blind(world, told)),
+        flight=_flight(world, waits, told, len(traces) if files is None else files),
+    )
+    return Picture(world, waits, diagnosis)
+
+
+def _flight(
+    world: World, waits: Waits, problems: tuple[FileProblem, ...], files: int
+) -> FlightState:
+    traces = world.traces.values()
+    operations: dict[int, list[Operation]] = {}
+    for one in waits.operations.values():
+        operations.setdefault(one.node.group, []).append(one)
+    groups = []
+    for index, group in enumerate(world.groups):
+        newest = [m.newest for m in group.by_rank.values() if m.newest is not None]
+        waiting = sorted(operations.get(index, ()), key=lambda one: one.node)
+        groups.append(
+            GroupState(
+                group.uid,
+                clean(group.desc, 200),
+                group.label,
+                group.members,
+                group.configured,
+                max(newest, default=None),
+                tuple(map(_waiting, waiting)),
+            )
+        )
+    return FlightState(
+        files=files,
+        versions=dict(Counter(clean(one.version, 40) for one in traces)),
+        libraries=dict(Counter(clean(one.library, 80) for one in traces if one.library)),
+        entries=sum(one.length for one in traces),
+        absent=world.absent,
+        groups=tuple(groups),
+        problems=problems,
+    )
+
+
+def _waiting(one: Operation) -> Waiting:
+    issued = [entry.created_ns for entry in one.entries.values() if entry.created_ns]
+    entry = one.entry
+    name = clean(entry.call.op, 80)
+    if one.node.kind == "p2p":
+        name += f" {one.node.source}->{one.node.target}"
+    since = datetime.fromtimestamp(min(issued) / 1e9, UTC) if issued else None
+    return Waiting(
+        op=name,
+        seq=one.node.seq if one.node.kind == "collective" else None,
+        joined=tuple(sorted(one.entries)),
+        missing=one.missing,
+        over=one.passed,
+        differ=one.mismatched,
+        absent=one.absent,
+        unsure=one.unsure,
+        in_flight=one.depth,
+        since=since.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if since else None,
+    )
+
+
+def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]:
+    if world.absent:
+        why = "no dump of these ranks"
+        fix = "collect the files of all nodes; a rank that died or holds the GIL writes none"
+        yield BlindSpot("flight recorder", (), world.absent, why, fix)
+    blank = tuple(rank for rank, trace in world.traces.items() if not trace.length)
+    if blank:
+        why = "the dumps of these ranks hold no entries"
+        fix = (
+            "up to torch 2.10 the recorder is off by default: set TORCH_FR_BUFFER_SIZE=2000 "
+            "(before 2.8 TORCH_NCCL_TRACE_BUFFER_SIZE)"
+        )
+        yield BlindSpot("flight recorder", (), blank, why, "" if world.groups else fix)
+    bare = tuple(r for r, trace in world.traces.items() if trace.length and not any(trace.sites))
+    if bare:
+        why = "these dumps hold no stacks (JSON never does): call sites cannot be compared"
+        fix = "dump as pickle, with stacks"
+        yield BlindSpot("call sites", (), bare, why, fix)
+    guessed = [g for g in world.groups if not g.configured and g.uid != "0"]
+    if guessed:
+        names = ", ".join(group.label for group in guessed[:4])
+        why = (
+            f"the ranks of {plural(len(guessed), 'group')} ({names}) are not recorded (gloo): "
+            "taken for members are those that have used it"
+        )
+        yield BlindSpot("process groups", (), (), why, "")
+    for kind in ("stale", "truncated", "empty", "refused", "too-large", "unreadable"):
+        paths = [one.path for one in problems if one.kind == kind]
+        if paths:
+            names = ", ".join(path.rpartition("/")[2] for path in paths[:4])
+            more = f" and {len(paths) - 4} more" if len(paths) > 4 else ""
+            why = f"{plural(len(paths), 'file')} {_WORDS[kind]}: {names}{more}"
+            yield BlindSpot("flight recorder", (), (), clean(why, 400), "")

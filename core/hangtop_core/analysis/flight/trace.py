@@ -1,0 +1,186 @@
+"""One rank's flight recorder as columns: the form in which all analysis reads it.
+
+A recorder holds up to thousands of entries whose texts repeat. A `Trace` keeps every text once
+and numbers in columns, about 35 bytes per entry, so that a thousand ranks fit in memory and
+travel cheaply. `reduce` makes traces, from files and from running ranks alike.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from hangtop_core.model import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
+"""Values of the lowest two bits of a flag, and their mask."""
+RETIRED, P2P, DONE, PART = 4, 8, 16, 32
+"""Bits of a flag: no longer watched; send or recv; judged to be over; one of a coalesced block."""
+STATES = ("scheduled", "started", "completed", "unknown")
+
+_OPEN = bytes(not flag & DONE for flag in range(256))
+"""Turns flags into marks: 1 for what is not over."""
+
+Kind = Literal["collective", "send", "recv"]
+
+_P2P = re.compile(r"(send|recv)\s+(\d{1,9})\s*(?:->|<-)\s*(\d{1,9}|\?)?")
+
+
+class Call(Struct, frozen=True):
+    """What was called, without when: equal in all iterations of a training loop."""
+
+    name: str
+    """As recorded: `nccl:all_reduce`, `nccl:send 0->1`."""
+    inputs: str
+    """Sizes of all inputs, `[[8, 4]]`."""
+    outputs: str
+    input_types: str = ""
+    output_types: str = ""
+
+    @property
+    def backend(self) -> str:
+        """`nccl`, `gloo`; empty where the name does not say."""
+        return self.name.partition(":")[0] if ":" in self.name else ""
+
+    @property
+    def op(self) -> str:
+        """`all_reduce`, without backend and peers."""
+        return self.name.rpartition(":")[2].split(" ", 1)[0]
+
+    @property
+    def kind(self) -> Kind:
+        """Whether all of a group take part, or two ranks."""
+        return peers(self.name)[0]
+
+    @property
+    def peer(self) -> int | None:
+        """The other one of a send or recv, as rank within the group; None when not told."""
+        return peers(self.name)[1]
+
+    @property
+    def text(self) -> str:
+        """`all_reduce [[8, 4]] Float`, for people."""
+        types = self.input_types.strip("[]").replace("'", "").replace('"', "")
+        inputs = "" if self.inputs in ("", "[]") else self.inputs
+        return " ".join(part for part in (self.op, inputs, types) if part)
+
+
+@lru_cache(maxsize=65536)
+def peers(name: str) -> tuple[Kind, int | None]:
+    """Kind of operation and peer, from a recorded name such as `nccl:recv 1<-0`."""
+    match = _P2P.match(name.rpartition(":")[2])
+    if match is None:
+        return "collective", None
+    kind: Kind = "send" if match[1] == "send" else "recv"
+    return kind, int(match[3]) if match[3] and match[3] != "?" else None
+
+
+class GroupInfo(Struct, frozen=True):
+    """A process group as one rank's recorder knows it."""
+
+    uid: str
+    """Name that all its ranks share (`process_group[0]`)."""
+    desc: str
+    members: str | None = None
+    """Its ranks as recorded, `[0, 1, 2]`; None when not recorded."""
+    enqueued: int | None = None
+    """Last number enqueued, from pg_status; of collectives and sends alike. 0: none."""
+    completed: int | None = None
+
+
+class Status(Struct, frozen=True):
+    """The counters of a group of which only the number within this rank's process is known."""
+
+    pg_id: int
+    enqueued: int
+    completed: int
+
+
+class Trace(Struct, dict=True):
+    """The recorder of one rank. Columns have one item per entry, oldest first."""
+
+    rank: int
+    source: str
+    version: str = ""
+    library: str = ""
+    groups: tuple[GroupInfo, ...] = ()
+    calls: tuple[Call, ...] = ()
+    sites: tuple[tuple[Frame, ...], ...] = ()
+    """Distinct stacks, innermost frame first; empty ones where the recorder holds none."""
+    statuses: tuple[Status, ...] = ()
+    group_ids: dict[int, str] = {}
+    """Names of groups by their number within this process."""
+    configured: bool = False
+    """Whether the members of groups are recorded and can be believed."""
+    length: int = 0
+    dropped: int = 0
+    """Entries that could not be read."""
+    wrapped: bool = False
+    """Whether older entries were overwritten, or left out when dumping."""
+    newest_ns: int = 0
+    """The newest time in it: the dump was written at this time or later."""
+    timeout_ms: int = 0
+    """The longest timeout of an entry."""
+    raw_group: bytes = b""
+    raw_call: bytes = b""
+    raw_site: bytes = b""
+    raw_flag: bytes = b""
+    raw_seq: bytes = b""
+    raw_record: bytes = b""
+    raw_created: bytes = b""
+
+    @property
+    def group(self) -> memoryview:
+        """Index into `groups`."""
+        return memoryview(self.raw_group).cast("H")
+
+    @property
+    def call(self) -> memoryview:
+        """Index into `calls`."""
+        return memoryview(self.raw_call).cast("I")
+
+    @property
+    def site(self) -> memoryview:
+        """Index into `sites`."""
+        return memoryview(self.raw_site).cast("I")
+
+    @property
+    def flag(self) -> memoryview:
+        """State and bits."""
+        return memoryview(self.raw_flag)
+
+    @property
+    def seq(self) -> memoryview:
+        """Sequence number within the group: of collectives, or of sends and recvs."""
+        return memoryview(self.raw_seq).cast("q")
+
+    @property
+    def record(self) -> memoryview:
+        """Number of the entry within the process."""
+        return memoryview(self.raw_record).cast("q")
+
+    @property
+    def created(self) -> memoryview:
+        """When it was enqueued, ns since the epoch by the rank's own clock; 0 when unknown."""
+        return memoryview(self.raw_created).cast("q")
+
+    def pending(self) -> Iterator[int]:
+        """Positions of entries that are not over, oldest first."""
+        marks = self.raw_flag.translate(_OPEN)
+        at = marks.find(1)
+        while at >= 0:
+            yield at
+            at = marks.find(1, at + 1)
+
+    @cached_property
+    def sends(self) -> frozenset[int]:
+        """Indices of the groups in which it has sends or recvs."""
+        return frozenset(
+            local for local, flag in set(zip(self.group, self.flag, strict=True)) if flag & P2P
+        )

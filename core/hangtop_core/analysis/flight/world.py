@@ -1,0 +1,295 @@
+"""All traces put together: process groups with their members, and how far each member came.
+
+Ranks are aligned by process group and sequence number, never by record id: a rank's record ids
+count all its groups, so they say nothing about another rank, and rings wrap at different places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis.flight.trace import DONE, P2P, RETIRED, STATE, Call
+from hangtop_core.analysis.frames import site
+from hangtop_core.model import Frame
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hangtop_core.analysis.flight.trace import Trace
+
+MAX_RANKS = 1_000_000
+_DEFAULT = "0"
+"""torch's name of the default group."""
+
+
+class Member(Struct):
+    """How far one rank came in one group."""
+
+    rank: int
+    newest: int | None
+    """Sequence number of the last collective it enqueued; 0: none yet; None: not known."""
+    waits_at: int | None = None
+    """Position in its trace of the oldest collective that is not over."""
+    seq: int | None = None
+    """Sequence number of that."""
+    pending: int = 0
+    """How many collectives are not over."""
+    done: int = 0
+    """The last one that is over, as far as is known."""
+    from_status: bool = False
+    """Known from the group's counters alone: the ring holds none of its entries."""
+
+
+class Group(Struct, frozen=True):
+    """One process group."""
+
+    uid: str
+    desc: str
+    members: tuple[int, ...]
+    """Global ranks, in the order of their ranks within the group."""
+    by_rank: dict[int, Member]
+    configured: bool
+    """Whether the members are recorded; else they are the ranks seen using the group."""
+
+    @property
+    def label(self) -> str:
+        """`default_pg`, `tp (35)`: for people."""
+        if not self.desc or self.desc in (self.uid, "undefined"):
+            return clean(f"group {self.uid}", 80)
+        return clean(self.desc if self.uid == _DEFAULT else f"{self.desc} ({self.uid})", 80)
+
+
+class Entry(Struct, frozen=True):
+    """One entry of one rank, as sentences need it."""
+
+    rank: int
+    at: int
+    """Position in the trace."""
+    group: int
+    """Index into the world's groups."""
+    seq: int
+    call: Call
+    flag: int
+    created_ns: int
+    stack: tuple[Frame, ...]
+
+    @property
+    def name(self) -> str:
+        """`all_reduce #17`."""
+        return clean(f"{self.call.op} #{self.seq}", 100)
+
+    @property
+    def timed_out(self) -> bool:
+        """Given up by the watchdog without having completed."""
+        return bool(self.flag & RETIRED) and not self.flag & DONE
+
+    @property
+    def site(self) -> Frame | None:
+        """Where the user's code called it."""
+        return site(self.stack)
+
+    @property
+    def state(self) -> int:
+        """The recorded state."""
+        return self.flag & STATE
+
+
+class World:
+    """The traces of one job. Ranks without a trace are known by the groups they belong to."""
+
+    def __init__(self, traces: Iterable[Trace], ranks: Iterable[int] = ()) -> None:
+        ordered = sorted(traces, key=lambda one: one.rank)
+        self.traces: dict[int, Trace] = {one.rank: one for one in ordered}
+        self.groups: list[Group] = []
+        self._extra = set(ranks)
+        self._index: dict[tuple[int, str], int] = {}
+        _assemble(self)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks that are known of, with a trace or without."""
+        found = {rank for group in self.groups for rank in group.members}
+        return tuple(sorted(found | set(self.traces) | self._extra | _gaps(self.traces)))
+
+    @cached_property
+    def absent(self) -> tuple[int, ...]:
+        """Ranks without a trace."""
+        return tuple(rank for rank in self.ranks if rank not in self.traces)
+
+    def group_of(self, rank: int, local: int) -> int:
+        """The world's group for a trace's own group index."""
+        return self._index[rank, self.traces[rank].groups[local].uid]
+
+    def entry(self, rank: int, at: int) -> Entry:
+        """One entry, by its position in the rank's trace."""
+        trace = self.traces[rank]
+        return Entry(
+            rank=rank,
+            at=at,
+            group=self.group_of(rank, trace.group[at]),
+            seq=trace.seq[at],
+            call=trace.calls[trace.call[at]],
+            flag=trace.flag[at],
+            created_ns=trace.created[at],
+            stack=trace.sites[trace.site[at]],
+        )
+
+    def find(self, rank: int, group: int, seq: int) -> Entry | None:
+        """The collective of a group with a sequence number on one rank, if its ring has it."""
+        at = next(
+            (at for at in self._positions(rank, group) if self.traces[rank].seq[at] == seq), None
+        )
+        return None if at is None else self.entry(rank, at)
+
+    def collectives(self, rank: int, group: int) -> Iterator[Entry]:
+        """All collectives of a group that a rank's ring has, the oldest first.
+
+        Of a coalesced block the last entry comes last, so that it can stand for all of it.
+        """
+        return (self.entry(rank, at) for at in reversed(list(self._positions(rank, group))))
+
+    def _positions(self, rank: int, group: int) -> Iterator[int]:
+        """Positions of a group's collectives in a rank's trace, the newest first."""
+        trace = self.traces.get(rank)
+        if trace is None:
+            return
+        wanted = self.groups[group].uid
+        # A group has several indices where a process numbers it more than once.
+        local = {n for n, one in enumerate(trace.groups) if one.uid == wanted}
+        groups, flags = trace.group, trace.flag
+        for at in range(trace.length - 1, -1, -1):
+            if groups[at] in local and not flags[at] & P2P:
+                yield at
+
+
+def _gaps(ranks: Iterable[int]) -> set[int]:
+    """Ranks between those that are known, if most of them are."""
+    known = set(ranks)
+    between = (
+        set(range(max(known, default=-1) + 1)) if len(known) > max(known, default=0) / 2 else set()
+    )
+    return between - known
+
+
+def parse_members(text: str | None) -> tuple[int, ...]:
+    """Ranks of `[0, 1, 2]`, as pg_config has them; empty when it is nothing of the kind."""
+    if text is None or not re.fullmatch(r"\s*\[[\d,\s]*\]\s*", text):
+        return ()
+    ranks = tuple(int(part) for part in re.findall(r"\d{1,9}", text))
+    return ranks if all(rank < MAX_RANKS for rank in ranks) else ()
+
+
+def _assemble(world: World) -> None:
+    parsed: dict[str | None, tuple[int, ...]] = {None: ()}
+    kinds: dict[str, dict[tuple[int, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    descs: dict[str, str] = {}
+    for rank, trace in world.traces.items():
+        for info in trace.groups:
+            if info.members not in parsed:
+                parsed[info.members] = parse_members(info.members)
+            kinds[info.uid][parsed[info.members]].append(rank)
+            if info.desc:
+                descs.setdefault(info.uid, info.desc)
+    for uid in sorted(kinds, key=_natural):
+        for members, ranks in _memberships(uid, kinds[uid], world):
+            known = bool(members)
+            group = Group(uid, descs.get(uid, ""), members or tuple(sorted(ranks)), {}, known)
+            world.groups.append(group)
+            for rank in ranks:
+                world._index[rank, uid] = len(world.groups) - 1
+    _members(world)
+
+
+def _natural(uid: str) -> tuple[int, str]:
+    return (int(uid), "") if uid.isdecimal() and len(uid) < 9 else (1 << 30, uid)
+
+
+def _memberships(
+    uid: str, kinds: dict[tuple[int, ...], list[int]], world: World
+) -> Iterable[tuple[tuple[int, ...], list[int]]]:
+    """Split the ranks that use a name into groups: one name may stand for several of them."""
+    blank = kinds.pop((), [])
+    if not kinds:
+        extra = {*world.traces, *_gaps(world.traces), *world._extra} if uid == _DEFAULT else ()
+        return [((), sorted({*blank, *extra}))]
+    found = []
+    for members, ranks in sorted(kinds.items()):
+        inside = set(members)
+        found.append((members, ranks + [rank for rank in blank if rank in inside]))
+        blank = [rank for rank in blank if rank not in inside]
+    return [*found, ((), blank)] if blank else found
+
+
+def _members(world: World) -> None:
+    for rank, trace in world.traces.items():
+        newest: dict[int, int] = {}
+        for (local, flag), seq in dict(
+            zip(zip(trace.group, trace.flag, strict=True), trace.seq, strict=True)
+        ).items():
+            if not flag & P2P:
+                newest[local] = max(newest.get(local, 0), seq)
+        members = {local: Member(rank, seq) for local, seq in newest.items()}
+        groups, flags, seqs = trace.group, trace.flag, trace.seq
+        for at in trace.pending():
+            if flags[at] & P2P:
+                continue
+            member = members[groups[at]]
+            member.pending += 1
+            if member.seq is None or seqs[at] < member.seq:
+                member.seq, member.waits_at = seqs[at], at
+        for local, member in members.items():
+            if member.pending == 0:
+                member.done = member.newest or 0
+            elif member.seq is not None:
+                member.done = member.seq - 1
+            world.groups[world.group_of(rank, local)].by_rank[rank] = member
+    numbers = _numbers(world)
+    for index, group in enumerate(world.groups):
+        for rank in group.members:
+            if rank in world.traces and rank not in group.by_rank:
+                group.by_rank[rank] = _unseen(world, group, rank, numbers[index])
+
+
+def _numbers(world: World) -> list[Counter[int]]:
+    """For each group, the numbers it has within the processes of its members."""
+    found: list[Counter[int]] = [Counter() for _ in world.groups]
+    for rank, trace in world.traces.items():
+        for pg_id, uid in trace.group_ids.items():
+            found[world._index[rank, uid]][pg_id] += 1
+    return found
+
+
+def _unseen(world: World, group: Group, rank: int, numbers: Counter[int]) -> Member:
+    """A member whose ring holds no collective of the group: its counters may still tell.
+
+    The counters are by the group's number within the process, which other members' entries tell,
+    since processes that make the same groups number them alike. In a group with sends the counter
+    may be that of a send and tells nothing.
+    """
+    trace = world.traces[rank]
+    for info in trace.groups:
+        if info.uid == group.uid and info.enqueued is not None:
+            return Member(rank, None if info.enqueued else 0)
+    if len(numbers) == 1:
+        wanted = next(iter(numbers))
+        if wanted not in trace.group_ids:
+            for status in trace.statuses:
+                if status.pg_id == wanted and not _has_sends(world, group):
+                    return Member(rank, status.enqueued, done=status.completed, from_status=True)
+    if not trace.wrapped and not trace.dropped and not (trace.statuses and not trace.length):
+        return Member(rank, 0)
+    return Member(rank, None)
+
+
+def _has_sends(world: World, group: Group) -> bool:
+    return any(
+        world.traces[rank].groups[local].uid == group.uid
+        for rank in group.by_rank
+        for local in world.traces[rank].sends
+    )

@@ -1,0 +1,1 @@
+"""Flight-recorder dump files: finding them, and reading them safely."""

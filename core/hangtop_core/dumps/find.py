@@ -1,0 +1,155 @@
+"""From what a person named to files with ranks.
+
+A dump does not say whose it is; its file name does: `<prefix><rank>`, one file per rank. torch's
+prefixes: `/tmp/nccl_trace_rank_` (up to 2.8), `~/.cache/torch/comm_lib_trace_rank_` (since);
+others use `_dump_3`, `rank_12`, or put a host name in between, digits and all.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from hangtop_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+MAX_FILES = 200_000
+_EXTENSIONS = re.compile(r"\.(json|pkl|pickle|pt|dump|bin|trace|fr)$", re.IGNORECASE)
+_NAMED = re.compile(r"(?:^|[^a-zA-Z])rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_LAST = re.compile(r"(\d{1,6})$")
+
+Kind = Literal[
+    "empty",
+    "truncated",
+    "foreign",
+    "duplicate",
+    "stale",
+    "refused",
+    "too-large",
+    "unreadable",
+    "no-rank",
+    "no-entries",
+    "misnamed",
+    "version",
+]
+
+
+class Problem(Struct, frozen=True):
+    """Something about a file that a person should know; the other files are used all the same."""
+
+    path: str
+    kind: Kind
+    why: str
+
+
+class DumpFile(Struct, frozen=True):
+    """One file that may be a dump."""
+
+    path: str
+    rank: int
+    size: int
+    modified: float
+    explicit: bool
+    """Named by itself, not found in a directory."""
+
+
+def rank_of(name: str, prefix: str | None = None) -> int | None:
+    """The rank in a file's name; None when there is none.
+
+    With a prefix: the digits right behind it, or, where a host name stands between, the last ones.
+    Without: the digits after the word `rank`, else the last ones.
+    """
+    stem = _EXTENSIONS.sub("", name)
+    if prefix is not None:
+        at = name.find(prefix)
+        if at < 0:
+            return None
+        rest = name[at + len(prefix) :]
+        behind = re.match(r"(\d{1,6})(?:$|\D)", rest) or _LAST.search(_EXTENSIONS.sub("", rest))
+        return int(behind[1]) if behind else None
+    named = _NAMED.findall(stem)
+    if named:
+        return int(named[-1])
+    last = _LAST.search(stem)
+    return int(last[1]) if last else None
+
+
+def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile], list[Problem]]:
+    """All files that may be dumps, ascending by rank, and what is wrong with the others.
+
+    Args:
+        paths: files, directories (searched to the bottom, links not followed) and patterns.
+        prefix: what stands before the rank in file names; files without it are left out.
+
+    Raises:
+        UsageError: a path does not exist, or a pattern matches nothing.
+    """
+    files: dict[str, DumpFile] = {}
+    problems: list[Problem] = []
+    # torch and its users write the directory into the prefix, too.
+    prefix = os.path.basename(prefix) if prefix else None
+    for path, explicit in _walk(paths):
+        name = os.path.basename(path)
+        if prefix is not None and prefix not in name:
+            continue
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            problems.append(Problem(path, "unreadable", error.strerror or str(error)))
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            # Opening a FIFO, such as torch's own dump pipe, would wait for ever.
+            if explicit:
+                problems.append(Problem(path, "foreign", "is no regular file"))
+            continue
+        rank = rank_of(name, prefix)
+        if rank is None:
+            why = "has no rank in its name; say what stands before it with --prefix"
+            problems.append(Problem(path, "no-rank" if explicit else "foreign", why))
+        elif status.st_size == 0:
+            problems.append(Problem(path, "empty", f"is empty: rank {rank} did not finish writing"))
+        else:
+            key = os.path.realpath(path)
+            files[key] = DumpFile(path, rank, status.st_size, status.st_mtime, explicit)
+    return sorted(files.values(), key=lambda one: (one.rank, one.path)), problems
+
+
+def _walk(paths: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    count = 0
+    for given in paths:
+        for path in _expand(given):
+            if not os.path.isdir(path):
+                yield path, True
+                continue
+            for root, folders, names in os.walk(path):
+                folders.sort()
+                for name in sorted(names):
+                    count += 1
+                    if count > MAX_FILES:
+                        raise UsageError(
+                            f"more than {MAX_FILES} files under {path}",
+                            "Name the directory of the dumps, or their prefix with --prefix.",
+                        )
+                    yield os.path.join(root, name), False
+
+
+def _expand(given: str) -> list[str]:
+    path = os.path.expanduser(given)
+    if os.path.lexists(path):
+        return [path]
+    found = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+    if not found:
+        raise UsageError(
+            f"{given}: " + ("no such file matches" if glob.has_magic(path) else "no such file"),
+            "Give the files, or the directory they are in. torch writes them to the prefix in\n"
+            "TORCH_FR_DUMP_TEMP_FILE (before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE), else to\n"
+            "~/.cache/torch/comm_lib_trace_rank_* (up to torch 2.8: /tmp/nccl_trace_rank_*).",
+        )
+    return found

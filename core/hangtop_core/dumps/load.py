@@ -1,0 +1,146 @@
+"""From paths to the traces of a job: find, read, keep one per rank, and say what was odd."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hangtop_core.analysis.flight.trace import Trace
+from hangtop_core.analysis.flight.world import parse_members
+from hangtop_core.dumps.find import Problem, find
+from hangtop_core.dumps.pool import read
+from hangtop_core.text import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hangtop_core.dumps.find import DumpFile
+
+DEFAULT_DESC = "default_pg"
+MIN_TO_COMPARE = 3
+STALE_S = 3600.0
+"""A dump that ends so much earlier than most, and twice their timeout, is of an earlier run."""
+_OLD_PREFIX = "/tmp/nccl_trace_rank_"  # noqa: S108 - where torch up to 2.8 writes
+_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+
+
+class Loaded(Struct):
+    """What was read."""
+
+    traces: list[Trace]
+    """One per rank, ascending."""
+    problems: list[Problem]
+    files: int
+    """Files that looked like dumps."""
+
+
+def default_patterns(environ: Mapping[str, str]) -> list[str]:
+    """Where torch writes dumps when it is not told otherwise, newest versions first."""
+    told = [environ[name] + "*" for name in _NAMES if environ.get(name)]
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/"), ".cache")
+    return [*told, os.path.join(cache, "torch", "comm_lib_trace_rank_*"), _OLD_PREFIX + "*"]
+
+
+def load(
+    paths: Sequence[str],
+    prefix: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    replica_size: int | None = None,
+) -> Loaded:
+    """Read all dumps under some paths.
+
+    Args:
+        paths: files, directories, patterns.
+        prefix: what stands before the rank in file names; None: told from the names.
+        progress: called with how many of how many files are done.
+        replica_size: ranks of one torchft replica: default groups are numbered within those.
+
+    Raises:
+        UsageError: a path does not exist.
+    """
+    files, problems = find(paths, prefix)
+    total = len(files)
+    reading = read(files, None if progress is None else lambda done: progress(done, total))
+    problems += reading.problems
+    traces, duplicates = _one_per_rank(reading.traces, {one.path: one for one in files})
+    traces, stale = _without_stale(traces)
+    problems += [*duplicates, *stale]
+    if replica_size:
+        traces = [_shifted(trace, replica_size) for trace in traces]
+    problems += _odd(traces)
+    return Loaded(traces, sorted(problems, key=lambda one: one.path), total)
+
+
+def _one_per_rank(
+    traces: Sequence[Trace], files: Mapping[str, DumpFile]
+) -> tuple[list[Trace], list[Problem]]:
+    by_rank: dict[int, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        by_rank[trace.rank].append(trace)
+    kept, problems = [], []
+    for rank in sorted(by_rank):
+        ordered = sorted(
+            by_rank[rank],
+            key=lambda one: (one.newest_ns, files[one.source].modified, one.source),
+        )
+        kept.append(ordered[-1])
+        for trace in ordered[:-1]:
+            why = f"is another dump of rank {rank}; the newer one, {ordered[-1].source}, is used"
+            problems.append(Problem(trace.source, "duplicate", why))
+    return kept, problems
+
+
+def _without_stale(traces: list[Trace]) -> tuple[list[Trace], list[Problem]]:
+    """Leave out what an earlier run has left: a rank that wrote none keeps its old file."""
+    known = [trace.newest_ns for trace in traces if trace.newest_ns]
+    if len(known) < MIN_TO_COMPARE:
+        return traces, []
+    usual = median_low(known)
+    margin = max(STALE_S, 2 * max(trace.timeout_ms for trace in traces) / 1000) * 1e9
+    kept, problems = [], []
+    for trace in traces:
+        age = usual - trace.newest_ns
+        if trace.newest_ns and age > margin:
+            why = f"is {duration(age / 1e9)} older than most: of an earlier run, and not used"
+            problems.append(Problem(trace.source, "stale", why))
+        else:
+            kept.append(trace)
+    return kept, problems
+
+
+def _odd(traces: Sequence[Trace]) -> list[Problem]:
+    """Files that were used, but deserve a word."""
+    problems = []
+    versions = Counter(trace.version for trace in traces)
+    usual = versions.most_common(1)[0][0] if versions else ""
+    for trace in traces:
+        members = {m for one in trace.groups if one.members for m in parse_members(one.members)}
+        if trace.configured and members and trace.rank not in members:
+            why = f"is of none of the groups it describes: rank {trace.rank} may be misread"
+            problems.append(Problem(trace.source, "misnamed", why))
+        if trace.version != usual:
+            why = f"has format version {trace.version or '?'}, most others {usual or '?'}"
+            problems.append(Problem(trace.source, "version", why))
+        if trace.dropped:
+            why = f"{trace.dropped} of its entries cannot be read"
+            problems.append(Problem(trace.source, "foreign", why))
+    return problems
+
+
+def _shifted(trace: Trace, size: int) -> Trace:
+    """With the default group's ranks numbered over all replicas, as torchft jobs need it."""
+    first = trace.rank // size * size
+    groups = []
+    for group in trace.groups:
+        members = parse_members(group.members)
+        if group.desc == DEFAULT_DESC and members:
+            shifted = str([rank + first for rank in members])
+            groups.append(replace(group, members=shifted))
+        else:
+            groups.append(group)
+    return replace(trace, groups=tuple(groups))

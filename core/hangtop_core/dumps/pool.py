@@ -1,0 +1,196 @@
+"""Reader processes: one per processor, each with one file at a time and a deadline."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis.flight.trace import Trace
+from hangtop_core.dumps import wire
+from hangtop_core.dumps.find import Problem
+from hangtop_core.errors import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hangtop_core.dumps.find import DumpFile, Kind
+
+MAX_READERS = 8
+FILES_PER_READER = 4
+"""Starting a reader takes about as long as reading so many files."""
+START_SECONDS = 60.0
+BASE_SECONDS = 20.0
+SECONDS_PER_BYTE = 1e-6
+_CODE = "import sys; sys.path[:] = {path!r}; from hangtop_core.dumps.reader import main; main()"
+
+
+class _Reader:
+    """One process and what it is at."""
+
+    def __init__(self) -> None:
+        # The same interpreter and packages, and nothing of the environment that could change them.
+        code = _CODE.format(path=sys.path)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StartError(f"cannot start a process to read dumps: {error}") from error
+        self.file: DumpFile | None = None
+        """What it reads; None while it starts."""
+        self.alive = True
+        self.deadline = time.monotonic() + START_SECONDS
+        self.buffer = bytearray()
+
+    def give(self, file: DumpFile, limit_s: float) -> None:
+        """Ask for a file."""
+        assert self.process.stdin is not None  # noqa: S101 - it was made with a pipe
+        self.file = file
+        self.deadline = time.monotonic() + limit_s + file.size * SECONDS_PER_BYTE
+        self.buffer.clear()
+        ask = wire.Ask(os.fsencode(file.path), file.rank)
+        with suppress(BrokenPipeError):
+            # A reader that has just died is noticed when its answer does not come.
+            self.process.stdin.write(wire.frame(ask))
+            self.process.stdin.flush()
+
+    def take(self) -> bytes | None:
+        """Read what has come; the answer when it is complete."""
+        data = os.read(self.fileno(), 1 << 20)
+        if not data:
+            raise EOFError
+        self.buffer += data
+        if len(self.buffer) < wire.LENGTH.size:
+            return None
+        size = wire.LENGTH.size + wire.LENGTH.unpack_from(self.buffer)[0]
+        return bytes(self.buffer[wire.LENGTH.size : size]) if len(self.buffer) >= size else None
+
+    def fileno(self) -> int:
+        """Where answers come from."""
+        assert self.process.stdout is not None  # noqa: S101 - it was made with a pipe
+        return self.process.stdout.fileno()
+
+    def close(self) -> int:
+        """End it, whatever it does; its exit status."""
+        self.alive = False
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        return self.process.wait()
+
+
+class Reading(Struct):
+    """What came of a number of files."""
+
+    traces: list[Trace]
+    problems: list[Problem]
+
+
+def read(
+    files: Sequence[DumpFile],
+    progress: Callable[[int], None] | None = None,
+    limit_s: float = BASE_SECONDS,
+) -> Reading:
+    """Read files in processes of their own; whatever is wrong with one is its problem alone.
+
+    Args:
+        files: what to read.
+        progress: called with the number of files that are done.
+        limit_s: seconds for a file, besides those that its size allows.
+    """
+    waiting = deque(files)
+    done = Reading([], [])
+    unpacker = wire.Unpacker()
+    wanted = max(1, min(os.cpu_count() or 1, MAX_READERS, -(-len(files) // FILES_PER_READER)))
+    readers: set[_Reader] = set()
+    with selectors.DefaultSelector() as selector:
+        try:
+            while waiting or readers:
+                while len(readers) < wanted and _starting(readers) < len(waiting):
+                    reader = _Reader()
+                    readers.add(reader)
+                    selector.register(reader, selectors.EVENT_READ)
+                for reader in _finished(selector, readers, done, unpacker):
+                    if progress is not None:
+                        progress(len(done.traces) + len(done.problems))
+                    if waiting and reader.alive:
+                        reader.give(waiting.popleft(), limit_s)
+                        continue
+                    selector.unregister(reader)
+                    readers.discard(reader)
+                    reader.close()
+        finally:
+            for reader in readers:
+                reader.close()
+    return done
+
+
+def _starting(readers: set[_Reader]) -> int:
+    return sum(reader.file is None for reader in readers)
+
+
+def _finished(
+    selector: selectors.BaseSelector, readers: set[_Reader], done: Reading, unpacker: wire.Unpacker
+) -> list[_Reader]:
+    """Readers that are ready for a file, or no longer alive.
+
+    Raises:
+        StartError: one did not come up.
+    """
+    soonest = min(reader.deadline for reader in readers)
+    events = selector.select(max(soonest - time.monotonic(), 0.0))
+    found = []
+    for key, _ in events:
+        reader = key.fileobj
+        assert isinstance(reader, _Reader)  # noqa: S101 - nothing else was registered
+        try:
+            body = reader.take()
+        except (EOFError, OSError):
+            status = reader.close()
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            _failed(done, reader, f"refused: the process that read it broke down ({how})")
+            found.append(reader)
+            continue
+        if body is not None:
+            if reader.file is not None:
+                _take(done, reader.file, wire.ANSWER.decode(body), unpacker)
+            found.append(reader)
+    now = time.monotonic()
+    for reader in readers.difference(found):
+        if reader.deadline <= now:
+            reader.close()
+            _failed(done, reader, "refused: reading it takes far too long")
+            found.append(reader)
+    return found
+
+
+def _failed(done: Reading, reader: _Reader, why: str) -> None:
+    if reader.file is None:
+        raise StartError("a process to read dumps did not come up")
+    _problem(done, reader.file, "refused", why)
+
+
+def _take(done: Reading, file: DumpFile, answer: wire.Answer, unpacker: wire.Unpacker) -> None:
+    if answer.kind:
+        kind: Kind = answer.kind  # type: ignore[assignment]
+        _problem(done, file, kind, answer.why)
+    else:
+        done.traces.append(unpacker.unpack(answer))
+
+
+def _problem(done: Reading, file: DumpFile, kind: Kind, why: str) -> None:
+    done.problems.append(Problem(file.path, kind, why))

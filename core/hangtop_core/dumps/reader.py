@@ -1,0 +1,86 @@
+"""A process that reads dumps: what a hostile file can do ends with it.
+
+Started by `pool` as `python -c 'from hangtop_core.dumps.reader import main; main()'`; speaks
+`wire` over its stdin and stdout. Limits: a file's size, the memory a file may take (a multiple of
+its size), and time, which the parent watches.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+import time
+from contextlib import suppress
+
+from hangtop_core.analysis.flight.reduce import reduce
+from hangtop_core.dumps import wire
+from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, check_start, decode
+
+MAX_FILE = 256 << 20
+"""Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
+BASE_MEMORY = 512 << 20
+PER_BYTE = 24
+"""Bytes of memory per byte of file: what was unpickled took 12 at most."""
+MAX_CPU_S = 120
+"""For one file, should the parent be gone; it watches the clock itself as long as it lives."""
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    gc.disable()
+    _limit(resource.RLIMIT_CORE, 0)
+    start = _address_space()
+    _send(wire.Answer())  # ready: from now on a file's time counts
+    while (body := wire.receive(sys.stdin.buffer)) is not None:
+        ask = wire.ASK.decode(body)
+        _send(answer(ask, start))
+
+
+def _send(message: wire.Answer) -> None:
+    sys.stdout.buffer.write(wire.frame(message))
+    sys.stdout.buffer.flush()
+
+
+def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
+    """Read one file; never raises for what is in it."""
+    path = os.fsdecode(ask.path)
+    try:
+        size = os.stat(path).st_size
+        if size > MAX_FILE:
+            return wire.Answer("too-large", f"has {size >> 20} MiB; the limit is {MAX_FILE >> 20}")
+        if base:
+            used = time.process_time()
+            _limit(resource.RLIMIT_AS, base + BASE_MEMORY + PER_BYTE * size)
+            _limit(resource.RLIMIT_CPU, int(used) + MAX_CPU_S)
+        with open(path, "rb") as file:
+            data = file.read(64)
+            check_start(data)
+            data += file.read(MAX_FILE)
+        return wire.pack(reduce(decode(data), ask.rank, path))
+    except OSError as error:
+        return wire.Answer("unreadable", error.strerror or str(error))
+    except TruncatedError as error:
+        return wire.Answer("truncated", str(error))
+    except RefusedError as error:
+        return wire.Answer("refused", str(error))
+    except MemoryError:
+        return wire.Answer("refused", "refused: it takes far more memory than its size explains")
+    except RecursionError:
+        return wire.Answer("refused", "refused: it is nested too deeply")
+    except (ForeignError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
+        return wire.Answer("foreign", str(error)[:300])
+
+
+def _address_space() -> int:
+    """Bytes of address space this process has now."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _limit(what: int, wanted: int) -> None:
+    with suppress(ValueError, OSError):
+        _, hard = resource.getrlimit(what)
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(what, (soft, hard))

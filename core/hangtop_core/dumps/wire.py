@@ -1,0 +1,100 @@
+"""What a reader process says to its parent: traces, packed so that equal parts are equal bytes.
+
+Ranks of one job call the same operations at the same places: the parent decodes each distinct
+call, stack and group once, and a thousand traces share them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from hangtop_core.analysis.flight.trace import Call, GroupInfo, Trace
+from hangtop_core.model import Frame
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+LENGTH = struct.Struct("<I")
+MAX_MESSAGE = 1 << 30
+
+
+class Ask(Struct):
+    """Read this file."""
+
+    path: bytes
+    rank: int
+
+
+class Answer(Struct):
+    """A trace in parts, or why there is none."""
+
+    kind: str = ""
+    """Of a problem; empty when there is a trace."""
+    why: str = ""
+    trace: Trace | None = None
+    calls: tuple[bytes, ...] = ()
+    sites: tuple[bytes, ...] = ()
+    groups: tuple[bytes, ...] = ()
+
+
+ASK = msgspec.msgpack.Decoder(Ask)
+ANSWER = msgspec.msgpack.Decoder(Answer)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def frame(message: Ask | Answer) -> bytes:
+    """A message with its length before it."""
+    body = _encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def receive(stream: BinaryIO) -> bytes | None:
+    """The next message of a stream; None at its end."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return stream.read(LENGTH.unpack(head)[0])
+
+
+def pack(trace: Trace) -> Answer:
+    """Take a trace apart."""
+    answer = Answer(
+        trace=trace,
+        calls=tuple(map(_encode, trace.calls)),
+        sites=tuple(map(_encode, trace.sites)),
+        groups=tuple(map(_encode, trace.groups)),
+    )
+    trace.calls, trace.sites, trace.groups = (), (), ()
+    return answer
+
+
+class Unpacker:
+    """Puts traces together again, keeping every distinct part once."""
+
+    def __init__(self) -> None:
+        self._calls = _Parts(Call)
+        self._sites = _Parts(tuple[Frame, ...])
+        self._groups = _Parts(GroupInfo)
+
+    def unpack(self, answer: Answer) -> Trace:
+        """The trace of an answer that has one."""
+        trace = answer.trace
+        assert trace is not None  # noqa: S101 - the caller has looked at `kind`
+        trace.calls = tuple(map(self._calls.__getitem__, answer.calls))
+        trace.sites = tuple(map(self._sites.__getitem__, answer.sites))
+        trace.groups = tuple(map(self._groups.__getitem__, answer.groups))
+        return trace
+
+
+class _Parts(dict[bytes, Any]):
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def __missing__(self, data: bytes) -> Any:
+        part = self[data] = self._decode(data)
+        return part

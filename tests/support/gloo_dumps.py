@@ -1,0 +1,195 @@
+"""Real gloo jobs that hang in the ways their names say, and leave their flight-recorder dumps.
+
+gloo_dumps.py DIRECTORY SCENARIO...
+
+All jobs run at the same time, four processes each, forked from one that has imported torch. A rank
+that waits dumps once its recorder shows an operation that is not over; a rank that stays away once
+it does. All leave when the dumps of all are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch._inductor  # torch imports it to write stacks: once here, not in every rank
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WORLD = 4
+LIMIT_S = 60.0
+
+
+class Rank:
+    """One rank of one job."""
+
+    def __init__(self, directory: Path, scenario: str, rank: int) -> None:
+        self.directory, self.scenario, self.rank = directory / scenario, scenario, rank
+        self.away = threading.Event()
+
+    def run(self) -> None:
+        """Join the job, and hang."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        store = dist.FileStore(str(self.directory / "store"), WORLD)
+        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=WORLD)
+        threading.Thread(target=self.dump, daemon=True).start()
+        try:
+            SCENARIOS[self.scenario](self)
+        except RuntimeError:
+            # Others have left already, and with them the connection.
+            if not self.all_dumped():
+                raise
+        self.stay_away()
+
+    def stay_away(self) -> None:
+        """Be anywhere but in communication."""
+        self.away.set()
+        time.sleep(LIMIT_S)
+        os._exit(1)
+
+    def dump(self) -> None:
+        """Write the dumps, and leave in any case."""
+        try:
+            self.write()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(4)
+
+    def write(self) -> None:
+        """Write both forms once this rank hangs, and leave when all have."""
+        self.wait(lambda: self.away.is_set() or self.waits())
+        stacks = self.scenario == "shift"
+        data = c10d._dump_fr_trace(True, stacks, False)
+        (self.directory / f"json_{self.rank}").write_bytes(c10d._dump_fr_trace_json(True, False))
+        part = self.directory / f".part{self.rank}"
+        part.write_bytes(data)
+        part.rename(self.directory / f"rank_{self.rank}")
+        self.wait(self.all_dumped)
+        os._exit(0)
+
+    def all_dumped(self) -> bool:
+        """Whether the dumps of all ranks are there."""
+        return len(list(self.directory.glob("rank_*"))) == WORLD
+
+    def waits(self) -> bool:
+        """Whether an operation is under way."""
+        entries = json.loads(c10d._dump_fr_trace_json(True, False)).get("entries", [])
+        time.sleep(0.3)
+        again = json.loads(c10d._dump_fr_trace_json(True, False)).get("entries", [])
+        return bool(entries) and not entries[-1]["retired"] and again == entries
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Wait for a condition."""
+        deadline = time.monotonic() + LIMIT_S
+        while not until():
+            if time.monotonic() > deadline:
+                os._exit(2)
+            time.sleep(0.05)
+
+
+def reduce(times: int = 1) -> None:
+    for _ in range(times):
+        dist.all_reduce(torch.ones(8))
+
+
+def skip(rank: Rank) -> None:
+    """Rank 2 stays away from the third all_reduce."""
+    reduce(2)
+    if rank.rank == 2:
+        rank.stay_away()
+    reduce()
+
+
+def mismatch(rank: Rank) -> None:
+    """Rank 1 broadcasts where the others all_reduce."""
+    reduce(2)
+    if rank.rank == 1:
+        dist.broadcast(torch.ones(8), 1)
+    reduce()
+
+
+def crossed(rank: Rank) -> None:
+    """Two groups of all ranks, used in another order by half of them."""
+    groups = [dist.new_group(list(range(WORLD))), dist.new_group(list(range(WORLD)))]
+    for group in groups:
+        dist.all_reduce(torch.ones(8), group=group)
+    for group in groups if rank.rank < 2 else reversed(groups):
+        dist.all_reduce(torch.ones(8), group=group)
+
+
+def subset(rank: Rank) -> None:
+    """Rank 3 stays away from its half of the ranks; the other half waits for that half."""
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    reduce()
+    if rank.rank == 3:
+        rank.stay_away()
+    dist.all_reduce(torch.ones(8), group=halves[rank.rank // 2])
+    reduce()
+
+
+def ddp(rank: Rank) -> None:
+    """Rank 1 does not come to the backward pass."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8))
+    loss = model(torch.ones(2, 8)).sum()
+    if rank.rank == 1:
+        rank.stay_away()
+    loss.backward()
+
+
+def shift(rank: Rank) -> None:
+    """Rank 2 leaves out a step in which nothing differs but the line; it shows at the end."""
+    for step in range(4):
+        dist.all_reduce(torch.ones(8))
+        if rank.rank != 2 or step != 1:
+            dist.all_reduce(torch.zeros(8))
+    dist.barrier()
+    dist.all_reduce(torch.ones(4))
+
+
+SCENARIOS: dict[str, Callable[[Rank], None]] = {
+    "skip": skip,
+    "mismatch": mismatch,
+    "crossed": crossed,
+    "subset": subset,
+    "ddp": ddp,
+    "shift": shift,
+}
+
+
+def main() -> None:
+    """Fork all ranks of all jobs and wait for them."""
+    if not hasattr(c10d, "_dump_fr_trace"):
+        sys.exit("this torch has no flight recorder for gloo")
+    directory = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    children = []
+    for scenario in sys.argv[2:]:
+        for rank in range(WORLD):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(int(2 * LIMIT_S))
+                try:
+                    Rank(directory, scenario, rank).run()
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(3)
+            children.append(child)
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""One minimal case for each pattern that flight recorders show."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.flight import Job, Run, Step, blamed, judge
+
+TP = {"1": ("tp", (0, 1)), "2": ("tp", (2, 3)), "3": ("dp", (0, 2)), "4": ("dp", (1, 3))}
+
+
+def test_a_rank_that_did_not_issue_what_others_wait_for_is_blamed() -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 3], done=False, line=12)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one), one.victims) == ("missing-collective", [2], (0, 1, 3))
+    assert "rank 2 did not issue all_reduce #2 on default_pg" in one.summary
+    assert any("train.py:12" in fact.text for fact in one.evidence)
+
+
+def test_the_first_file_is_not_the_reference() -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [1, 2, 3], done=False)
+    (one,) = judge(job.dumps())
+    assert blamed(one) == [0]
+
+
+def test_victims_of_victims_are_not_blamed() -> None:
+    """Rank 3 stops; its tensor group waits for it, and the data groups wait for that group."""
+    job = Job(4, TP).call("all_reduce", [2], group="2", done=False)
+    job.call("all_reduce", [0], group="3", done=False).call("all_reduce", [1], "4", done=False)
+    (one,) = judge(job.dumps())
+    assert (blamed(one), one.victims) == ([3], (0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"op": "broadcast"}, "mismatched-collective"),
+        ({"sizes": [[16]]}, "mismatched-size"),
+        ({"dtype": "Half"}, "mismatched-dtype"),
+    ],
+)
+def test_the_minority_is_blamed_for_a_mismatch(change: dict[str, object], cause: str) -> None:
+    job = Job(4).call("all_reduce")
+    job.call("all_reduce", [0, 2, 3], done=False)
+    job.call(**{"op": "all_reduce", "ranks": [1], "done": False, **change})  # type: ignore[arg-type]
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == (cause, [1])
+    assert set(one.victims) == {0, 2, 3}
+
+
+def test_all_to_all_may_differ_in_sizes() -> None:
+    job = Job(2).call("all_to_all", [0], done=False, sizes=[[3]])
+    job.call("all_to_all", [1], done=False, sizes=[[5]])
+    assert judge(job.dumps())[0].cause == "all-joined-transport"
+
+
+def test_two_halves_give_no_sure_majority() -> None:
+    job = Job(2).call("all_reduce", [0], done=False).call("broadcast", [1], done=False)
+    (one,) = judge(job.dumps())
+    assert one.cause == "mismatched-collective"
+    assert one.confidence < 0.5
+
+
+def test_all_joined_rules_out_the_code() -> None:
+    job = Job(4).call("all_reduce").call("all_gather", done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one), one.victims) == ("all-joined-transport", [], (0, 1, 2, 3))
+    assert "Ruled out: a rank that stays away" in one.summary
+
+
+def test_what_is_over_on_some_blames_the_others() -> None:
+    job = Job(4).call("all_reduce", [0, 1, 3]).call("all_reduce", [2], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("all-joined-transport", [2])
+
+
+def test_groups_in_another_order_are_a_circle() -> None:
+    groups = {"1": ("ep", (0, 1, 2, 3)), "2": ("dp", (0, 1, 2, 3))}
+    job = Job(4, groups).call("all_reduce", [0, 1], "1", done=False)
+    job.call("all_reduce", [2, 3], "2", done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("group-order-inversion", [0, 1, 2, 3])
+    assert "ranks 0-1 wait in all_reduce #1 on ep (1) for ranks 2-3" in one.summary
+
+
+def test_groups_in_another_order_all_enqueued() -> None:
+    """NCCL enqueues both without waiting: everybody has joined everything."""
+    groups = {"1": ("ep", (0, 1)), "2": ("dp", (0, 1))}
+    job = Job(2, groups)
+    for rank, order in ((0, "12"), (1, "21")):
+        for group in order:
+            job.call("all_reduce", [rank], group, done=False)
+    (one,) = judge(job.dumps())
+    assert one.cause == "group-order-inversion"
+
+
+def test_both_receive_first() -> None:
+    job = Job(2).call("recv", [0], peer=1, done=False).call("recv", [1], peer=0, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("p2p-deadlock", [0, 1])
+
+
+def test_the_head_of_a_chain_is_blamed() -> None:
+    job = Job(4).call("recv", [3], peer=2, done=False).call("recv", [2], peer=1, done=False)
+    job.call("recv", [1], peer=0, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one), one.victims) == ("p2p-chain", [0], (1, 2, 3))
+
+
+def test_sends_and_recvs_are_matched_by_group_rank() -> None:
+    groups = {"1": ("pp", (1, 3))}
+    job = Job(4, groups).call("send", [1], "1", done=False, peer=3)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("p2p-chain", [3])
+
+
+def test_matched_sends_that_differ_in_size() -> None:
+    job = Job(2).call("send", [0], peer=1, done=False, sizes=[[4]])
+    job.call("recv", [1], peer=0, done=False, sizes=[[8]])
+    (one,) = judge(job.dumps())
+    assert one.cause == "mismatched-size"
+
+
+def test_a_send_behind_a_collective_with_the_same_number() -> None:
+    job = Job(2).call("all_reduce", group="0").call("send", [0], peer=1, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("p2p-chain", [1])
+
+
+def test_a_rank_without_a_dump_is_suspected_with_less_confidence() -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", done=False)
+    (one,) = judge(job.dumps([0, 1, 3]))
+    assert (one.cause, blamed(one), one.confidence) == ("missing-collective", [2], 0.6)
+    assert "left no dump" in one.summary
+
+
+def test_ranks_whose_dumps_were_not_collected_are_not_blamed() -> None:
+    job = Job(8).call("all_reduce").call("all_reduce", done=False)
+    assert judge(job.dumps([0, 1, 2, 3])) == []
+
+
+def test_a_rank_with_a_dump_that_stays_away_is_blamed_before_one_without() -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1], done=False)
+    first, *_ = judge(job.dumps([0, 1, 3]))
+    assert blamed(first) == [3]
+
+
+def test_nothing_in_flight_gives_no_verdict() -> None:
+    assert judge(Job(3).call("all_reduce").call("barrier").dumps()) == []
+
+
+def test_of_a_deep_queue_the_oldest_operation_is_the_hang() -> None:
+    job = Job(4).call("all_reduce", [0, 1, 2], done=False, line=7)
+    for _ in range(300):
+        job.call("all_gather", [0, 1, 2], done=False, line=8)
+    (one,) = judge(job.dumps())
+    assert blamed(one) == [3]
+    assert "all_reduce #1" in one.summary
+    assert any("oldest of 301 operations" in fact.text for fact in one.evidence)
+
+
+def test_one_rank_alone_in_a_collective() -> None:
+    job = Job(8).call("all_reduce").call("all_gather", [0], done=False, line=90)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("rank-conditional-collective", [0])
+    assert one.confidence <= 0.6
+
+
+def test_a_skipped_step_is_found_where_it_happened() -> None:
+    """Calls alternate; rank 1 leaves one out, and is noticed two numbers later."""
+    job = Job(3)
+    for line in (10, 11, 10, 11):
+        job.call("all_reduce", line=line)
+    for line in (10, 11, 10):
+        job.call("all_reduce", [0, 2], line=line)
+    for line in (11, 10, 11):
+        job.call("all_reduce", [1], line=line)
+    job.call("all_reduce", [0, 2], line=11, done=False)
+    job.call("barrier", [1], line=50, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+    assert "rank 1 skipped all_reduce #5 at user/train.py:10 (step)" in one.summary
+    assert "noticed as #8" in one.summary
+
+
+def test_a_skipped_step_among_alike_ones_is_given_as_a_range() -> None:
+    job = Job(3, with_frames=False)
+    job.call("broadcast")
+    for _ in range(4):
+        job.call("all_reduce")
+    job.call("all_reduce", [0, 2], done=False).call("barrier", [1], done=False)
+    (one,) = judge(job.dumps())
+    assert blamed(one) == [1]
+    assert one.cause in ("missing-collective", "mismatched-collective")
+
+
+def test_a_call_too_many() -> None:
+    job = Job(4)
+    for _ in range(2):
+        job.call("all_reduce", line=10).call("all_gather", line=11)
+    job.call("broadcast", [3], line=99, done=False)
+    job.call("all_reduce", [3], line=10, done=False)
+    job.call("all_reduce", [0, 1, 2], line=10, done=False)
+    job.call("all_gather", [0, 1, 2], line=11, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("rank-conditional-collective", [3])
+
+
+def test_a_rank_that_went_on_in_another_group_is_blamed_for_what_it_left_out() -> None:
+    groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}
+    program = [Step("all_reduce", "1", line=5), Step("all_gather", "2", line=6)] * 4
+    programs = {rank: list(program) for rank in range(3)}
+    del programs[1][4]
+    (one,) = judge(Run(Job(3, groups), programs).go().dumps())
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+
+
+def test_wrapped_rings_are_aligned_by_number_and_not_by_record() -> None:
+    job = Job(3, {"1": ("tp", (0, 1))})
+    for _ in range(50):
+        job.call("all_gather", group="1").call("all_reduce")
+    job.call("all_reduce", [0, 2], done=False)
+    dumps = {rank: job.dump(rank, last=3 + rank) for rank in range(3)}
+    (one,) = judge(dumps)
+    assert (one.cause, blamed(one)) == ("missing-collective", [1])
+
+
+def test_counters_tell_how_far_a_rank_came_that_has_no_entries() -> None:
+    job = Job(4).call("all_reduce").call("all_reduce", [0, 1, 2], done=False)
+    dumps = {rank: job.dump(rank, only_active=True) for rank in range(4)}
+    assert dumps[3]["entries"] == []
+    (one,) = judge(dumps)
+    assert blamed(one) == [3]
+    assert any("from its counters" in fact.text for fact in one.evidence)
+
+
+def test_gloo_entries_that_are_retired_are_over() -> None:
+    job = Job(4, backend="gloo").call("all_reduce").call("all_reduce", [0, 1, 3], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("missing-collective", [2])
+
+
+def test_a_coalesced_block_is_over_when_its_last_entry_is() -> None:
+    job = (
+        Job(2)
+        .call("send", [0], peer=1, state="scheduled")
+        .call("recv", [1], peer=0, state="scheduled")
+    )
+    for rank in (0, 1):
+        job.entries[rank][-1]["retired"] = False
+        block = dict(job.entries[rank][-1], profiling_name="nccl:coalesced", record_id=1)
+        job.entries[rank].append(dict(block, state="completed", retired=True))
+    assert judge(job.dumps()) == []
+
+
+def test_a_block_of_sends_waits_for_each_of_its_parts() -> None:
+    """Rank 1 receives from 0 and sends to 2 at once, and 2 does not come."""
+    job = Job(3).call("send", [0], peer=1, done=False)
+    job.call("recv", [1], peer=0, done=False).call("send", [1], peer=2, done=False)
+    job.entries[1][1]["p2p_seq_id"] = 1
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one), one.victims) == ("p2p-chain", [2], (0, 1))
+
+
+def test_both_ends_posted() -> None:
+    job = Job(2).call("send", [0], peer=1, done=False).call("recv", [1], peer=0, done=False)
+    (one,) = judge(job.dumps())
+    assert one.cause == "all-joined-transport"
+    assert "send rank 0 -> rank 1 on default_pg: both have posted their end" in one.summary
+
+
+def test_one_name_for_several_groups() -> None:
+    """Subgroups of other ranks may bear the same name: members tell them apart."""
+    job = Job(4, {"7": ("tp", (0, 1))})
+    job.call("all_reduce", [0], "7", done=False)
+    dumps = job.dumps()
+    for rank in (2, 3):
+        dumps[rank]["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[2, 3]"}
+    (one,) = judge(dumps)
+    assert (blamed(one), one.victims) == ([1], (0,))
+
+
+def test_the_network_and_a_rank_at_once() -> None:
+    """Two hangs that have nothing to do with one another are two verdicts, the surer one first."""
+    job = Job(4, {"1": ("a", (0, 1)), "2": ("b", (2, 3))})
+    job.call("all_reduce", [0], "1", done=False).call("all_reduce", group="2", done=False)
+    first, second = judge(job.dumps())
+    assert (first.cause, blamed(first)) == ("missing-collective", [1])
+    assert second.cause == "all-joined-transport"
+    assert second.confidence < 0.5

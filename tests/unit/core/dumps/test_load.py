@@ -1,0 +1,294 @@
+"""Reading files: all formats, and files that are damaged, foreign, twice there or hostile."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hangtop_core.analysis.flight.picture import examine
+from hangtop_core.analysis.flight.reduce import MAX_ENTRIES
+from hangtop_core.dumps.find import DumpFile
+from hangtop_core.dumps.load import Loaded, load
+from hangtop_core.dumps.pool import Reading, read
+from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, decode
+from hangtop_core.flightreport import entries_text, flight_text
+from support.flight import Job, as_json, blamed, traces, write
+from support.processes import wait_until
+
+
+def hung() -> Job:
+    return Job(4).call("all_reduce").call("all_reduce", [0, 1, 3], done=False)
+
+
+def culprits(loaded: Loaded) -> list[list[int]]:
+    return [blamed(one) for one in examine(loaded.traces).diagnosis.verdicts]
+
+
+def kinds(loaded: Loaded) -> dict[str, str]:
+    return {os.path.basename(one.path): one.kind for one in loaded.problems}
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_both_forms_are_read(tmp_path: Path, form: str) -> None:
+    loaded = load([str(write(tmp_path / "d", hung().dumps(), form=form))])
+    assert [one.rank for one in loaded.traces] == [0, 1, 2, 3]
+    assert (loaded.problems, culprits(loaded)) == ([], [[2]])
+
+
+def test_what_was_read_is_what_was_written(tmp_path: Path) -> None:
+    dumps = hung().dumps()
+    (one, *_) = load([str(write(tmp_path / "d", dumps))]).traces
+    (expected, *_) = traces(dumps)
+    expected.source = one.source
+    assert one == expected
+
+
+def test_newer_pickle_protocols_and_mixed_forms(tmp_path: Path) -> None:
+    dumps = hung().dumps()
+    for rank, dump in dumps.items():
+        data = as_json(dump) if rank == 3 else pickle.dumps(dump, protocol=rank + 3)
+        (tmp_path / f"rank_{rank}").write_bytes(data)
+    assert culprits(load([str(tmp_path)])) == [[2]]
+
+
+def test_damaged_files_are_told_and_the_rest_is_used(tmp_path: Path) -> None:
+    write(tmp_path, hung().dumps())
+    for rank, data in {
+        10: pickle.dumps(hung().dump(0), 2)[:-40],
+        11: as_json(hung().dump(0))[:-40],
+        12: b"\x80\x02\xff\xff",
+        13: b"#!/bin/sh\nexit 1\n",
+        14: pickle.dumps([1, 2, 3], 2),
+        15: b"",
+        16: pickle.dumps({"some": "thing"}, 2),
+    }.items():
+        (tmp_path / f"comm_lib_trace_rank_{rank}").write_bytes(data)
+    loaded = load([str(tmp_path)])
+    found = {name.rpartition("_")[2]: kind for name, kind in kinds(loaded).items()}
+    assert found == {
+        "10": "truncated",
+        "11": "truncated",
+        "12": "foreign",
+        "13": "foreign",
+        "14": "foreign",
+        "15": "empty",
+        "16": "foreign",
+    }
+    assert culprits(loaded) == [[2]]
+
+
+def test_of_two_dumps_of_a_rank_the_newer_is_used(tmp_path: Path) -> None:
+    old = Job(4).call("all_reduce", done=False)
+    old.entries[2][0]["time_created_ns"] -= 60_000_000_000
+    write(tmp_path / "new", hung().dumps())
+    write(tmp_path / "old", old.dumps([2]))
+    loaded = load([str(tmp_path / "old"), str(tmp_path / "new")])
+    (problem,) = loaded.problems
+    assert (problem.kind, "old" in problem.path) == ("duplicate", True)
+    assert culprits(loaded) == [[2]]
+
+
+def test_what_an_earlier_run_has_left_is_not_used(tmp_path: Path) -> None:
+    """Rank 2 wrote no dump this time; its file is of yesterday, when it was well."""
+    dumps = hung().dumps()
+    for entry in dumps[2]["entries"]:
+        entry["time_created_ns"] -= 86_400_000_000_000
+    loaded = load([str(write(tmp_path, dumps))])
+    assert kinds(loaded) == {"comm_lib_trace_rank_2": "stale"}
+    assert "1 d 00 h older than most" in loaded.problems[0].why
+    (one,) = examine(loaded.traces).diagnosis.verdicts
+    assert (blamed(one), one.confidence) == ([2], 0.6)
+
+
+def test_another_version_and_a_wrong_name_are_told(tmp_path: Path) -> None:
+    dumps = hung().dumps()
+    dumps[1]["version"] = "2.4"
+    dumps[7] = Job(4).call("all_reduce").dump(0)
+    loaded = load([str(write(tmp_path, dumps))])
+    assert sorted(kinds(loaded).values()) == ["misnamed", "version"]
+
+
+def test_fields_of_old_versions(tmp_path: Path) -> None:
+    """Before the split of numbers: one seq_id, no types, no is_p2p."""
+    dumps = hung().dumps()
+    for dump in dumps.values():
+        dump["version"] = "2.1"
+        del dump["pg_status"], dump["comm_lib_version"]
+        for entry in dump["entries"]:
+            entry["seq_id"] = entry.pop("collective_seq_id")
+            for name in ("p2p_seq_id", "is_p2p", "input_dtypes", "output_dtypes", "timeout_ms"):
+                del entry[name]
+    assert culprits(load([str(write(tmp_path, dumps))])) == [[2]]
+
+
+def test_entries_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    dumps = hung().dumps()
+    dumps[0]["entries"].insert(0, "nonsense")
+    dumps[0]["entries"].append({"process_group": 7, "state": [1], "record_id": 1e300})
+    loaded = load([str(write(tmp_path, dumps))])
+    assert "1 of its entries cannot be read" in loaded.problems[0].why
+    assert [2] in culprits(loaded)
+
+
+def test_torchft_replicas(tmp_path: Path) -> None:
+    dumps = hung().dumps()
+    shifted = {rank + 4: dump for rank, dump in dumps.items()}
+    loaded = load([str(write(tmp_path, shifted))], replica_size=4)
+    assert culprits(loaded) == [[6]]
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch /tmp/hangtop-was-here",)
+
+
+PLACE = "a place to put something into"
+
+
+def dump_with(part: bytes) -> bytes:
+    """A whole dump whose input sizes are these opcodes."""
+    dump = hung().dump(0)
+    dump["entries"][0]["input_sizes"] = PLACE
+    text = PLACE.encode()
+    return pickle.dumps(dump, 2).replace(b"X" + struct.pack("<I", len(text)) + text, part)
+
+
+def doubled(step: bytes) -> bytes:
+    """Sixty steps, each of which holds the one before twice: 2 to the 60 parts in 400 bytes."""
+    data = b"(K\x01K\x01" + step + b"r\x00\x10\x00\x00"
+    for number in range(1, 60):
+        last = b"j" + struct.pack("<I", 0x1000 + number - 1)
+        data += b"0(" + last + last + step + b"r" + struct.pack("<I", 0x1000 + number)
+    return data
+
+
+TUPLE, LIST = b"t", b"l"
+BOMBS = {
+    "a memo of 34 GB": b"\x80\x02}r\xff\xff\xff\x7f.",
+    "sizes nested 200,000 deep": dump_with(b"]" * 200_000 + b"a" * 199_999),
+    "a key nested 500,000 deep": b"\x80\x02}K\x01" + b"\x85" * 500_000 + b"K\x01s.",
+    "text that doubles": dump_with(doubled(LIST)),
+    "deep JSON": b'{"version":' + b"[" * 100_000,
+}
+ENDLESS = b"\x80\x02}" + doubled(TUPLE) + b"K\x01s."
+"""A key whose hash visits 2 to the 60 parts."""
+REFUSED = {
+    "a class": pickle.dumps(Evil(), 2),
+    "a class, protocol 4": pickle.dumps({"version": Evil()}, 4),
+    "builtins": b"\x80\x02cbuiltins\neval\nX\x04\x00\x00\x001+1\x85R.",
+    "a persistent id": b"\x80\x02X\x01\x00\x00\x00aQ.",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_names_are_refused(name: str) -> None:
+    with pytest.raises(RefusedError, match="refused"):
+        decode(REFUSED[name])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02\x8e" + struct.pack("<Q", 10 << 30) + b"abc",
+        b"\x80\x04\x95" + struct.pack("<Q", 10 << 30) + b"}.",
+        b"\x80\x04\x8d" + struct.pack("<Q", 10 << 30) + b"abc",
+        b"\x80\x05\x96" + struct.pack("<Q", 10 << 30) + b"abc",
+        b"\x80\x02X" + struct.pack("<I", 0xFFFFFFFF) + b"abc",
+    ],
+)
+def test_claims_of_ten_gigabytes_in_a_short_file(tmp_path: Path, data: bytes) -> None:
+    assert_refused(tmp_path, data)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_in_bounded_time_and_memory(tmp_path: Path, name: str) -> None:
+    (problem,) = assert_refused(tmp_path, BOMBS[name], limit_s=1.5).problems
+    assert problem.kind == "refused", problem
+
+
+def test_a_key_whose_hash_never_ends_is_given_up(tmp_path: Path) -> None:
+    (problem,) = assert_refused(tmp_path, ENDLESS, limit_s=1.0).problems
+    assert "takes far too long" in problem.why
+
+
+def test_files_with_wrong_bytes_never_break_the_reading(tmp_path: Path) -> None:
+    """Three hundred dumps, each with some bytes changed: a trace or a problem, nothing else."""
+    rng = random.Random(4)
+    whole = {"p": pickle.dumps(hung().dump(0), 2), "j": as_json(hung().dump(0))}
+    files = []
+    for number in range(300):
+        data = bytearray(whole["pj"[number % 2]])
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(2, len(data))] = rng.randrange(256)
+        path = tmp_path / f"rank_{number}"
+        path.write_bytes(data)
+        files.append(DumpFile(str(path), number, len(data), 0.0, True))
+    reading = read(files, limit_s=5.0)
+    assert len(reading.traces) + len(reading.problems) == 300
+    assert len(reading.traces) > 10
+    picture = examine(reading.traces)
+    assert picture.diagnosis.flight.entries > 10
+    shown = flight_text(picture.diagnosis, 80) + "\n".join(entries_text(picture, 80, stacks=True))
+    assert shown.isprintable() or set("\n") >= {c for c in shown if not c.isprintable()}
+
+
+def test_an_interrupt_ends_the_command_and_its_readers(tmp_path: Path) -> None:
+    (tmp_path / "rank_0").write_bytes(ENDLESS)
+    command = [sys.executable, "-m", "hangtop", "flight", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        reader = f"/proc/{process.pid}/task/{process.pid}/children"
+        assert wait_until(lambda: Path(reader).read_text().split(), limit_s=30.0)
+        child = int(Path(reader).read_text().split()[0])
+        assert wait_until(lambda: b"dumps.reader" in cmdline(child), limit_s=30.0)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=30)[1]
+    assert (process.returncode, said) == (130, "")
+    assert wait_until(lambda: cmdline(child) == b"", limit_s=10.0)
+
+
+def cmdline(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def assert_refused(tmp_path: Path, data: bytes, limit_s: float = 20.0) -> Reading:
+    """A bad file and a good one: the bad one is a problem, the good one is read."""
+    write(tmp_path, hung().dumps([1]), "rank_")
+    (tmp_path / "rank_0").write_bytes(data)
+    files = [DumpFile(str(tmp_path / f"rank_{n}"), n, len(data), 0.0, True) for n in (0, 1)]
+    start = time.monotonic()
+    reading = read(files, limit_s=limit_s)
+    assert time.monotonic() - start < limit_s + 30.0
+    assert [one.rank for one in reading.traces] == [1]
+    (problem,) = reading.problems
+    assert problem.kind in ("refused", "truncated", "foreign"), problem
+    assert not os.path.exists("/tmp/hangtop-was-here")
+    return reading
+
+
+def test_entries_without_end_are_cut(tmp_path: Path) -> None:
+    """One entry, repeated by reference: the newest ones are read."""
+    dump = hung().dump(0)
+    del dump["pg_status"], dump["pg_config"]
+    dump["entries"] = [dump["entries"][0]] * (MAX_ENTRIES + 1000)
+    (tmp_path / "rank_0").write_bytes(pickle.dumps(dump, 2))
+    (one,) = load([str(tmp_path)]).traces
+    assert (one.length, one.wrapped) == (MAX_ENTRIES, True)
+
+
+def test_truncated_and_foreign_bytes() -> None:
+    with pytest.raises(TruncatedError):
+        decode(pickle.dumps({"version": "2.10"}, 2)[:-3])
+    with pytest.raises(ForeignError):
+        decode(b"hello")

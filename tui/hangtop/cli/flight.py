@@ -1,0 +1,113 @@
+"""`hangtop flight`: flight-recorder dumps, read and judged; the verdict is in the exit status."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hangtop.cli.diagnose import exit_status
+from hangtop.cli.output import coloured, width
+from hangtop_core.analysis.flight.picture import FileProblem, examine
+from hangtop_core.diagnosis import to_json
+from hangtop_core.dumps.load import default_patterns, load
+from hangtop_core.errors import NoDumpError, UsageError
+from hangtop_core.flightreport import entries_text, flight_text
+from hangtop_core.rankset import parse
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.dumps.load import Loaded
+
+SLOW_FILES = 64
+"""From so many files on, progress is told."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    ranks = selected(arguments.selected_ranks)
+    if not arguments.entries and (ranks is not None or arguments.pg_filters or arguments.stacks):
+        raise UsageError(
+            "--selected-ranks, --pg-filters and --stacks choose what -j prints",
+            "The verdict is always on all ranks; add -j for a table of entries.",
+        )
+    if arguments.transform_ft and not arguments.group_world_size:
+        raise UsageError("--transform-ft needs --group-world-size")
+    replica = arguments.group_world_size if arguments.transform_ft else None
+    loaded = load(places(arguments.path), arguments.prefix, tell, replica)
+    done()
+    problems = [FileProblem(one.path, one.kind, one.why) for one in loaded.problems]
+    picture = examine(loaded.traces, problems, loaded.files)
+    diagnosis = picture.diagnosis
+    if not loaded.files and not any(one.kind == "empty" for one in loaded.problems):
+        if arguments.json:
+            print(to_json(diagnosis).decode())
+        raise NoDumpError(nothing_found(arguments.path, arguments.prefix, loaded))
+    if arguments.output:
+        write(arguments.output, to_json(diagnosis))
+    if arguments.json:
+        print(to_json(diagnosis).decode())
+    elif arguments.entries:
+        for line in entries_text(picture, width(), ranks, arguments.pg_filters, arguments.stacks):
+            print(line)
+    else:
+        text = flight_text(diagnosis, min(width(), 120), arguments.mismatch_cap or 0)
+        print(coloured(text), end="")
+    if not any(trace.length or trace.statuses for trace in loaded.traces):
+        return 13
+    return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+
+
+def selected(texts: list[str] | None) -> frozenset[int] | None:
+    """Ranks of `0 3` or `0-3,8`; None for all."""
+    if texts is None:
+        return None
+    try:
+        return parse(",".join(texts))
+    except ValueError as error:
+        raise UsageError(f"--selected-ranks: {error}") from error
+
+
+def places(paths: list[str]) -> list[str]:
+    """What to read: what was named, or else what lies where torch writes."""
+    if paths:
+        return paths
+    patterns = default_patterns(os.environ)
+    return [path for pattern in patterns for path in sorted(glob.glob(pattern))]
+
+
+def nothing_found(paths: list[str], prefix: str | None, loaded: Loaded) -> str:
+    """Why there is nothing to read."""
+    if not paths:
+        return "no dumps where torch writes them: " + ", ".join(default_patterns(os.environ))
+    where = clean(", ".join(paths), 200)
+    if prefix is not None:
+        return f"no file in {where} has {prefix!r} and a rank in its name"
+    others = len(loaded.problems)
+    return f"no dumps in {where}" + (
+        f": none of {others} files has a rank in its name" * bool(others)
+    )
+
+
+def tell(finished: int, total: int) -> None:
+    """Say on a terminal how far reading is."""
+    if total >= SLOW_FILES and sys.stderr.isatty() and finished % 16 == 0:
+        print(f"reading dumps: {finished} of {total}", end="\r", file=sys.stderr, flush=True)
+
+
+def done() -> None:
+    """Take the progress line away."""
+    if sys.stderr.isatty():
+        print("\x1b[2K", end="\r", file=sys.stderr, flush=True)
+
+
+def write(path: str, data: bytes) -> None:
+    """Write the document to a file."""
+    try:
+        Path(path).write_bytes(data + b"\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error

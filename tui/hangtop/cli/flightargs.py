@@ -1,0 +1,86 @@
+"""Arguments of `hangtop flight`: its own, and those that torchfrtrace users type."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from hangtop.cli.arguments import Formatter, count
+
+if TYPE_CHECKING:
+    from hangtop.cli.arguments import Commands
+
+
+def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop flight`."""
+    parser = commands.add_parser(
+        "flight",
+        help="read flight-recorder dumps: who holds the job up",
+        description="Read the flight-recorder dumps of a job, pickle or JSON, of any version of "
+        "torch and any backend, and print who holds the job up and where every group is. Needs no "
+        "torch, not every rank's file, and runs nothing that a file says. The arguments of "
+        "torchfrtrace work.",
+        epilog="examples:\n"
+        "  hangtop flight /tmp/dumps                  a directory, one file per rank\n"
+        "  hangtop flight                             where torch writes by default\n"
+        "  hangtop flight 'run7/*rank_*' --json\n"
+        "  hangtop flight dumps -j --selected-ranks 0-3,8 --pg-filters default_pg\n\n"
+        "exit status:\n"
+        "  0 nothing in flight   10 hung, explained   11 hung, not explained   12 no dump found\n"
+        "  13 no dump could be read, or none has entries   2 wrong usage",
+        formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "path", nargs="*", metavar="PATH", help="files, directories, or patterns in quotes"
+    )
+    parser.add_argument(
+        "-p", "--prefix", help="what stands before the rank in file names (default: told from them)"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "-j",
+        "--entries",
+        "--just_print_entries",
+        action="store_true",
+        help="print the entries instead; ranks with the same one share a line",
+    )
+    form.add_argument(
+        "--json", action="store_true", help="schema hangtop.diagnosis/1, with a part `flight`"
+    )
+    _add_choice(parser)
+    _add_compatible(parser)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    """What `-j` prints."""
+    parser.add_argument(
+        "--selected-ranks",
+        nargs="+",
+        metavar="RANKS",
+        help="with -j: only these, as 0 3 or 0-3,8",
+    )
+    parser.add_argument(
+        "--pg-filters", nargs="+", metavar="GROUP", help="with -j: only groups of this name or desc"
+    )
+    parser.add_argument(
+        "--stacks", "--print_stack_trace", action="store_true", help="with -j: stacks, too"
+    )
+
+
+def _add_compatible(parser: argparse.ArgumentParser) -> None:
+    """What else torchfrtrace takes."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the JSON document to FILE, too"
+    )
+    parser.add_argument(
+        "--mismatch_cap", type=count, metavar="N", help="print at most so many verdicts"
+    )
+    parser.add_argument(
+        "--transform-ft",
+        action="store_true",
+        help="torchft: default groups are numbered within a replica of --group-world-size ranks",
+    )
+    parser.add_argument("--group-world-size", type=count, metavar="N", help="see --transform-ft")
+    # These need no saying here: files may be missing, and all is told.
+    parser.add_argument("--allow-incomplete-ranks", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
