@@ -3,6 +3,7 @@
     HangtopError
     ├── UsageError            an argument that cannot be used
     ├── NoJobError            no training job where it was looked for
+    │   └── NoNodeError           whether there is one is not known: no node answered
     ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── RequestError          something asked of a node did not come
     │   ├── UnknownNodeError      no such node in this session
@@ -57,6 +58,12 @@ class NoJobError(HangtopError):
         "     hangtop --pid PID          when the process is started in another way\n"
         "     hangtop demo               to see hangtop at work"
     )
+
+
+class NoNodeError(NoJobError):
+    """No node answered, so it is not known whether there is a training job."""
+
+    HELP = "No probe could be started."
 
 
 class NoDumpError(HangtopError):

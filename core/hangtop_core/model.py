@@ -95,6 +95,11 @@ class Node(Struct, frozen=True):
     other_users: Mapping[str, int] = field(default_factory=dict)
     """Rank-like processes of other users that were left out: user name to count."""
 
+    @property
+    def cause(self) -> str:
+        """Why it is in its state, without what changes from second to second."""
+        return (self.reason or "").partition("; connecting again")[0]
+
 
 class Thread(Struct, frozen=True, gc=False):
     """One thread as /proc/PID/task/TID shows it, with no attach."""

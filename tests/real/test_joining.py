@@ -215,7 +215,7 @@ def test_commands_lead_to_the_node_of_the_culprit(seen: Update) -> None:
     assert (culprit.rank, culprit.node) == (2, "node-3")
     assert verdict.next_steps[-2:] == (
         f"hangtop dump -w node-3 --pid {culprit.pid} --native",
-        f"ssh node-3 'strace -f -p {culprit.pid}'",
+        f"ssh node-3 'timeout 10 strace -f -p {culprit.pid}'",
     )
 
 

@@ -457,3 +457,14 @@ def test_sixteen_nodes_at_once(tmp_path: Path) -> None:
         seen = attach(*(node.name for node in cluster.nodes), login=Login(), within=30)
         assert [node.state for node in seen] == ["ready"] * 16
         assert [node.hostname for node in seen] == [node.name for node in cluster.nodes]
+
+
+@pytest.mark.parametrize("command", ["diagnose", "dump"])
+def test_that_no_node_answers_is_not_called_no_job(cluster: Cluster, command: str) -> None:
+    code, said, err = hangtop(command, "-w", "stranger,nosuchnode", "--json")
+    assert code == 13, err
+    assert said["job"] is None
+    assert "none of the 2 nodes answers" in err
+    assert "StrictHostKeyChecking=ask" in err, "each with its reason and fix"
+    assert "getent hosts nosuchnode" in err
+    assert "RANK" not in err

@@ -206,4 +206,4 @@ def unseen(snapshot: Snapshot, seat: Seat) -> str | None:
         return "it is not among the nodes that were named"
     if node.state in OBSERVED:
         return None
-    return f"{node.state}: {clean(node.reason or 'no answer yet')}"
+    return f"{node.state}: {clean(node.cause or 'no answer yet')}"

@@ -29,6 +29,8 @@ MAX_NODES = 16_384
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
 """A host name, an alias of the user's ssh config, or an address. Never an option: `-oX` is none."""
 _GROUP = re.compile(r"@[^\s,!&^]+")
+_LOGIN = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
+"""`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
 
@@ -43,6 +45,11 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
     spans = [int(last) - int(first) for first, last in _RANGE.findall(expression)]
     if any(span > MAX_NODES for span in spans):
         raise UsageError(f"{what}: more than {MAX_NODES} nodes in {clean(expression, 80)!r}")
+    if login := _LOGIN.search(expression):
+        raise UsageError(
+            f"{what}: {clean(login.group(), 80)!r}: nodes are named without a user",
+            "-l USER says it for all nodes, your ssh configuration for each.",
+        )
     try:
         for group in _GROUP.findall(expression):
             if not NodeSet(group):

@@ -58,10 +58,27 @@ def test_how_often_stacks_are_taken_is_the_users_word() -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_status_2(words: tuple[str, ...]) -> None:
+def test_wrong_usage_is_status_2(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("hangtop: ")
+    assert "--help` shows every option" in said[1]
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize("command", ["dump", "diagnose", "doctor", "demo", "flight"])
+def test_help_fits_into_80_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    told = capsys.readouterr().out.partition("examples:")[0].splitlines()
+    assert max(len(line) for line in told if not line.startswith("  Without")) <= 80
 
 
 @pytest.mark.parametrize(

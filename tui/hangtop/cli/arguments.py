@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hangtop.cli import config
 
@@ -45,10 +46,23 @@ config file counts more."""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of examples."""
+    """Keeps the lines of examples, and wraps what is one long line."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" not in text:
+            return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
+        return super()._fill_text(text, width, indent)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser, and one for each command, that says what is wrong and not all that is right."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say it as all other wrong usage is said, and end with status 2."""
+        self.exit(2, f"hangtop: {message}\n`{self.prog} --help` shows every option.\n")
 
 
 def seconds(text: str) -> float:
@@ -206,7 +220,8 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop dump -w @gpu -o 'trace-%N.out'\n\n"
         "Ctrl-C prints what has arrived by then, and says which nodes are missing.\n\n"
         "exit status:\n"
-        "  0 stacks printed   12 no training job, or no rank yet   13 not a single stack\n"
+        "  0 stacks printed   12 no training job, or no rank yet\n"
+        "  13 not a single stack, or no node answers\n"
         "  130 interrupted   2 wrong usage",
         formatter_class=Formatter,
     )
@@ -258,7 +273,8 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
-        "  13 nothing could be concluded   130 interrupted: what was known by then   2 wrong usage",
+        "  13 nothing could be concluded, or no node answers   2 wrong usage\n"
+        "  130 interrupted: what was known by then",
         formatter_class=Formatter,
     )
     parser.add_argument(

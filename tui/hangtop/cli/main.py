@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import (
     Formatter,
+    Parser,
     add_diagnose,
     add_doctor,
     add_dump,
@@ -52,7 +53,7 @@ defaults for these options can be kept in {config}:
 
 exit status of diagnose:
   0 progressing   10 hung, explained   11 hung, not explained   12 no training job
-  13 nothing could be concluded   2 wrong usage"""
+  13 nothing could be concluded, or no node answers   2 wrong usage"""
 
 MODULES = {
     None: "hangtop.cli.screen",
@@ -67,7 +68,7 @@ MODULES = {
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     epilog = EXAMPLES.format(config=config_path())
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="hangtop", description=DESCRIPTION, epilog=epilog, formatter_class=Formatter
     )
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
@@ -116,11 +117,13 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def exit_status(error: HangtopError) -> int:
-    """The exit status for an error: 2 wrong usage, 12 no job or no dump, else 1."""
-    from hangtop_core.errors import NoDumpError, NoJobError, UsageError
+    """The exit status for an error: 2 wrong usage, 13 no node, 12 no job or dump, else 1."""
+    from hangtop_core.errors import NoDumpError, NoJobError, NoNodeError, UsageError
 
     if isinstance(error, UsageError):
         return 2
+    if isinstance(error, NoNodeError):
+        return 13
     return 12 if isinstance(error, NoJobError | NoDumpError) else 1
 
 

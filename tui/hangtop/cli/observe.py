@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.cli.output import StatusLine
 from hangtop_core import nodesets
-from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.analysis.layout import OBSERVED
+from hangtop_core.errors import NoJobError, NoNodeError, UsageError
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def find_job(session: Session, key: str | None, pids: Sequence[int] = ()) -> Fou
         update = session.wait(lambda update: has_job(update, key, whole=True), whole)
     update = update or session.latest
     if update is None:
-        raise NoJobError("no node has answered", "No probe could be started.")
+        raise NoNodeError("no node has answered")
     if not has_job(update, key):
         if interrupted:
             tell_unseen(update.snapshot)
@@ -180,6 +181,12 @@ def ranks_of(job: Job) -> str:
 
 def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJobError:
     """Say what was looked for and what was found instead."""
+    silent = [line for node in snapshot.nodes for line in _silence(node)]
+    if not any(node.state in OBSERVED for node in snapshot.nodes):
+        count = len(snapshot.nodes)
+        what = "the node does not answer" if count == 1 else f"none of the {count} nodes answers"
+        last = "`hangtop doctor` with the same options tries it step by step."
+        return NoNodeError(what, "\n".join([*silent, last]))
     if pids and not snapshot.jobs:
         given = ", ".join(str(pid) for pid in pids)
         what = "no process has this id" if len(pids) == 1 else "no process has one of these ids"
@@ -187,13 +194,9 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
     if key is not None and snapshot.jobs:
         keys = ", ".join(clean(job.key) for job in snapshot.jobs)
         return NoJobError(f"no job goes by {key!r}", f"There is: {keys}")
-    lines = [NoJobError.HELP]
+    lines = [NoJobError.HELP, *silent]
     for node in snapshot.nodes:
         name = clean(node.name)
-        if node.state != "ready":
-            lines.append(f"{name} is {node.state}: {clean(node.reason or 'no reason given')}")
-            if node.fix:
-                lines.append(f"    {clean(node.fix)}")
         if node.processes:
             lines.append(f"Looked at {plural(node.processes, 'process', 'processes')} on {name}.")
         lines += [
@@ -203,4 +206,16 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
         if node.python_processes:
             lines.append("Python programs that are no ranks:")
         lines += [f"    {clean(command, 120)}" for command in node.python_processes]
-    return NoJobError("no training job found", "\n".join(lines))
+    seen = sum(node.state in OBSERVED for node in snapshot.nodes)
+    where = (
+        "" if seen == len(snapshot.nodes) else f" on the {plural(seen, 'node')} that can be seen"
+    )
+    return NoJobError(f"no training job found{where}", "\n".join(lines))
+
+
+def _silence(node: Node) -> list[str]:
+    """Why a node does not answer, and what to do about it; nothing of one that does."""
+    if node.state == "ready":
+        return []
+    text = f"{clean(node.name)} is {node.state}: {clean(node.cause or 'no answer yet')}"
+    return [text, f"    {clean(node.fix)}"] if node.fix else [text]

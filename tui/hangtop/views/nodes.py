@@ -78,11 +78,6 @@ def counts(nodes: Sequence[Node]) -> Line:
     return line(*parts[:-1])
 
 
-def cause(node: Node) -> str:
-    """Why a node is in its state, without what changes from second to second."""
-    return (node.reason or "").partition("; connecting again")[0]
-
-
 def _kind(reason: str) -> str:
     """A reason without its numbers: those are of one node, and of this second."""
     return _NUMBER.sub("#", reason)
@@ -92,7 +87,7 @@ def alike(nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
     """Nodes that are in the same state for the same reason, together."""
     groups: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
-        groups.setdefault((node.state, _kind(cause(node))), []).append(node)
+        groups.setdefault((node.state, _kind(node.cause)), []).append(node)
     return [tuple(group) for group in groups.values()]
 
 
@@ -194,7 +189,7 @@ def _folded(rows: Sequence[NodeRow]) -> list[NodeRow]:
     for row in rows:
         node = row.node
         trouble = "" if row.trouble_role == "victim" else row.trouble
-        reason = _kind(cause(node) or row.reason)
+        reason = _kind(node.cause or row.reason)
         same = (row.state, reason, trouble, row.level, bool(row.ranks))
         groups.setdefault((*same, node.python, node.arch, node.user, node.cpus), []).append(row)
     return [_joined(group) for group in groups.values()]
@@ -216,7 +211,7 @@ def _joined(rows: Sequence[NodeRow]) -> NodeRow:
         ranks=tuple(sorted(rank for row in rows for rank in row.ranks)),
         trouble=f"each: {first.trouble}" if same and first.trouble else "",
         trouble_role=first.trouble_role,
-        reason=cause(first.node) or first.reason,
+        reason=first.node.cause or first.reason,
         reason_role=first.reason_role,
         level=first.level,
     )

@@ -17,7 +17,7 @@ from hangtop.views.common import (
     span,
     unheard,
 )
-from hangtop.views.nodes import ANSWERING, alike, cause, counts, node_role
+from hangtop.views.nodes import ANSWERING, alike, counts, node_role
 from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, classes, missing
@@ -117,7 +117,7 @@ def _class_note(ranks: Sequence[int], silent: Mapping[int, float], moved: int) -
     """That its stacks are old, since nodes do not answer; else that ranks of it move."""
     old = len(silent.keys() & set(ranks))
     if old:
-        return "unheard of" if old == len(ranks) else f"{old} unheard of"
+        return "silent" if old == len(ranks) else f"{old} silent"
     return f"{moved} moving" if moved else ""
 
 
@@ -298,7 +298,7 @@ def _states(nodes: Sequence[Node]) -> list[Line]:
     for group in alike(nodes):
         node = group[0]
         name = nodesets.fold(one.name for one in group)
-        reason = (node.reason if len(group) == 1 else cause(node)) or ""
+        reason = (node.reason if len(group) == 1 else node.cause) or ""
         fix = line("  ", (node.fix, "code")) if node.fix and len(group) == 1 else ""
         lines.append(line((f"{name}: {node.state}", node_role(node.state)), f"  {reason}", fix))
     return lines
@@ -326,19 +326,22 @@ def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list
         since = f" for {span(now - first)}" if first else ""
         text = f"{nodesets.fold(one.name for one in group)} {node.state}{since}"
         # Of several, Nodes tells the reasons: there is little room here.
-        reason = f" {cause(node)}" if alone else ""
+        reason = f" {node.cause}" if alone else ""
         lines.append(labelled("", line((text, node_role(node.state)), reason)))
     if job is not None:
-        lines += _rank_health(job, now)
+        lines += _rank_health(job, unheard(snapshot.nodes, now), now)
     lines += _host_health(snapshot)
     return lines
 
 
-def _rank_health(job: Job, now: float) -> list[Line]:
-    states = Counter(rank.state for rank in job.ranks)
+def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -> list[Line]:
+    """In which state ranks are; of those on silent nodes (`quiet`) that is not known."""
+    heard = [rank for rank in job.ranks if rank.node not in quiet]
     parts: list[tuple[str, str]] = []
-    for state, number in states.most_common():
+    for state, number in Counter(rank.state for rank in heard).most_common():
         parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
+    if len(heard) < len(job.ranks):
+        parts.append((f"{len(job.ranks) - len(heard)} on silent nodes", "warn"))
     lines = [labelled("ranks", line(*parts) if parts else "none yet")]
     if job.world_size and (lost := set(range(job.world_size)) - {r.rank for r in job.ranks}):
         lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))

@@ -55,8 +55,9 @@ def evidence_items(diagnosis: Diagnosis | None) -> list[Item]:
     for place, seen in enumerate(diagnosis.verdicts[0].evidence):
         rank = "" if seen.rank is None else f"rank {seen.rank}"
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
-        goal = PLACES.get(seen.source, "rank")
-        where = "  → 2 Stacks" if goal == "stacks" else "  → 3 Rank"
+        about_node = seen.source == "network" and seen.rank is None
+        goal = "nodes" if about_node else PLACES.get(seen.source, "rank")
+        where = {"stacks": "  → 2 Stacks", "nodes": "  → 9 Nodes"}.get(goal, "  → 3 Rank")
         items.append(
             Item(
                 key=f"{place}:{seen.source}",

@@ -52,8 +52,7 @@ def _logged_in(seen: Examined) -> bool:
 
 def _reason(seen: Examined) -> str:
     """Why the connection failed, without what will be tried next."""
-    text = clean(seen.node.reason or f"no answer yet ({seen.node.state})")
-    return text.partition("; connecting again")[0]
+    return clean(seen.node.cause or f"no answer yet ({seen.node.state})")
 
 
 def _failed(name: str, seen: Examined) -> Rung:

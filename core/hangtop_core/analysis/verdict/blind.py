@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
 from hangtop_core.analysis.layout import seats, unseen
+from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.rankset import fold
 from hangtop_core.sampling import WORKER_SERVER
@@ -125,8 +126,8 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
         if node.state in _UNSEEN:
-            fix = node.fix or "see whether the machine answers and has Python 3.8 or newer; Ctrl-r"
-            why = node.reason or ("no answer yet" if node.state == "connecting" else node.state)
+            fix = node.fix or ""
+            why = node.cause or ("no answer yet" if node.state == "connecting" else node.state)
             groups[node.state, why, fix].append(node.name)
         elif node.state == "slow" and node.last_seen is None:
             why = node.reason or "no process of it was seen yet"
@@ -134,8 +135,10 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
         elif node.state == "slow" and node.last_seen is not None and at - node.last_seen > _STALE:
             why = f"{node.reason or 'no answer'}; last read {duration(at - node.last_seen)} ago"
             groups[node.state, why, node.fix or _STALE_FIX].append(node.name)
+    by_name = {node.name: node for node in nodes}
     for (state, why, fix), names in groups.items():
-        yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix)
+        look = spelt(Command(names[0], "hangtop doctor", "see what fails"), by_name)
+        yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix or look)
 
 
 def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:

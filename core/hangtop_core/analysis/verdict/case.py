@@ -13,7 +13,7 @@ from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.launch import Contradiction, contradictions
-from hangtop_core.analysis.layout import Seat, seats
+from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.standing import Watcher
@@ -104,16 +104,27 @@ class Case:
         """Seconds for which every waiter has waited at least; 0 when nobody waits."""
         return min((s.standing.still_s for s in self.waiters), default=0.0)
 
-    @cached_property
-    def victims_clause(self) -> str:
-        """`ranks 0-1,3 wait in all_reduce at train.py:56 (step)`, or empty."""
-        if not self.waiting_classes:
+    def victims_clause(self, blamed: Sequence[Subject] = ()) -> str:
+        """`ranks 0-1,3 wait in all_reduce at train.py:56 (step)`, or empty; none that is blamed."""
+        guilty = {id(s) for s in blamed}
+        classes = [
+            (text, [s for s in members if id(s) not in guilty])
+            for text, members in self.waiting_classes
+        ]
+        text, members = max(classes, key=lambda one: len(one[1]), default=("", []))
+        if not members:
             return ""
-        text, members = self.waiting_classes[0]
-        rest = len(self.waiters) - len(members)
+        rest = sum(len(some) for _, some in classes) - len(members)
         more = f", and {rest} more elsewhere" if rest else ""
         verb = "waits" if len(members) == 1 else "wait"
         return f"{name_ranks(members)} {verb} {text}{more}"
+
+    def silent_s(self, subject: Subject) -> float | None:
+        """Seconds since the node of a subject was heard of; None while it answers."""
+        node = self.nodes.get(subject.rank.node)
+        if node is None or node.state not in AWAY or node.last_seen is None:
+            return None
+        return max(self.at - node.last_seen, 0.0)
 
     def since(self, subject: Subject) -> str:
         """`for 5:12`, how long a subject has got nowhere; empty when unknown."""

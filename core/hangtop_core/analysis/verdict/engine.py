@@ -18,7 +18,7 @@ from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.model import Job, Snapshot
@@ -53,7 +53,8 @@ def diagnose(
     if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
         decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
         state = "hung" if decisive and (case.waiters or not job.ranks) else state
-    verdicts = [_verdict(case, state, rule, hit) for rule, hit in hits]
+    blamed = {id(s) for _, hit in hits for s in hit.subjects}
+    verdicts = [_verdict(case, state, rule, hit, blamed) for rule, hit in hits]
     verdicts.sort(key=lambda one: -one.confidence)
     moving = state in ("progressing", "exited")
     return _diagnosis(
@@ -90,18 +91,18 @@ def _is_decisive(rule: Rule, hit: Hit) -> bool:
     return rule.decisive if hit.decisive is None else hit.decisive
 
 
-def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit) -> Verdict:
+def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Container[int]) -> Verdict:
+    """Who is blamed by any of the verdicts (``blamed``, by id) is a victim of none."""
     confidence = rule.confidence if hit.confidence is None else hit.confidence
     if state == "unknown":
         confidence *= UNDECIDED
     if case.blind:
         confidence *= PRESUMED
-    blamed = {s.number for s in hit.subjects}
     return Verdict(
         cause=rule.cause,
         confidence=round(confidence, 2),
         culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
-        victims=tuple(sorted(s.number for s in case.waiters if s.number not in blamed)),
+        victims=tuple(sorted(s.number for s in case.waiters if id(s) not in blamed)),
         summary=hit.summary,
         evidence=(*hit.evidence, *waiting_facts(case)),
         next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),

@@ -80,10 +80,11 @@ def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
     return one if len(subjects) == 1 else many
 
 
-def sentence(case: Case, *parts: str) -> str:
-    """Join parts with blanks, and add who waits."""
+def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
+    """Join parts with blanks, and add who waits, but for those of them that are blamed."""
     said = " ".join(part for part in parts if part)
-    return clean(f"{said}; {case.victims_clause}" if case.victims_clause else said, 800)
+    waits = case.victims_clause(blamed)
+    return clean(f"{said}; {waits}" if waits else said, 800)
 
 
 def stack_fact(case: Case, subject: Subject) -> Evidence | None:
@@ -113,17 +114,19 @@ def process_fact(case: Case, subject: Subject) -> Evidence:
 
 
 def waiting_facts(case: Case) -> list[Evidence]:
-    """Who waits, where and since when."""
+    """Who waits, where and since when; apart, who did when its node was last heard of."""
     facts = []
     for text, members in case.waiting_classes[:SHOWN]:
-        long = " " + case.ago(max(s.standing.since for s in members))
-        facts.append(
-            fact(
-                "stacks",
-                None,
-                f"{name_ranks(members)} {is_are(members, 'waits', 'wait')} {text}{long}",
-            )
-        )
+        silent = [s for s in members if case.silent_s(s) is not None]
+        heard = [s for s in members if case.silent_s(s) is None]
+        if heard:
+            long = " " + case.ago(max(s.standing.since for s in heard))
+            waits = is_are(heard, "waits", "wait")
+            facts.append(fact("stacks", None, f"{name_ranks(heard)} {waits} {text}{long}"))
+        if silent:
+            ago = duration(min(case.silent_s(s) or 0.0 for s in silent))
+            said = f"{name_ranks(silent)} waited {text} when last seen, {ago} ago"
+            facts.append(fact("stacks", None, said))
     return facts
 
 

@@ -36,7 +36,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=tuple(odd),
         # All wait for the same: nobody else is to be blamed for where that keeps them.
         explained=case.waiters,
-        summary=sentence(case, first.text),
+        summary=sentence(case, first.text, blamed=odd),
         evidence=(*(fact("environment", None, one.text) for one in found),),
         steps=(
             *(on(s, f"kill {s.pid}") for s in odd[:8] if (s.rank.node, s.pid) in ended),
@@ -62,6 +62,7 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             case,
             f"{name_ranks(subjects)} {is_are(subjects, 'runs', 'run')} other software than the "
             f"others: {_told(first)}",
+            blamed=() if beside else subjects,
         ),
         evidence=(*_version_facts(found),),
         steps=(f"use one environment on all nodes, with {NAMES[first.key]} {most}",),

@@ -17,7 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
-from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.steps import on, strace_step, trace_steps
 from hangtop_core.analysis.verdict.threads import threads_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(subject, f"ls -l /proc/{child.pid}/fd") for child in children[:1]),
-                *(on(subject, f"strace -f -p {child.pid}") for child in children[:1]),
+                *(strace_step(subject, child.pid) for child in children[:1]),
                 "give subprocess a timeout",
             ),
             confidence=None if children else 0.8,

@@ -187,13 +187,12 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{name} with {name_ranks(group)} no longer answers: {node.reason or node.state}; "
+                f"{name} with {name_ranks(group)} is {node.state}: {node.cause or 'silent'}; "
                 f"last seen {case.ago(seen)[4:] or 'a moment'} ago",
+                blamed=[s for s in case.subjects if s.rank.node in nodes],
             ),
             evidence=(
-                fact(
-                    "network", None, f"{name} is {node.state}: {node.reason or 'no reason given'}"
-                ),
+                fact("network", None, f"{name} is {node.state}: {node.cause or 'no reason given'}"),
             ),
             steps=_look_at(name),
         )
@@ -207,7 +206,7 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
         node = nodes[some[0].node or ""]
         if not case.waiters or node.last_seen is not None:
             continue
-        why = node.reason or node.state
+        why = node.cause or node.state
         yield Hit(
             subjects=(),
             absent=absent(some),

@@ -56,10 +56,19 @@ def as_host(name: str) -> str | None:
     return name if _HOST.fullmatch(name) else None
 
 
+def strace_step(subject: Subject, pid: int) -> Command:
+    """Trace a process of a rank for some seconds.
+
+    Without an end of its own, strace would stay on a silent process after Ctrl-C: ssh without a
+    terminal passes no signal on.
+    """
+    return on(subject, f"timeout 10 strace -f -p {pid}")
+
+
 def trace_steps(subject: Subject) -> tuple[Command, ...]:
     """Commands that show more of where a process is."""
     pid = subject.pid
-    return (on(subject, f"hangtop dump --pid {pid} --native"), on(subject, f"strace -f -p {pid}"))
+    return (on(subject, f"hangtop dump --pid {pid} --native"), strace_step(subject, pid))
 
 
 def spelt(step: Step, nodes: Mapping[str, Node]) -> str:

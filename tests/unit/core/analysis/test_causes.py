@@ -644,7 +644,22 @@ def test_a_node_that_goes_away_takes_the_job_with_it() -> None:
     verdict = first(lost_node(HUNG_SINCE + 3))
     assert (verdict.cause, culprits(verdict)) == ("node-unreachable", [2, 3])
     assert verdict.victims == (0, 1)
-    assert "n2 with ranks 2-3 no longer answers: no answer for 15 s" in verdict.summary
+    assert "n2 with ranks 2-3 is lost: no answer for 15 s" in verdict.summary
+    assert "; ranks 0-1 wait in all_reduce" in verdict.summary, "those to blame do not wait"
+    waits = [one.text for one in verdict.evidence if one.source == "stacks"]
+    assert [text.partition(" in ")[0] for text in waits] == ["ranks 0-1 wait", "ranks 2-3 waited"]
+    assert "when last seen, " in waits[1]
+
+
+def test_of_two_lost_nodes_neither_waits_for_the_other() -> None:
+    world = lost_node(HUNG_SINCE + 3)
+    world.waiters(2, node="n3")
+    reason = "its connection broke; connecting again in 3 s"
+    world.nodes["n3"] = Node("n3", "lost", reason=reason, last_seen=HUNG_SINCE + 3)
+    verdicts = [one for one in run(world).verdicts if one.cause == "node-unreachable"]
+    assert [one.victims for one in verdicts] == [(0, 1), (0, 1)]
+    assert all("; ranks 0-1 wait in" in one.summary for one in verdicts)
+    assert "connecting again" not in repr(verdicts), "a verdict does not change with each second"
 
 
 def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:

@@ -383,16 +383,16 @@ def test_what_is_not_known_of_a_rank_differs_from_nothing() -> None:
 @pytest.mark.parametrize(
     ("node", "dump", "trace"),
     [
-        (N2, "hangtop dump --pid 201 --native", "strace -f -p 201"),
+        (N2, "hangtop dump --pid 201 --native", "timeout 10 strace -f -p 201"),
         (
             replace(N2, shell="ssh -l ada n2", options="-w n2 -l ada"),
             "hangtop dump -w n2 -l ada --pid 201 --native",
-            "ssh -l ada n2 'strace -f -p 201'",
+            "ssh -l ada n2 'timeout 10 strace -f -p 201'",
         ),
         (
             replace(N2, shell="ssh n2", options="-w n2 --sudo"),
             "hangtop dump -w n2 --sudo --pid 201 --native",
-            "ssh n2 'sudo strace -f -p 201'",
+            "ssh n2 'sudo timeout 10 strace -f -p 201'",
         ),
     ],
 )

@@ -61,6 +61,13 @@ def test_what_is_no_node_name_is_a_usage_error(expression: str) -> None:
         expand(expression)
 
 
+@pytest.mark.parametrize("expression", ["alice@n1", "n1,alice@n[2-3]"])
+def test_a_user_before_a_node_is_told_to_be_an_option(expression: str) -> None:
+    with pytest.raises(UsageError, match=r"'alice@n.*without a user") as caught:
+        expand(expression)
+    assert "-l USER" in str(caught.value.help)
+
+
 @pytest.mark.usefixtures("groups")
 def test_groups_are_those_of_the_site_and_an_unknown_one_is_said() -> None:
     assert expand("@gpu") == ("gpu1", "gpu2", "gpu3")
