@@ -142,13 +142,16 @@ class Node:
 
     def freeze(self) -> None:
         """Stop everything on the node, as if the machine hung."""
-        for pid in self.pids():
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Undo `freeze`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
         for pid in self.pids():
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+                os.kill(pid, number)
 
     def stop_sshd(self) -> None:
         """End the listener; sessions live on."""
