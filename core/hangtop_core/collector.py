@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hangtop_core import sampling
 from hangtop_core.analysis.peers import sought
+from hangtop_core.answers import Answers
+from hangtop_core.asks import GRACE, Ask, Asks
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link
@@ -25,32 +27,16 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.model import Snapshot, StackSample
+    from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked
     from hangtop_core.watching import Watching
 
 log = logging.getLogger(__name__)
 
-GRACE = 3.0
-"""Seconds by which a probe may exceed a deadline before it is given up on."""
 ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
-class Ask(NamedTuple):
-    """One request to one node, and what becomes of its pieces."""
-
-    op: str
-    pids: tuple[int, ...]
-    params: Mapping[str, Any]
-    what: str
-    take: Callable[[str, Any], None]
-    """Gets node and piece; may raise `BadPieceError`."""
-    deadline: float
-    by_itself: bool = False
-    pauses: bool = False
 
 
 class Collector:
@@ -58,6 +44,8 @@ class Collector:
 
     def __init__(self, engine: Engine, watching: Watching, timing: Timing | None = None) -> None:
         self.store = Store()
+        self.answers = Answers(self.store)
+        self.asks = Asks(self)
         self.commands = CommandLog()
         self.links: dict[str, Link] = {}
         self.urgent = False
@@ -218,13 +206,13 @@ class Collector:
         rate = sampling.Rate(self._watching.sample_every, self._watching.sample_early)
         plan = sampling.plan(view.live.values(), now, rate, odd)
         for pid in plan.renew:
-            self.store.renew(link.name, pid, now)
+            self.answers.renew(link.name, pid, now)
         if plan.sample:
-            self._by_itself(link, self.stacks(plan.sample, by_itself=True))
+            self._by_itself(link, self.asks.stacks(plan.sample, by_itself=True))
         if plan.descriptors:
-            self._by_itself(link, self.descriptors(plan.descriptors, by_itself=True))
+            self._by_itself(link, self.asks.descriptors(plan.descriptors, by_itself=True))
         if plan.recorder and not self._watching.readonly:
-            self._by_itself(link, self.recorder(plan.recorder, by_itself=True))
+            self._by_itself(link, self.asks.recorder(plan.recorder, by_itself=True))
 
     def _by_itself(self, link: Link, ask: Ask) -> None:
         if ask.op in link.unsupported:
@@ -306,6 +294,10 @@ class Collector:
             raise UnknownNodeError(f"there is no node {name!r} in this session")
         return self.links[name]
 
+    def begin_anew(self, name: str, why: str) -> None:
+        """Connect to a node once more, because what it said cannot be trusted."""
+        self.links[name].restart(self._now, why)
+
     def all_ranks(self) -> dict[str, list[int]]:
         """Return by node the pids of all ranks that can be sampled."""
         return {
@@ -317,63 +309,3 @@ class Collector:
             for name, view in self.store.nodes.items()
             if view.live
         }
-
-    def stacks(
-        self,
-        pids: Sequence[int],
-        mode: str = "nonblocking",
-        want_locals: bool = False,
-        deadline: float = 10.0,
-        *,
-        by_itself: bool = False,
-        got: Callable[[str, int, StackSample], None] | None = None,
-    ) -> Ask:
-        """Describe a request for stacks; ``got`` gets every sample."""
-
-        def take(node: str, raw: Any) -> None:
-            piece = messages.decode(raw, messages.StackPiece)
-            try:
-                sample = self.store.fold_stacks(node, piece)
-            except BadPieceError:
-                # It was never told, whatever the probe believes: begin anew with all of them.
-                self.links[node].restart(self._now, "stacks and their names do not fit together")
-                raise
-            if got is not None:
-                got(node, piece.pid, sample)
-
-        option = {"nonblocking": " --nonblocking", "native": " --native"}.get(mode, "")
-        # As many at a time as the node has cores, so the whole takes longer than one deadline.
-        at_once = 1 if mode == "native" else 2
-        rounds = max(1, -(-len(pids) // at_once))
-        return Ask(
-            "stacks",
-            tuple(pids),
-            {"pids": list(pids), "mode": mode, "locals": want_locals, "deadline": deadline},
-            f"py-spy dump{option}{' --locals' if want_locals else ''}",
-            take,
-            (deadline + GRACE) * rounds,
-            by_itself,
-            pauses=mode != "nonblocking",
-        )
-
-    def descriptors(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
-        """Describe a request for descriptor tables."""
-
-        def take(node: str, raw: Any) -> None:
-            piece = messages.decode(raw, messages.DescriptorPiece)
-            self.store.fold_descriptors(node, piece)
-
-        what = "read /proc/PID/fd"
-        params = {"pids": list(pids)}
-        return Ask("descriptors", tuple(pids), params, what, take, 20.0, by_itself)
-
-    def recorder(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
-        """Describe a request for flight recorders."""
-
-        def take(node: str, raw: Any) -> None:
-            piece = messages.decode(raw, messages.RecorderPiece)
-            self.store.fold_recorder(node, piece)
-
-        what = "ask the flight recorder"
-        params = {"pids": list(pids)}
-        return Ask("recorder", tuple(pids), params, what, take, 20.0, by_itself)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from hangtop_core.asks import Ask
 from hangtop_core.attach.local import LocalLauncher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Time, decode
 from hangtop_core.check import Check, Cleaned, Clock, Examined, Way
-from hangtop_core.collector import Ask
 from hangtop_core.errors import HangtopError, NodeNotReadyError
 
 if TYPE_CHECKING:

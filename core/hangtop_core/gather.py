@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from hangtop_core.collector import Ask, Collector
+    from hangtop_core.asks import Ask
+    from hangtop_core.collector import Collector
 
 T = TypeVar("T")
 
@@ -58,7 +59,7 @@ class Gather:
             for pid in pids:
                 if (node, pid) not in self._got:
                     self._got[node, pid] = Sampled(node, pid, failed)
-                    self._collector.store.fold_failure(node, pid, failed)
+                    self._collector.answers.failure(node, pid, failed)
             self._collector.urgent = True
             if self._on_node is not None:
                 self._on_node(node)
@@ -67,7 +68,7 @@ class Gather:
         def got(node: str, pid: int, sample: StackSample) -> None:
             self._got[node, pid] = Sampled(node, pid, sample)
 
-        ask = self._collector.stacks(pids, mode, want_locals, deadline, got=got)
+        ask = self._collector.asks.stacks(pids, mode, want_locals, deadline, got=got)
         self._collector.ask(link, ask, done)
 
     def settle(self) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hangtop_core.attach.engine import ClusterShellEngine, Event
 from hangtop_core.attach.local import Launcher, LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
-from hangtop_core.collector import Ask, Collector
+from hangtop_core.collector import Collector
 from hangtop_core.errors import (
     ClosedError,
     HangtopError,
@@ -26,6 +26,7 @@ from hangtop_core.errors import (
     RequestError,
 )
 from hangtop_core.gather import Gather, Sampled, answer, reject
+from hangtop_core.judging import Judge
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
 from hangtop_core.watching import watching
@@ -33,9 +34,9 @@ from hangtop_core.watching import watching
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
-    from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import DescriptorTable, Recorder, Snapshot
+    from hangtop_core.model import DescriptorTable, Recorder
     from hangtop_core.tracked import Tracked
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ class Session:
         ``options.hang_after``; it runs on the session's thread and must be pure.
         """
         self.options = options
-        self._diagnose = diagnose
+        self._judge = Judge(diagnose, options.hang_after)
         self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
         self._inbox: queue.SimpleQueue[Event | Callable[[], None]] = queue.SimpleQueue()
         self._engine = ClusterShellEngine(self._inbox.put)
@@ -83,7 +84,6 @@ class Session:
         self._subscribers: dict[int, Callable[[Update], None]] = {}
         self._last_subscriber = 0
         self._traces: list[Trace] = []
-        self._diagnoses: dict[str, Diagnosis] = {}
         self._closing = threading.Event()
         self._published = 0.0
         self._cost = 0.0
@@ -194,7 +194,7 @@ class Session:
     ) -> Future[dict[int, DescriptorTable | None]]:
         """Read the open descriptors of processes; None for one that is gone."""
         return self._fold(
-            node, pids, self._collector.descriptors(pids), lambda known: known.descriptors
+            node, pids, self._collector.asks.descriptors(pids), lambda known: known.descriptors
         )
 
     def recorder(self, node: str, pids: Sequence[int]) -> Future[dict[int, Recorder | None]]:
@@ -205,7 +205,9 @@ class Session:
         future: Future[Any] = Future()
         if self._refused(future, "a flight recorder is answered by the rank"):
             return future
-        return self._fold(node, pids, self._collector.recorder(pids), lambda known: known.recorder)
+        return self._fold(
+            node, pids, self._collector.asks.recorder(pids), lambda known: known.recorder
+        )
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
@@ -346,7 +348,7 @@ class Session:
         began = time.perf_counter()
         snapshot = self._collector.store.publish(now.epoch)
         self._collector.look_closer(snapshot)
-        diagnoses = self._judge(snapshot)
+        diagnoses = self._judge.judge(snapshot)
         self._cost = time.perf_counter() - began
         self._published = now.mono
         update = Update(snapshot, diagnoses, round(self._cost, 4))
@@ -361,21 +363,6 @@ class Session:
                 log.exception("a subscriber failed and is not called again")
                 with self._news:
                     self._subscribers.pop(number, None)
-
-    def _judge(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
-        """Diagnose every job; where that fails, what was concluded last stands."""
-        last, self._diagnoses = self._diagnoses, {}
-        for job in snapshot.jobs or (None,):
-            key = job.key if job is not None else ""
-            try:
-                diagnosis = self._diagnose(snapshot, job, self.options.hang_after)
-            except Exception:
-                log.exception("diagnosing job %r failed", key)
-                if key not in last:
-                    continue
-                diagnosis = last[key]
-            self._diagnoses[key] = diagnosis
-        return dict(self._diagnoses)
 
     def _finish(self) -> None:
         self._collector.close(_now())

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from hangtop_core import jobs, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
-from hangtop_core.model import Job, Node, Process, Snapshot, StackSample, ThreadStack
+from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
 from hangtop_core.tracked import Tracked, adopt
 
 Complain = Callable[[str], None]
-Mode = Literal["nonblocking", "blocking", "native"]
 
 KEEP_GONE = 600.0
 """Seconds a process that left stays listed, where nothing else keeps it."""
@@ -35,7 +34,6 @@ _IDENTITY = frozenset(
 """Fields that decide to which job a process belongs."""
 _NAMING = frozenset({"hostname", "addresses", "boot_id"})
 """Fields that tell which addresses mean a node."""
-_MODES: dict[str, Mode] = {"nonblocking": "nonblocking", "blocking": "blocking", "native": "native"}
 
 
 class NodeView:
@@ -142,7 +140,7 @@ class Store:
             self._add(view, number, changes, at, complain)
             return
         if known.apply(changes, at, before):
-            self._touched(view, known)
+            self.touched(view, known)
             view.warm.add(number)
         if not _IDENTITY.isdisjoint(changes):
             self._regroup = True
@@ -188,7 +186,7 @@ class Store:
         del view.live[known.process.pid]
         view.warm.discard(known.process.pid)
         view.gone.append(known)
-        self._touched(view, known)
+        self.touched(view, known)
         self._regroup = True
 
     def _sweep(self, view: NodeView, present: Mapping[str, Any], at: float) -> None:
@@ -204,9 +202,9 @@ class Store:
         if known.settled:
             view.warm.discard(pid)
         if before != (known.cpu_share, known.main_cpu_share):
-            self._touched(view, known)
+            self.touched(view, known)
 
-    def _touched(self, view: NodeView, known: Tracked) -> None:
+    def touched(self, view: NodeView, known: Tracked) -> None:
         """Note that the picture of a process, and so of its rank and job, is to be made anew."""
         known.touch()
         process = known.process
@@ -219,74 +217,12 @@ class Store:
         if key is not None:
             self._changed.add(key)
 
-    # What was asked for
-
     def live(self, name: str, pid: int, start: int | None = None) -> Tracked | None:
         """Return the live process with this pid, and this start time where it is known."""
         known = self.nodes[name].live.get(pid)
         if known is not None and start is not None and known.process.start != start:
             return None
         return known
-
-    def fold_stacks(self, name: str, piece: messages.StackPiece) -> StackSample:
-        """Fold one process's stacks and return its sample.
-
-        Raises:
-            BadPieceError: when it refers to a stack that was never sent.
-        """
-        view = self.nodes[name]
-        for key, rows in piece.stacks.items():
-            self.stacks.add(key, messages.frames(rows))
-        missing = next((t.stack for t in piece.threads if t.stack not in self.stacks), None)
-        if missing is not None:
-            raise BadPieceError(f"stack {missing!r} was never sent")
-        threads = [
-            ThreadStack(t.tid, t.name, t.active, t.gil, t.stack, t.locals) for t in piece.threads
-        ]
-        threads.sort(key=lambda thread: thread.tid != piece.pid)
-        sample = StackSample(
-            at=piece.at - view.skew,
-            took_s=piece.took,
-            mode=_MODES.get(piece.mode, "nonblocking"),
-            threads=tuple(threads),
-            failure=piece.failure,
-        )
-        known = self.live(name, piece.pid, piece.start)
-        if known is None:
-            return sample
-        known.take_sample(sample, self.stacks)
-        self._touched(view, known)
-        return known.sample if known.sample is not None else sample
-
-    def fold_failure(self, name: str, pid: int, sample: StackSample) -> None:
-        """Note that a process that was asked for gave no sample, and why."""
-        known = self.live(name, pid)
-        if known is not None:
-            known.take_sample(sample, self.stacks)
-            self._touched(self.nodes[name], known)
-
-    def renew(self, name: str, pid: int, at: float) -> None:
-        """Count a sample once more without taking it: the main thread has not run since."""
-        known = self.live(name, pid)
-        if known is not None:
-            known.renew(at)
-            self._touched(self.nodes[name], known)
-
-    def fold_descriptors(self, name: str, piece: messages.DescriptorPiece) -> None:
-        """Fold one process's descriptors."""
-        view = self.nodes[name]
-        known = self.live(name, piece.pid, piece.start)
-        if known is not None:
-            known.descriptors = messages.descriptor_table(piece, view.skew)
-            self._touched(view, known)
-
-    def fold_recorder(self, name: str, piece: messages.RecorderPiece) -> None:
-        """Fold one rank's flight recorder."""
-        view = self.nodes[name]
-        known = self.live(name, piece.pid, piece.start)
-        if known is not None:
-            known.recorder = messages.recorder(piece, view.skew)
-            self._touched(view, known)
 
     # Snapshots
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import platformdirs
 from msgspec import Struct
 
+from hangtop_core.asks import Ask
 from hangtop_core.attach import messages
-from hangtop_core.collector import Ask, Collector
 from hangtop_core.gather import reject, resolve
 from hangtop_core.text import clean
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
+    from hangtop_core.collector import Collector
     from hangtop_core.errors import HangtopError
 
 log = logging.getLogger(__name__)

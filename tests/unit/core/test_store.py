@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.store import KEEP_GONE, Store
@@ -30,7 +31,7 @@ class Bench:
 
     def sample(self, pid: int, at: float, *stack: tuple[str, int], **fields: Any) -> None:
         raw = stacks(pid, at, *stack, **fields)
-        self.store.fold_stacks("n1", messages.decode(raw, messages.StackPiece))
+        Answers(self.store).stacks("n1", messages.decode(raw, messages.StackPiece))
 
     def publish(self, at: float = 0.0) -> Snapshot:
         return self.store.publish(EPOCH + at)
@@ -201,7 +202,7 @@ def test_movement_samples_and_descriptors_of_children_are_kept(bench: Bench) -> 
     bench.fold(0, process(100, 0), child(200, 100))
     bench.sample(200, 1, ("worker", 1))
     raw = {"pid": 200, "start": 2000, "at": EPOCH + 2, "descriptors": []}
-    bench.store.fold_descriptors("n1", messages.decode(raw, messages.DescriptorPiece))
+    Answers(bench.store).descriptors("n1", messages.decode(raw, messages.DescriptorPiece))
     rank = bench.ranks()[0]
     assert rank.child_moved_at == {200: EPOCH - 20}
     assert rank.child_samples[200].threads
