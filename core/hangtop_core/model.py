@@ -14,6 +14,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from hangtop_core.descriptors import Descriptor
+from hangtop_core.kernelline import KernelLine
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -81,6 +82,16 @@ class Node(Struct, frozen=True):
     load1: float | None = None
     shm_total: int | None = None
     shm_free: int | None = None
+    memory_full: float | None = None
+    """Percent of the last 10 s in which nothing could run for want of memory (Linux PSI)."""
+    io_full: float | None = None
+    """The same for want of a disk."""
+    oom_kills: int | None = None
+    """Processes that the kernel has killed for want of memory since boot."""
+    oom_killed_at: float | None = None
+    """When that number was last seen to grow."""
+    kernel_lines: tuple[KernelLine, ...] = ()
+    """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
     addresses: tuple[Text, ...] = ()
     """IP addresses others may reach it by, without loopback and link-local ones."""
@@ -188,6 +199,7 @@ class Process(Struct, frozen=True):
     tracer: Text | None = None
     """Name of the tracer's program."""
     cgroup: Text | None = None
+    dumping_core: bool = False
     frozen: bool = False
     net_ns: int | None = None
     """Its network namespace, by inode, where it is not the probe's: a container of its own."""

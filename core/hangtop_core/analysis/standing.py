@@ -36,7 +36,7 @@ THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
 
 GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
-_HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen"})
+_HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MOVES_DATA: frozenset[Kind] = frozenset(
     {"io", "remote", "child", "inline-data", "checkpoint", "busy", "importing", "compiling"}
 )
