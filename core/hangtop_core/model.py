@@ -142,6 +142,8 @@ class Meters(Struct, frozen=True, gc=False):
     """Time on a CPU of the main thread."""
     main_switches: int | None = None
     """Voluntary context switches of the main thread."""
+    main_waits: int | None = None
+    """Different waits the main thread was seen in: calls, arguments, stack pointers."""
     main_last_ran_s: float | None = None
     """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
     read_bytes: int | None = None
@@ -327,12 +329,16 @@ class Rank(Struct, frozen=True):
     """By pid of the child."""
     child_moved_at: Mapping[int, float] = field(default_factory=dict)
     """When the main thread of each child was last known to run, by pid, as `moved_at`."""
+    child_left_at: Mapping[int, float] = field(default_factory=dict)
+    """By pid of the child, as `left_at`."""
     child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)
     """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
+    left_at: float | None = None
+    """When it last ran and was not only sent back into its wait, as by a tool that held it."""
     worked_at: float | None = None
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     io_moved_at: float | None = None
