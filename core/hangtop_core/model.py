@@ -14,6 +14,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from hangtop_core.descriptors import Descriptor
+from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -88,6 +89,12 @@ class Node(Struct, frozen=True):
     """By name, as in the probe's hello."""
     probe_cpu: float | None = None
     """Fraction of one core the probe has used since it started."""
+    nvml: Nvml | None = None
+    """NVIDIA's driver; None until it was asked, which is not done where there is none."""
+    gpus: tuple[Gpu, ...] = ()
+    """By index."""
+    nics: tuple[Nic, ...] = ()
+    """By name."""
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()
