@@ -13,7 +13,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from hangtop_core.descriptors import Descriptor
+from hangtop_core.descriptors import Descriptor, Mount
+from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.text import Text
 
@@ -37,14 +38,6 @@ class Fact(Struct, frozen=True, gc=False):
     path: Text | None = None
     why: Text | None = None
     fix: Text | None = None
-
-
-class Mount(Struct, frozen=True, gc=False):
-    """One line of /proc/PID/mounts. `device` names the server for network file systems."""
-
-    point: Text
-    fstype: Text
-    device: Text
 
 
 class Node(Struct, frozen=True):
@@ -99,6 +92,12 @@ class Node(Struct, frozen=True):
     """By name, as in the probe's hello."""
     probe_cpu: float | None = None
     """Fraction of one core the probe has used since it started."""
+    nvml: Nvml | None = None
+    """NVIDIA's driver; None until it was asked, which is not done where there is none."""
+    gpus: tuple[Gpu, ...] = ()
+    """By index."""
+    nics: tuple[Nic, ...] = ()
+    """By name."""
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()

@@ -15,6 +15,7 @@ import msgspec
 from hangtop_core import jobs, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
+from hangtop_core.devices import Devices
 from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
@@ -41,6 +42,7 @@ class NodeView:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.devices = Devices()
         self.live: dict[int, Tracked] = {}
         self.gone: list[Tracked] = []
         self.strings: dict[int, str] = {}
@@ -108,6 +110,7 @@ class Store:
         _date_kernel_facts(view, fields, at)
         if piece.probe_cpu is not None:
             fields["probe_cpu"] = piece.probe_cpu
+        fields |= view.devices.fold(piece, at, view.skew, complain)
         self.change_node(name, fields)
         for wrong in wrongs:
             complain(f"node: {wrong}")

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import kernellog, permission, procfs, tools, wire
+from . import gpus, kernellog, permission, procfs, tools, wire
 from .procfs import words
 
 Fact = Dict[str, Any]
@@ -174,7 +174,7 @@ def tool(name: str, fix: str) -> Fact:
 
 def nvml() -> Fact:
     """Whether there is an NVIDIA driver; nothing is loaded or asked."""
-    if not os.path.exists("/proc/driver/nvidia/version"):
+    if not gpus.expected():
         return {"ok": False, "why": "no NVIDIA driver on this node"}
     return {"ok": True}
 
