@@ -86,6 +86,7 @@ class Node(Struct, frozen=True):
     kernel_lines: tuple[KernelLine, ...] = ()
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
+    full_mounts: tuple[Text, ...] = ()
     addresses: tuple[Text, ...] = ()
     """IP addresses others may reach it by, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)

@@ -48,6 +48,9 @@ _PSEUDO = frozenset(
     """)
 )
 MAX_MOUNTS = 64
+_READ_ONLY = frozenset(words("iso9660 erofs cramfs udf"))
+_NOTHING = 64 << 10
+"""A file system with less than this in bytes for users is full."""
 
 
 def is_network(fstype: str) -> bool:
@@ -227,6 +230,23 @@ def mounts() -> List[Dict[str, str]]:
     }
     ordered = sorted(found.values(), key=lambda m: (not is_network(m["fstype"]), m["point"]))
     return ordered[:MAX_MOUNTS]
+
+
+def full(path: str) -> Optional[str]:
+    """Return what the local file system at ``path`` has none left of: `space`, `inodes`, None."""
+    try:
+        fs = os.statvfs(path)
+    except OSError:
+        return None
+    if fs.f_blocks and fs.f_bavail * fs.f_frsize < _NOTHING:
+        return "space"
+    return "inodes" if fs.f_files and not fs.f_favail else None
+
+
+def full_mounts(found: List[Dict[str, str]]) -> List[str]:
+    """Return where local file systems are full; those that may hang are not asked."""
+    local = [m for m in found if not is_network(m["fstype"]) and m["fstype"] not in _READ_ONLY]
+    return sorted(m["point"] for m in local if full(m["point"]))
 
 
 def addresses() -> List[str]:

@@ -228,6 +228,7 @@ _NODE_TYPES: dict[str, Any] = {
         "memory_full",
         "io_full",
         "kernel_lines",
+        "full_mounts",
     }
 }
 _Delta = cast(

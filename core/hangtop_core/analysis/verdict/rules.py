@@ -11,9 +11,11 @@ from hangtop_core.analysis.verdict import (
     launch,
     process,
     python,
+    resources,
     startup,
     storage,
     threads,
+    uneven,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     data.STUCK,
     data.STARVED,
     storage.FILE_LOCK,
+    resources.DISK_FULL,
     storage.IO_WAIT,
     python.OUTPUT,
     python.CHILD,
@@ -44,10 +47,12 @@ RULES: tuple[Rule, ...] = (
     python.TEARDOWN,
     data.INLINE,
     startup.OUTSIDE_INIT,
+    resources.THRASH,
     python.BUSY,
     collective.STRAGGLER,
     collective.MISSING,
     collective.P2P,
+    uneven.UNEVEN,
     collective.MISMATCHED,
     launch.VERSIONS,
     collective.LONG_PHASE,
