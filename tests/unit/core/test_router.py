@@ -18,6 +18,7 @@ from hangtop_core.attach.channel import Order, Orders, Part
 from hangtop_core.attach.engine import Closed, ClusterShellEngine, Event, Lines
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.router import GATHER_S, Router
+from hangtop_core.commandlog import CommandLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +92,8 @@ class Bench:
     def __init__(self) -> None:
         self.inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.engine = ClusterShellEngine(self.inbox.put)
-        self.router = Router(self.engine)
+        self.commands = CommandLog()
+        self.router = Router(self.engine, self.commands)
         self.lines: dict[int, list[bytes]] = {}
         self.closed: dict[int, Closed] = {}
 
