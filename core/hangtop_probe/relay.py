@@ -32,7 +32,7 @@ import re
 import stat
 import sys
 import threading
-from typing import Any, BinaryIO, List, Optional, Sequence
+from typing import Any, BinaryIO, Dict, List, Optional, Sequence
 
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
 ROOM = "/tmp/hangtop-"  # noqa: S108  # one path for all nodes; the name cannot be guessed
@@ -115,16 +115,17 @@ class Relay:
         self._say(room=os.environ.get("SLURM_STEP_ID"))
 
     def _take(self, told: Any) -> None:
-        number, data = len(self._kept), None
+        data: Optional[bytes] = None
+        more: Dict[str, Any] = {"kept": len(self._kept)}
         try:
             if told is not None:
                 data = fetch(self.room, told["size"], told["sha256"])
-                self._say(kept=number)
         except (OSError, ValueError) as error:
-            self._say(kept=number, why=str(error)[:200])
-        finally:
-            self._kept.append(data)
-            self.leave_room()
+            more["why"] = str(error)[:200]
+        self.leave_room()
+        self._kept.append(data)
+        if told is not None:
+            self._say(**more)
 
     def _say(self, **more: Any) -> None:
         line = json.dumps(dict({"id": 0, "relay": self._own}, **more))

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 BULK_FROM = 1 << 20
 """Bytes from which on it is worth the two questions to all nodes that it takes."""
-NODES_FROM = 9
-"""Nodes from which on it is faster."""
+NODES_FROM = 4
+"""Nodes from which on it is faster: see docs/scale.md."""
 ROOM_S = 2.0
 """Seconds without any answer after which the rooms that are missing are not waited for."""
 SEND_S = 15.0
