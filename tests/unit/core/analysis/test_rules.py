@@ -37,6 +37,7 @@ ORDER = [
     "teardown",
     "busy-in-python",
     "straggler",
+    "nccl-init-incomplete",
     "missing-collective",
     "p2p-deadlock",
     "mismatched-collective",
