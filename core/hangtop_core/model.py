@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -335,6 +336,8 @@ class Rank(Struct, frozen=True):
     """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
+    ras: Ras | None = None
+    """What NCCL's RAS reported when it was asked through this rank: of the whole job."""
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
     left_at: float | None = None

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from . import cache, check, descriptors, node, permission, recorder, strace
+from . import cache, check, descriptors, node, permission, ras, recorder, strace
 from .gpus import Gpus
 from .hardware import Hardware
 from .requests import Message, Refused, Request
@@ -47,6 +47,7 @@ class Probe:
             "stacks": self.sampler.handle,
             "descriptors": lambda request: descriptors.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights),
+            "ras": lambda request: ras.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),

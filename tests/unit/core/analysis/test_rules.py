@@ -42,6 +42,7 @@ ORDER = [
     "memory-thrash",
     "busy-in-python",
     "straggler",
+    "nccl-init-incomplete",
     "missing-collective",
     "p2p-deadlock",
     "uneven-inputs",
