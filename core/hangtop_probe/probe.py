@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from . import cache, check, descriptors, node, permission, recorder, strace
+from . import cache, check, descriptors, fixes, node, permission, recorder, strace
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import Handler, describe
@@ -16,7 +16,6 @@ from .tools import Tools
 from .watch import Watch
 
 UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
-VIA_SSH = "hangtop --via ssh"
 
 
 class Probe:
@@ -59,7 +58,11 @@ class Probe:
     def pushed_hello(self) -> Message:
         """Return the first message of a probe that nothing can be sent to."""
         message = self.hello()
-        message["hello"]["capabilities"]["strace"] = {"ok": False, "why": UNENDING, "fix": VIA_SSH}
+        message["hello"]["capabilities"]["strace"] = {
+            "ok": False,
+            "why": UNENDING,
+            "fix": fixes.VIA_SSH,
+        }
         return message
 
     def watch(self, request: Request) -> Message:
