@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import gpus, kernellog, permission, procfs, tools, wire
+from . import fixes, gpus, kernellog, permission, procfs, tools, wire
 from .procfs import words
 
 Fact = Dict[str, Any]
@@ -102,8 +102,8 @@ def capabilities(rights: permission.Rights) -> Dict[str, Fact]:
     """Return what can be used on this node, by name, each with why not and the fix."""
     return {
         "py-spy": py_spy(),
-        "strace": tool("strace", "apt-get install strace"),
-        "gdb": tool("gdb", "apt-get install gdb"),
+        "strace": tool("strace", fixes.STRACE),
+        "gdb": tool("gdb", fixes.GDB),
         "ptrace": permission.ptrace_fact(rights),
         "nvml": nvml(),
         "kernel log": kernellog.fact(),
@@ -117,13 +117,13 @@ def py_spy() -> Fact:
         why = "py-spy is neither beside %s nor on PATH" % sys.executable
         not_sent = os.environ.get("HANGTOP_NO_PY_SPY")
         why += "; it was not sent along: %s" % not_sent if not_sent else ""
-        return {"ok": False, "why": why, "fix": "pip install py-spy"}
+        return {"ok": False, "why": why, "fix": fixes.PY_SPY}
     fact: Fact = {"ok": True, "path": path}
     version = _package_version(path) or _asked_version(path)
     if version:
         fact["version"] = version
     else:
-        fact.update(ok=False, why="%s does not run here" % path, fix="pip install py-spy")
+        fact.update(ok=False, why="%s does not run here" % path, fix=fixes.PY_SPY)
     return fact
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from hangtop_core import fixes
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import (
     Collective,
@@ -225,6 +226,8 @@ _DELTA_TYPES: dict[str, Any] = {
     for item in msgspec.structs.fields(Process)
     if item.name not in ("threads", "node")
 }
+_DELTA_TYPES["denied"] = tuple[Text, Text | None] | None
+"""Why, and a fix as `hangtop_probe.fixes` names it."""
 _NODE_TYPES: dict[str, Any] = {
     item.name: item.type
     for item in msgspec.structs.fields(Node)
@@ -271,7 +274,7 @@ def decode(raw: object, kind: type[T]) -> T:
     at = getattr(value, "at", 0.0)
     if not math.isfinite(at):
         raise BadPieceError("`$.at` is not a time")
-    return value
+    return fixes.worded(value)
 
 
 def pid_of(key: str) -> int | None:
@@ -299,6 +302,8 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     raw = dict(raw)
     rows = raw.pop("threads", None)
     changes = read_fields(raw, _DELTA_TYPES, wrong)
+    if changes.get("denied") is not None:
+        changes["denied"] = fixes.denied(*changes["denied"])
     if rows is not None:
         try:
             changes["threads"] = _threads(rows, strings)
