@@ -101,7 +101,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
     return Verdict(
         cause=rule.cause,
         confidence=round(confidence, 2),
-        culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
+        culprits=(*(culprit(case, s) for s in hit.subjects), *hit.absent),
         victims=tuple(sorted(s.number for s in case.waiters if id(s) not in blamed)),
         summary=hit.summary,
         evidence=(*hit.evidence, *waiting_facts(case)),

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict import (
     collective,
     data,
+    gpu,
+    gpuwork,
     launch,
+    ports,
     process,
     python,
     startup,
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 RULES: tuple[Rule, ...] = (
     startup.UNREACHABLE,
+    *gpu.FAILING,
     *process.RULES,
     launch.MISCONFIGURED,
     startup.RENDEZVOUS,
@@ -43,8 +47,12 @@ RULES: tuple[Rule, ...] = (
     data.INLINE,
     startup.OUTSIDE_INIT,
     python.BUSY,
+    gpuwork.THROTTLED,
+    gpuwork.KERNEL_STUCK,
     collective.STRAGGLER,
     collective.MISSING,
+    ports.DOWN,
+    gpuwork.SHARED,
     collective.P2P,
     collective.MISMATCHED,
     launch.VERSIONS,

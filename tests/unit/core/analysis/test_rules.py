@@ -12,6 +12,10 @@ ROOT = Path(__file__).parents[4]
 
 ORDER = [
     "node-unreachable",
+    "gpu-lost",
+    "gpu-ecc",
+    "gpu-nvlink",
+    "gpu-xid",
     "rank-exited",
     "rank-stopped",
     "rank-traced",
@@ -36,8 +40,12 @@ ORDER = [
     "checkpoint-slow",
     "teardown",
     "busy-in-python",
+    "gpu-throttled",
+    "gpu-kernel-stuck",
     "straggler",
     "missing-collective",
+    "ib-port-down",
+    "gpu-shared",
     "p2p-deadlock",
     "mismatched-collective",
     "version-mismatch",
