@@ -105,7 +105,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         confidence *= UNDECIDED
     if case.blind:
         confidence *= PRESUMED
-    culprits = (*(culprit(s) for s in hit.subjects), *hit.absent)
+    culprits = (*(culprit(case, s) for s in hit.subjects), *hit.absent)
     numbers = {one.rank for one in culprits if one.rank is not None}
     return Verdict(
         cause=rule.cause,
