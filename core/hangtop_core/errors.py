@@ -78,6 +78,12 @@ class NoDumpError(HangtopError):
     )
 
 
+class NoLogError(HangtopError):
+    """There is no log where it was looked for."""
+
+    HELP = "Name log files, folders that hold some, or - for standard input."
+
+
 class RequestError(HangtopError):
     """Something that was asked of a node did not come."""
 
