@@ -7,6 +7,8 @@ import time
 from typing import Callable, Dict, List, Optional
 
 from . import cache, check, descriptors, node, permission, recorder, strace
+from .gpus import Gpus
+from .hardware import Hardware
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import Handler, describe
@@ -28,6 +30,7 @@ class Probe:
         self.tools = Tools()
         self.table = Table(self.rights)
         self.table.tools = self.tools.pids
+        self.gpus = Gpus(self.tools)
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
         self.bear_silence: Callable[[float], None] = _ignore
@@ -78,7 +81,8 @@ class Probe:
         if isinstance(silence, (int, float)) and silence >= 1:
             self.bear_silence(float(silence))
         try:
-            watch = Watch(self.table, float(message.get("interval") or 1.0))
+            interval = float(message.get("interval") or 1.0)
+            watch = Watch(self.table, interval, Hardware(self.gpus))
         except (TypeError, ValueError):
             raise Refused("error", "interval is no number of seconds") from None
         self.resolver.start()
@@ -101,6 +105,7 @@ class Probe:
     def close(self) -> None:
         """End the tools; nothing of ours may outlive the connection."""
         self._ending.set()
+        self.gpus.stop()
         self.resolver.stop()
         self.tools.close()
 

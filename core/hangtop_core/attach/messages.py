@@ -94,6 +94,9 @@ class WatchPiece(Struct, frozen=True):
     node: dict[str, Any] = field(default_factory=dict)
     set: dict[str, Any] = field(default_factory=dict)
     gone: dict[str, Any] = field(default_factory=dict)
+    nvml: dict[str, Any] | None = None
+    gpus: dict[str, Any] = field(default_factory=dict)
+    nics: dict[str, Any] = field(default_factory=dict)
     whole: bool | None = None
 
 
@@ -221,6 +224,10 @@ _NODE_TYPES: dict[str, Any] = {
         "python_processes",
         "other_users",
         "capabilities",
+        "oom_kills",
+        "memory_full",
+        "io_full",
+        "kernel_lines",
     }
 }
 _Delta = cast(
@@ -272,7 +279,7 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     wrong: list[str] = []
     raw = dict(raw)
     rows = raw.pop("threads", None)
-    changes = _fields(raw, _DELTA_TYPES, wrong)
+    changes = read_fields(raw, _DELTA_TYPES, wrong)
     if rows is not None:
         try:
             changes["threads"] = _threads(rows, strings)
@@ -284,10 +291,12 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
 def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Decode the changed fields of a node; return them, and what could not be read."""
     wrong: list[str] = []
-    return _fields(raw, _NODE_TYPES, wrong), wrong
+    return read_fields(raw, _NODE_TYPES, wrong), wrong
 
 
-def _fields(raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+def read_fields(
+    raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]
+) -> dict[str, Any]:
     """Decode known fields, all at once where they are good, else one by one."""
     if types is _DELTA_TYPES:
         try:

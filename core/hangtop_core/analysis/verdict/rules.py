@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict import (
     collective,
     data,
+    death,
     launch,
     process,
     python,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 RULES: tuple[Rule, ...] = (
     startup.UNREACHABLE,
+    *death.RULES,
     *process.RULES,
     launch.MISCONFIGURED,
     startup.RENDEZVOUS,

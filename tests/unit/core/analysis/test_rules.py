@@ -12,6 +12,9 @@ ROOT = Path(__file__).parents[4]
 
 ORDER = [
     "node-unreachable",
+    "rank-dumping-core",
+    "rank-oom-killed",
+    "rank-crashed",
     "rank-exited",
     "rank-stopped",
     "rank-traced",
