@@ -71,6 +71,8 @@ class Node(Struct, frozen=True):
     user: Text | None = None
     uid: int | None = None
     boot_id: Text | None = None
+    pid_ns: int | None = None
+    """Inode of the probe's PID namespace: in another one, numbers mean other processes."""
     clock_skew_s: float | None = None
     cpus: int | None = None
     memory_total: int | None = None

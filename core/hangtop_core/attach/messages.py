@@ -64,6 +64,7 @@ class Hello(Struct, frozen=True):
     uid: int | None = None
     pid: int = 0
     boot_id: Text | None = None
+    pid_ns: Count | None = None
     clock: Time | None = None
     cpus: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     capabilities: Annotated[dict[Text, Fact], Meta(max_length=64)] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class Hello(Struct, frozen=True):
             "user": clean(self.user, 60),
             "uid": self.uid,
             "boot_id": self.boot_id,
+            "pid_ns": self.pid_ns,
             "cpus": self.cpus,
             "capabilities": self.capabilities,
         }

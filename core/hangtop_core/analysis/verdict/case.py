@@ -156,8 +156,20 @@ class Case:
             return ""
         rest = sum(len(some) for _, some in classes) - len(members)
         more = f", and {rest} more elsewhere" if rest else ""
-        verb = "waits" if len(members) == 1 else "wait"
-        return f"{name_ranks(members)} {verb} {text}{more}"
+        return self.who_waits(members, text) + more
+
+    def heard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+        """Those whose node answers: of all others nobody knows what they do now."""
+        return tuple(s for s in subjects if self.silent_s(s) is None)
+
+    def who_waits(self, waiting: Sequence[Subject], text: str) -> str:
+        """`ranks 0-1 wait TEXT`; of ranks on silent nodes, that they did when last seen."""
+        heard = self.heard(waiting)
+        silent = [s for s in waiting if s not in heard]
+        if not heard:
+            return f"{name_ranks(silent)} waited {text} when last seen"
+        late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
+        return f"{name_ranks(heard)} {'waits' if len(heard) == 1 else 'wait'} {text}{late}"
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""
