@@ -18,7 +18,7 @@ import socket
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import activity, permission, procfs, secrets, table, versions
+from . import activity, fixes, permission, procfs, secrets, table, versions
 from .requests import Message, Refused, Request, pids_of
 from .sockets import Socket, parse_inet
 
@@ -114,15 +114,14 @@ def _of_rank(
     hazard = hazard_of(number)
     if hazard is not None and not anyway:
         text = "NCCL %s is not asked: %s" % (version, hazard)
-        fix = "a later NCCL (2.29.2); or --ras=anyway, where the job is lost in any case"
-        raise Refused("unsupported", text, fix)
+        raise Refused("unsupported", text, fixes.RAS_SAFE)
     if environment.get(_ENABLED) == "0":
-        raise Refused("missing", _SWITCHED_OFF, "start the job without it")
+        raise Refused("missing", _SWITCHED_OFF, fixes.RAS_ENABLE)
     if THREAD not in activity.thread_names(pid).values():
         raise Refused("missing", "no thread of RAS runs in the rank: it has made no communicator")
     if procfs.link("/proc/%d/ns/net" % pid) != procfs.link("/proc/self/ns/net"):
         text = "the rank is in a network of its own, and its RAS is not reached from outside"
-        raise Refused("unsupported", text, "run hangtop inside the container")
+        raise Refused("unsupported", text, fixes.INSIDE)
     told = environment.get(_ADDRESS) or DEFAULT
     found = _listening(pid, told, ranks)
     return Listener(pid, found.local, version, number)
@@ -153,15 +152,13 @@ def _listening(pid: int, told: str, ranks: "frozenset[int]") -> Socket:
     mine = [one for one in every if one.inode in own and _is_at(one.local, host)]
     if not mine:
         text = "the rank listens to nothing at %s" % secrets.mask_path(told)
-        raise Refused(
-            "missing", text, "NCCL_DEBUG=INFO tells where RAS listens, or why it does not"
-        )
+        raise Refused("missing", text, fixes.RAS_LOG)
     of_job = own.union(*(_inodes(other) for other in ranks if other != pid))
     strangers = [one for one in every if one.inode not in of_job and one.local == mine[0].local]
     if strangers:
         # They share the port (SO_REUSEPORT): any of them may get the question.
         text = "processes of another job listen at %s, too: they could be asked instead"
-        raise Refused("unsupported", text % mine[0].local, "give each job its own NCCL_RAS_ADDR")
+        raise Refused("unsupported", text % mine[0].local, fixes.RAS_ADDR)
     return mine[0]
 
 
@@ -199,7 +196,7 @@ def ask(listener: Listener, seconds: float = SECONDS) -> Tuple[str, bytes]:
             return form, line.rest()
     except socket.timeout:
         text = "RAS at %s gave no whole answer in %g s" % (listener.address, seconds)
-        raise Refused("timeout", text, "a rank that RAS waits for does not answer it") from None
+        raise Refused("timeout", text + ": a rank that RAS waits for does not answer it") from None
     except (OSError, ValueError) as error:
         text = "RAS at %s: %s" % (listener.address, str(error)[:200])
         raise Refused("error", text) from error

@@ -12,6 +12,7 @@ from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.gpus import Slot, slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
@@ -19,6 +20,7 @@ from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
+from hangtop_core.analysis.xids import Event, events
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.hardware import Gpu
     from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
 
 
@@ -78,6 +81,25 @@ class Case:
     def seats(self) -> tuple[Seat, ...]:
         """The ranks that were not seen, and where they should be."""
         return seats(self.snapshot, self.job)
+
+    @cached_property
+    def slots(self) -> Mapping[int, tuple[Slot, ...]]:
+        """The GPUs of every subject, by its id()."""
+        return {id(s): slots(s.rank, self.nodes.get(s.rank.node)) for s in self.subjects}
+
+    def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
+        """The GPUs of a subject."""
+        return tuple(slot.gpu for slot in self.slots.get(id(subject), ()))
+
+    @cached_property
+    def xids(self) -> Mapping[tuple[str, int], tuple[Event, ...]]:
+        """Errors of the GPUs of its nodes, by node and GPU."""
+        mine = {subject.rank.node for subject in self.subjects}
+        return {
+            (name, gpu): found
+            for name in sorted(mine & self.nodes.keys())
+            for gpu, found in events(self.nodes[name]).items()
+        }
 
     @cached_property
     def contradictions(self) -> tuple[Contradiction, ...]:
