@@ -189,6 +189,17 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "copy",
         "help",
     ),
+    "recorder": (
+        "open",
+        "next_outlier",
+        "sample",
+        "filter",
+        "sort_next",
+        "copy",
+        "next_pane",
+        "help",
+        "quit",
+    ),
     "verdict": (
         "open",
         "copy",

@@ -13,12 +13,15 @@ from hangtop.actions import key_name
 from hangtop.bridge import Bridge
 from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
+from hangtop.messages import Calculated
+from hangtop.recordings import Recordings
 from hangtop.requests import Requests
 from hangtop.screens.dialogs import Dialog
 from hangtop.screens.nodes import NodesPage
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
 from hangtop.screens.rank import RankPage
+from hangtop.screens.recorder import RecorderPage
 from hangtop.screens.stacks import StacksPage
 from hangtop.screens.verdict import VerdictPage
 from hangtop.state import State
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from hangtop.messages import Answered, TraceLines, Updated
     from hangtop.source import Source
+    from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.model import Job, Snapshot
 
 TELL_SECONDS = 8.0
@@ -56,6 +60,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "overview": OverviewPage,
         "stacks": StacksPage,
         "rank": RankPage,
+        "recorder": RecorderPage,
         "verdict": VerdictPage,
         "nodes": NodesPage,
     }
@@ -71,6 +76,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         mouse: bool = False,
         readonly: bool = False,
         live: bool = True,
+        files: Picture | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(ansi_color=True)
@@ -87,6 +93,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self._shown_at = 0.0
         self._asked_for_job = False
         self.bridge = Bridge(source, self.post_message)
+        self.recordings = Recordings(lambda: self.post_message(Calculated()), files)
         self.requests = Requests(source, self.bridge, self.state, self.tell)
 
     def on_mount(self) -> None:
@@ -156,6 +163,10 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if event.kind == "sample" and (rank := find_rank(self.state.job, event.about)):
             # Its frames are others now: the cursor goes where they are.
             self.lead = rank.rank
+        self.show()
+
+    def on_calculated(self) -> None:
+        """Show what has been worked out apart."""
         self.show()
 
     def on_trace_lines(self, event: TraceLines) -> None:

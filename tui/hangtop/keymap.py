@@ -25,7 +25,7 @@ from hangtop.actions import (
     several_jobs,
 )
 
-TABLES = ("overview", "stacks", "verdict", "nodes")
+TABLES = ("overview", "stacks", "recorder", "verdict", "nodes")
 STACKY = ("stacks", "rank")
 FOLDING = ("overview", "stacks")
 
@@ -33,6 +33,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("overview", ("1",), "overview", "Overview: verdict, stack classes, ranks", "Go"),
     Action("stacks", ("2",), "stacks", "Merged stacks, fewest ranks marked", "Go"),
     Action("rank", ("3",), "rank", "Everything about one rank", "Go"),
+    Action(
+        "recorder",
+        ("4",),
+        "recorder",
+        "Flight recorders: who has joined what, group by group",
+        "Go",
+    ),
     Action("verdict", ("5",), "verdict", "Verdict: evidence, what to do, blind spots", "Go"),
     Action(
         "nodes", ("9",), "nodes", "Nodes: who answers, since when, what is wrong, the fix", "Go"
@@ -68,7 +75,8 @@ ACTIONS: tuple[Action, ...] = (
         "open",
         ("enter",),
         "open",
-        "Open what the cursor is on: class, rank, evidence, node; fold a branch or a group",
+        "Open what the cursor is on: class, rank, process group, evidence, node; fold a branch "
+        "or a group of ranks",
         "Move",
     ),
     Action(
@@ -85,9 +93,10 @@ ACTIONS: tuple[Action, ...] = (
         "next_outlier",
         ("n",),
         "outlier",
-        "Next outlier, fewest ranks first; on Nodes the next one in trouble",
+        "Next outlier, fewest ranks first; on Recorder the next group that stalls, on Nodes the "
+        "next one in trouble",
         "Move",
-        ("overview", "stacks", "nodes"),
+        ("overview", "stacks", "recorder", "nodes"),
     ),
     Action(
         "previous_outlier",
@@ -95,7 +104,7 @@ ACTIONS: tuple[Action, ...] = (
         "outlier",
         "Previous outlier",
         "Move",
-        ("overview", "stacks", "nodes"),
+        ("overview", "stacks", "recorder", "nodes"),
     ),
     Action(
         "filter",
@@ -103,7 +112,7 @@ ACTIONS: tuple[Action, ...] = (
         "filter",
         "Filter this table: text, rank set 3-7, state=stopped, node~gpu, idle>60",
         "Find and arrange",
-        ("overview", "stacks", "rank", "nodes"),
+        ("overview", "stacks", "rank", "recorder", "nodes"),
     ),
     Action(
         "sort_previous",
@@ -111,7 +120,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the left",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "recorder", "nodes"),
     ),
     Action(
         "sort_next",
@@ -119,7 +128,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the right",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "recorder", "nodes"),
     ),
     Action(
         "invert",
@@ -127,7 +136,7 @@ ACTIONS: tuple[Action, ...] = (
         "invert",
         "Turn the sort order round",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "recorder", "nodes"),
     ),
     Action(
         "group",
@@ -197,7 +206,7 @@ ACTIONS: tuple[Action, ...] = (
         "cut",
         "Cut library frames (torch, the standard library), or show them",
         "Look",
-        STACKY,
+        ("stacks", "rank", "recorder"),
         possible=has_stacks,
     ),
     Action(
@@ -225,7 +234,7 @@ ACTIONS: tuple[Action, ...] = (
         "diff",
         "Two stacks side by side: two marked ranks, a marked one and this, this and the majority",
         "Look",
-        ("overview", "stacks", "rank"),
+        ("overview", "stacks", "rank", "recorder"),
         possible=needs_rank,
     ),
     Action(
@@ -261,7 +270,7 @@ ACTIONS: tuple[Action, ...] = (
         "all as text",
         "Everything known of the rank, as text",
         "Look",
-        ("overview", "stacks", "rank"),
+        ("overview", "stacks", "rank", "recorder"),
         possible=needs_rank,
     ),
     Action(
@@ -270,7 +279,7 @@ ACTIONS: tuple[Action, ...] = (
         "stack now",
         "Take the stack of this rank, or of the marked ones, now",
         "Ask the node",
-        ("overview", "stacks", "rank"),
+        ("overview", "stacks", "rank", "recorder"),
         possible=can_sample,
     ),
     Action(

@@ -127,8 +127,9 @@ def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
 def tabs(current: str, narrow: bool) -> Line:
     """Line 2: the screens, by the digit that opens them."""
     names = (("1", "overview", "Overview"), ("2", "stacks", "Stacks"), ("3", "rank", "Rank"))
+    more = (("4", "recorder", "Recorder"), ("5", "verdict", "Verdict"), ("9", "nodes", "Nodes"))
     out: Line = line(" ")
-    for digit, name, title in (*names, ("5", "verdict", "Verdict"), ("9", "nodes", "Nodes")):
+    for digit, name, title in (*names, *more):
         if name == current:
             out = (*out, *line((f" {digit} {title} ", "tab"), " "))
         else:

@@ -41,6 +41,8 @@ class GroupLine(Struct, frozen=True):
 
     index: int
     """Its place in the world's groups."""
+    key: str
+    """The same in a later picture: its name and its first member."""
     label: str
     uid: str
     desc: str
@@ -124,6 +126,7 @@ def _line(
     )
     return GroupLine(
         index=index,
+        key=f"{group.uid}:{group.members[0] if group.members else ''}",
         label=group.label,
         uid=group.uid,
         desc=group.desc,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core.analysis.flight.groups import Stage, stage
 from hangtop_core.analysis.flight.trace import P2P, Call
 from hangtop_core.analysis.flight.waits import Node, Operation, kind_of
 
@@ -50,6 +51,8 @@ class NumberLine(Struct, frozen=True):
     last_ns: int = 0
     operation: Operation | None = None
     """What waits in it, where a rank's oldest operation in flight is this one."""
+    stage: Stage | None = None
+    """How that gets on."""
 
     @property
     def key(self) -> str:
@@ -77,6 +80,7 @@ def number_lines(world: World, waits: Waits, index: int) -> tuple[NumberLine, ..
     for seq in sorted(seen.calls):
         enqueued = known - bisect_left(newest, seq)
         (call, _), *others = seen.kinds(seq)
+        operation = waits.operations.get(Node("collective", index, seq))
         found.append(
             NumberLine(
                 seq=seq,
@@ -88,14 +92,15 @@ def number_lines(world: World, waits: Waits, index: int) -> tuple[NumberLine, ..
                 unknown=len(group.members) - known,
                 first_ns=seen.first.get(seq, 0),
                 last_ns=seen.last.get(seq, 0),
-                operation=waits.operations.get(Node("collective", index, seq)),
+                operation=operation,
+                stage=stage(waits, operation) if operation is not None else None,
             )
         )
     sends = (one for one in waits.operations.values() if one.node.group == index)
-    return (*found, *(_send(one) for one in sends if one.node.kind == "p2p"))
+    return (*found, *(_send(waits, one) for one in sends if one.node.kind == "p2p"))
 
 
-def _send(one: Operation) -> NumberLine:
+def _send(waits: Waits, one: Operation) -> NumberLine:
     times = [entry.created_ns for entry in one.entries.values() if entry.created_ns]
     return NumberLine(
         seq=None,
@@ -108,6 +113,7 @@ def _send(one: Operation) -> NumberLine:
         first_ns=min(times, default=0),
         last_ns=max(times, default=0),
         operation=one,
+        stage=stage(waits, one),
     )
 
 
