@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from hangtop.actions import key_name
 from hangtop.bridge import Bridge
+from hangtop.files import NOTHING_RUNS, SCREENS
 from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
 from hangtop.messages import Calculated
@@ -83,7 +84,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.theme = "ansi-dark"
         self.ascii = ascii
         self.mouse_on = mouse
-        self.state = State(readonly=readonly, live=live)
+        self.state = State(readonly=readonly, live=live, files=files is not None)
         self.source = source
         self.real_now = clock
         self.told: tuple[str, str] = ("", "")
@@ -197,7 +198,10 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.page.show_bars()
 
     def go(self, name: str, rank: int | None = None) -> None:
-        """Show another page; Stacks puts its cursor on a rank's frame."""
+        """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group."""
+        if self.recordings.from_files and name not in SCREENS:
+            self.tell(NOTHING_RUNS, "warn")
+            return
         self.lead = rank
         if self.current_mode != name:
             self.switch_mode(name)
@@ -231,3 +235,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         handler = getattr(page, f"do_{name}", None) or getattr(self, f"do_{name}")
         handler()
+
+
+class FilesApp(HangtopApp):
+    """The app on dump files."""
+
+    DEFAULT_MODE = "recorder"

@@ -40,6 +40,27 @@ class Asking:
         """Stacks of all ranks."""
         self._app.requests.sample(None)
 
+    def do_read_recorders(self) -> None:
+        """Read the flight recorders of all ranks again."""
+        self._app.requests.recorders()
+
+    def do_dump_recorders(self) -> None:
+        """Let all ranks dump their flight recorders; asks once."""
+        lines = [
+            line(
+                "Writes one byte to torch's dump pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE) of every "
+                "rank that has one: a thread of the rank then writes its recorder to a file on its "
+                "node (TORCH_FR_DUMP_TEMP_FILE), over the one that was there."
+            ),
+            line("The rank goes on as before. Those that can be read without it are only read."),
+        ]
+        self._once(
+            "dump",
+            "ASK ALL RANKS TO DUMP THEIR FLIGHT RECORDERS",
+            lines,
+            lambda: self._app.requests.recorders(trigger=True),
+        )
+
     def do_native(self) -> None:
         """Stacks with C frames; asks once."""
         targets = list(self._app.state.targets())

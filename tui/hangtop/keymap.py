@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from hangtop.actions import (
     Action,
+    Possible,
+    always,
+    can_dump,
     can_native,
     can_retry,
     can_sample,
@@ -21,6 +24,7 @@ from hangtop.actions import (
     has_trace,
     needs_job,
     needs_live,
+    needs_processes,
     needs_rank,
     several_jobs,
 )
@@ -29,21 +33,18 @@ TABLES = ("overview", "stacks", "recorder", "verdict", "nodes")
 STACKY = ("stacks", "rank")
 FOLDING = ("overview", "stacks")
 
+PAGES: tuple[tuple[str, str, str, Possible], ...] = (
+    ("1", "overview", "Overview: verdict, stack classes, ranks", needs_processes),
+    ("2", "stacks", "Merged stacks, fewest ranks marked", needs_processes),
+    ("3", "rank", "Everything about one rank", needs_processes),
+    ("4", "recorder", "Flight recorders: who has joined what, group by group", always),
+    ("5", "verdict", "Verdict: evidence, what to do, blind spots", always),
+    ("9", "nodes", "Nodes: who answers, since when, what is wrong, the fix", needs_processes),
+)
+"""Key, name and help of every screen, and when there is something to show on it."""
+
 ACTIONS: tuple[Action, ...] = (
-    Action("overview", ("1",), "overview", "Overview: verdict, stack classes, ranks", "Go"),
-    Action("stacks", ("2",), "stacks", "Merged stacks, fewest ranks marked", "Go"),
-    Action("rank", ("3",), "rank", "Everything about one rank", "Go"),
-    Action(
-        "recorder",
-        ("4",),
-        "recorder",
-        "Flight recorders: who has joined what, group by group",
-        "Go",
-    ),
-    Action("verdict", ("5",), "verdict", "Verdict: evidence, what to do, blind spots", "Go"),
-    Action(
-        "nodes", ("9",), "nodes", "Nodes: who answers, since when, what is wrong, the fix", "Go"
-    ),
+    *(Action(name, (key,), name, text, "Go", possible=why) for key, name, text, why in PAGES),
     Action(
         "palette",
         ("colon",),
@@ -51,14 +52,7 @@ ACTIONS: tuple[Action, ...] = (
         "Go to a rank, node or screen; run any action by name",
         "Go",
     ),
-    Action(
-        "jobs",
-        ("J",),
-        "job",
-        "Choose another job",
-        "Go",
-        possible=several_jobs,
-    ),
+    Action("jobs", ("J",), "job", "Choose another job", "Go", possible=several_jobs),
     Action("up", ("up",), "up", "Up one line; also k, except on Rank", "Move"),
     Action("down", ("down",), "down", "Down one line; also j, except on Rank", "Move"),
     Action("line_up", ("k",), "up", "Up one line", "Move", TABLES),
@@ -309,6 +303,25 @@ ACTIONS: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=can_retry,
+    ),
+    Action(
+        "read_recorders",
+        ("r",),
+        "read",
+        "Read the flight recorders of all ranks again now",
+        "Ask the node",
+        ("recorder",),
+        possible=can_sample_all,
+    ),
+    Action(
+        "dump_recorders",
+        ("R",),
+        "dump all",
+        "Ask all ranks to dump their flight recorders, where there is no other way to read them",
+        "Ask the node",
+        ("recorder",),
+        "asks",
+        can_dump,
     ),
     Action(
         "retry_all",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, count
+from hangtop.cli.arguments import Formatter, add_screen, count
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
@@ -24,6 +24,7 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop flight /tmp/dumps                  a directory, one file per rank\n"
         "  hangtop flight                             where torch writes by default\n"
         "  hangtop flight 'run7/*rank_*' --json\n"
+        "  hangtop flight dumps --tui                 look through them on the Recorder screen\n"
         "  hangtop flight dumps -j --selected-ranks 0-3,8 --pg-filters default_pg\n\n"
         "exit status:\n"
         "  0 nothing in flight   10 hung, explained   11 hung, not explained   12 no dump found\n"
@@ -47,6 +48,8 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     form.add_argument(
         "--json", action="store_true", help="schema hangtop.diagnosis/1, with a part `flight`"
     )
+    form.add_argument("--tui", action="store_true", help="look through them on the Recorder screen")
+    add_screen(parser)
     _add_choice(parser)
     _add_compatible(parser)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.screens.page import Page
+from hangtop.screens.page import PIN_FROM, Page
 from hangtop.spans import EMPTY, line, wrap
 from hangtop.views import members as who
 from hangtop.views import recorder as views
@@ -121,11 +121,15 @@ class RecorderPage(Page):
         alone, size = self.narrow or self.zoomed, self.app.size
         groups = self.pane("groups")
         rows = len(self.table("groups").items)
-        if alone and not groups.has_class("-pinned"):
+        both = self.narrow and not self.zoomed and self.active == "groups"
+        if both and self.wanted("numbers") and size.height >= PIN_FROM:
+            # There is room below few groups: better for the numbers of the one under the cursor.
+            self.pane("numbers").display = True
+        elif (alone and self.active == "groups") or not self.wanted("numbers"):
             groups.styles.height = "1fr"
-        else:
-            most = PINNED_ROWS if alone else max(size.height // 6, 3)
-            groups.styles.height = max(min(rows, most), 1) + 3
+            return
+        most = PINNED_ROWS if alone else max(size.height // 6, 3)
+        groups.styles.height = max(min(rows, most), 1) + 3
         if alone or not self.wanted("source"):
             return
         source = self.active == "source"
@@ -143,7 +147,7 @@ class RecorderPage(Page):
         self.seen = seen = self.hangtop.recordings.look(job)
         table = self.table("groups")
         total = len(seen.picture.world.ranks) if seen is not None else 0
-        note = sources.how_read(seen, max(total, len(job.ranks) if job else 0))
+        note = sources.how_read(seen, max(total, len(job.ranks) if job else 0), short=self.narrow)
         title = line(("PROCESS GROUPS  ", "title"))
         if seen is None:
             table.retitle(title, note if job is not None else EMPTY)
@@ -151,7 +155,8 @@ class RecorderPage(Page):
         else:
             order = table.order.column or "first to stall"
             title = line(title, ("sort ", "label"), order)
-            counts = line(views.group_counts(seen.groups), "   ", note)
+            counts = views.group_counts(seen.groups, short=self.narrow)
+            counts = line(counts, "  " if self.narrow else "   ", note)
             table.retitle(title, counts, views.countdown_line(seen, self.hangtop.now()))
             table.set_items(seen.groups, self._nothing())
             self._lead(seen)
@@ -213,7 +218,7 @@ class RecorderPage(Page):
             return
         numbers = self.hangtop.recordings.numbers(seen, group)
         title = line(("COLLECTIVES  ", "title"), group.label)
-        table.retitle(title, views.numbers_note(numbers or ()))
+        table.retitle(title, views.numbers_note(numbers or (), short=self.narrow))
         if numbers is None:
             table.set_items([], [line(("Counting the entries of all its ranks…", "info"))])
         else:
@@ -245,7 +250,8 @@ class RecorderPage(Page):
             self.rows = who.member_rows(seen, group.index, number, live, self.state.snapshot)
             name = views.title_of(number)
             members.retitle(*who.members_title(number, name, self.rows))
-            grid.retitle(line(("WHO JOINED  ", "title"), name), who.grid_note(self.rows))
+            title = line(("WHO JOINED  ", "title"), name)
+            grid.retitle(title, who.grid_note(self.rows), who.grid_hint(self.rows))
         members.set_items(self.rows, [line(("nothing is chosen", "dim"))])
         cells = sorted((row.attendee.rank, str(row.attendee.how)) for row in self.rows)
         grid.set_cells(tuple(cells))

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
-from hangtop.spans import Line, line
+from hangtop.spans import EMPTY, Line, line
 from hangtop.views.common import STATE_ROLES, main_frames
 from hangtop.views.places import doing
 from hangtop.views.recorder import moment
@@ -50,6 +50,8 @@ class MemberRow:
     last_ns: int
     """When it issued its last number; 0 where that is not known, or would not tell anything."""
     live: Rank | None
+    node: str
+    """Where it runs; empty when all run on one node."""
     snapshot: Snapshot | None
 
     @property
@@ -75,6 +77,7 @@ def member_rows(
     """All members, those that others wait for first."""
     world = seen.picture.world
     rows = []
+    several = len({rank.node for rank in ranks.values()}) > 1
     found = attendees(world, index, number.seq, number.operation)
     for place, one in enumerate(sorted(found, key=lambda one: (ORDER[one.how], one.rank))):
         last = 0
@@ -82,7 +85,9 @@ def member_rows(
         if told and one.newest and one.rank in world.traces:
             entry = world.find(one.rank, index, one.newest)
             last = entry.created_ns if entry is not None else 0
-        rows.append(MemberRow(one, last, ranks.get(one.rank), snapshot))
+        live = ranks.get(one.rank)
+        node = live.node if live is not None and several else ""
+        rows.append(MemberRow(one, last, live, node, snapshot))
     return rows
 
 
@@ -98,17 +103,19 @@ def _at(row: MemberRow) -> Line:
 
 
 def _now(row: MemberRow) -> Line:
+    if row.live is None:
+        return EMPTY
     where, call = row.doing
-    odd = row.live is not None and row.live.state not in ("running", "sleeping")
-    state = (f"{row.live.state}  ", STATE_ROLES[row.live.state]) if row.live and odd else ("", "")
+    odd = row.live.state not in ("running", "sleeping")
+    state = (f"{row.live.state}  ", STATE_ROLES[row.live.state]) if odd else ("", "")
     return line(state, (where, "bold" if row.attendee.how == "not" else ""), f"  {call}")
 
 
 MEMBER_COLUMNS: tuple[Column[MemberRow], ...] = (
     Column("rank", "RANK", lambda row: line((row.key, WORDS[row.attendee.how][1])),
            lambda row: row.attendee.rank, align="right"),
-    Column("node", "NODE", lambda row: line(row.live.node if row.live else ""),
-           lambda row: row.live.node if row.live else "", maximum=16, drop=2, optional=True),
+    Column("node", "NODE", lambda row: line(row.node), lambda row: row.node, maximum=16,
+           drop=2, optional=True),
     Column("joined", "JOINED", lambda row: line(WORDS[row.attendee.how]),
            lambda row: ORDER[row.attendee.how]),
     Column("last", "LAST", _last, lambda row: row.attendee.newest or -1, align="right"),
@@ -129,18 +136,23 @@ def members_title(number: NumberLine, name: str, rows: list[MemberRow]) -> tuple
 
 
 def grid_note(rows: list[MemberRow]) -> Line:
-    """What the marks mean, and how far apart the members are."""
+    """How far apart the members are, where that is all the same: `every 8th rank`."""
     ranks = sorted(row.attendee.rank for row in rows)
     apart = {after - before for before, after in pairwise(ranks)}
+    if len(ranks) < 3 or len(apart) > 1 or (step := apart.pop()) < 2:
+        return EMPTY
+    return line((f"every {step}{'nd' if step == 2 else 'rd' if step == 3 else 'th'} rank", "dim"))
+
+
+def grid_hint(rows: list[MemberRow]) -> Line:
+    """What the marks mean."""
     parts: list[tuple[str, str]] = []
-    if len(apart) == 1 and (step := apart.pop()) > 1:
-        parts.append((f"every {step}th rank  " if step > 3 else f"{step} apart  ", "dim"))
     shown = {row.attendee.how for row in rows}
     words = {"■": "joined", "□": "not", "✖": "other call", "?": "no data"}
     for how, (mark, role) in MARKS.items():
         if mark in words and (how in shown or mark in "■□"):
-            parts += [(mark, role), (f" {words.pop(mark)}  ", "label")]
-    return line(*parts)
+            parts += [("  ", ""), (mark, role), (f" {words.pop(mark)}", "label")]
+    return line(*parts[1:])
 
 
 def facts(row: MemberRow) -> tuple[query.Fields, frozenset[int]]:

@@ -83,18 +83,25 @@ def _waits_on(one: GroupLine) -> Line:
     return line(text, "  " if mark else "", mark)
 
 
-def _number(value: int | None) -> Line:
+def _size(one: GroupLine) -> Line:
+    """`4+` where more ranks may belong to it: members are not recorded."""
+    return line(str(one.size), ("" if one.recorded or one.uid == "0" else "+", "dim"))
+
+
+def _number(one: GroupLine, value: int | None) -> Line:
+    if value is None and one.operation is not None and one.operation.node.kind == "p2p":
+        return line("-")  # sends have no number that both ends share
     return line(("?", "warn")) if value is None else line(str(value))
 
 
 GROUP_COLUMNS: tuple[Column[GroupLine], ...] = (
     Column("group", "PG", lambda one: line((one.label, "bold" if one.first else "")),
            lambda one: one.label, minimum=10, maximum=36, flex=True),
-    Column("size", "SIZE", lambda one: line(str(one.size), ("" if one.recorded else "+", "dim")),
+    Column("size", "SIZE", _size,
            lambda one: one.size, align="right", drop=4),
-    Column("enqueued", "LAST ENQ", lambda one: _number(one.newest),
+    Column("enqueued", "LAST ENQ", lambda one: _number(one, one.newest),
            lambda one: -(one.newest or 0), align="right", drop=2),
-    Column("done", "LAST DONE", lambda one: _number(one.done),
+    Column("done", "LAST DONE", lambda one: _number(one, one.done),
            lambda one: -(one.done or 0), align="right", drop=3),
     Column("missing", "NOT JOINED", _not_joined,
            lambda one: -len(one.operation.missing if one.operation else ()),
@@ -106,10 +113,13 @@ GROUP_COLUMNS: tuple[Column[GroupLine], ...] = (
 )  # fmt: skip
 
 
-def group_counts(groups: Sequence[GroupLine]) -> Line:
-    """`1 where it begins, 3 behind, 4 idle of 8`."""
+def group_counts(groups: Sequence[GroupLine], *, short: bool) -> Line:
+    """`1 stalled, 3 waiting, 4 idle of 8 groups`; short it only says how many wait."""
     begin = sum(one.first for one in groups)
     behind = sum(one.stalled for one in groups) - begin
+    if short:
+        role = "bad" if begin else ""
+        return line((f"{begin + behind} of {plural(len(groups), 'group')}", role), " wait")
     idle = len(groups) - begin - behind
     parts = ((f"{begin} stalled", "bad" if begin else ""), (f", {behind} waiting, {idle} idle", ""))
     return line(*parts, (f" of {plural(len(groups), 'group')}", "label"))
@@ -169,11 +179,11 @@ def moment(at_ns: int) -> str:
     return f"{whole}.{at_ns // 10**6 % 1000:03d}"
 
 
-def _times(one: NumberLine) -> Line:
-    if not one.first_ns:
-        return line("-")
+def _late(one: NumberLine) -> Line:
+    if not one.first_ns or one.enqueued < 2:
+        return EMPTY
     late = (one.last_ns - one.first_ns) / 1e9
-    return line(moment(one.first_ns), (f" +{late:.3f}" if late < 60 else f" +{span(late)}", "dim"))
+    return line((f"+{late:.3f}" if late < 60 else f"+{span(late)}", "dim"))
 
 
 NUMBER_COLUMNS: tuple[Column[NumberLine], ...] = (
@@ -182,25 +192,28 @@ NUMBER_COLUMNS: tuple[Column[NumberLine], ...] = (
     Column("op", "OP", lambda one: line(operation_name(one)), operation_name, minimum=10,
            maximum=30, flex=True),
     Column("shape", "SHAPE / DTYPE", lambda one: line(shape(one.call)),
-           lambda one: shape(one.call), minimum=8, maximum=34, flex=True, drop=2),
+           lambda one: shape(one.call), minimum=16, maximum=34, flex=True, drop=1),
     Column("enqueued", "ENQUEUED BY", lambda one: _share(one.enqueued, one),
            lambda one: one.enqueued, align="right"),
     Column("done", "DONE BY", lambda one: _share(one.done, one), lambda one: one.done,
            align="right"),
-    Column("when", "FIRST → LAST ENQUEUE", _times, lambda one: one.first_ns, maximum=22, drop=3),
+    Column("when", "FIRST ENQ", lambda one: line(moment(one.first_ns)), lambda one: one.first_ns,
+           drop=2),
+    Column("late", "→ LAST", _late, lambda one: one.first_ns - one.last_ns, align="right", drop=3),
     Column("state", "STATE", lambda one: line(number_state(one)),
            lambda one: number_state(one)[0], maximum=12),
 )  # fmt: skip
 
 
-def numbers_note(numbers: Sequence[NumberLine]) -> Line:
+def numbers_note(numbers: Sequence[NumberLine], *, short: bool) -> Line:
     """What differs, which sends wait, and what time the recorders cover."""
     differ = sum(bool(one.others) for one in numbers)
     sends = sum(one.seq is None for one in numbers)
     times = [one.first_ns for one in numbers if one.first_ns]
     parts = [
         ("mismatches ", "label"), (str(differ or "none"), "bad" if differ else ""),
-        ("  sends that wait ", "label"), (str(sends or "none"), "bad" if sends else ""),
+        ("  sends that wait " if not short else "  sends ", "label"),
+        (str(sends or "none"), "bad" if sends else ""),
     ]  # fmt: skip
     if len(times) > 1:
         covers = max((max(times) - min(times)) / 1e9, 0.0)

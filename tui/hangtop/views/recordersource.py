@@ -40,12 +40,12 @@ GLOO_TIMEOUT = (
 )
 
 
-def how_read(seen: Seen | None, total: int) -> Line:
-    """`3 of 4 recorders`, for the edge of a pane."""
+def how_read(seen: Seen | None, total: int, *, short: bool) -> Line:
+    """`3 of 4 recorders read`, for the edge of a pane."""
     read = len(seen.picture.world.traces) if seen is not None else 0
-    return line(
-        (f"{read} of {total}", "" if read == total else "warn"), (" recorders read", "label")
-    )
+    told = f"{read}/{total}" if short else f"{read} of {total}"
+    role = "" if read == total else "warn"
+    return line((told, role), (" read" if short else " recorders read", "label"))
 
 
 def source_lines(
@@ -145,9 +145,7 @@ def stack_now(
         return line(("STACK", "title")), [line(("no rank is chosen", "dim"))]
     title = line(("STACK NOW  ", "title"), f"rank {row.attendee.rank}")
     if files:
-        text = (
-            "These are files: what ranks do now is not in them. `hangtop -w NODES` shows it live."
-        )
+        text = "These are files: what ranks do now is not in them. `hangtop -w NODES` shows it."
         return title, [line((text, "dim"))]
     rank = row.live
     if rank is None or snapshot is None:
