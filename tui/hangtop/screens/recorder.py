@@ -322,6 +322,11 @@ class RecorderPage(Page):
         else:
             self.focus_pane(ABOVE[self.active])
 
+    def do_cut(self) -> None:
+        """Cut library frames, or show them."""
+        self.state.cut = not self.state.cut
+        self.show()
+
     def do_next_outlier(self) -> None:
         """The next group that has stalled."""
         self._outlier(1)
@@ -355,6 +360,12 @@ class RecorderPage(Page):
             self.set_filter("")
             self._filters = pane
         super().do_filter()
+
+    def set_filter(self, text: str) -> str | None:
+        """Filter; other rows may need other room, and leave another one under the cursor."""
+        wrong = super().set_filter(text)
+        self.show()
+        return wrong
 
     def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a group, a number or a member, for the filter."""

@@ -89,8 +89,8 @@ def _size(one: GroupLine) -> Line:
 
 
 def _number(one: GroupLine, value: int | None) -> Line:
-    if value is None and one.operation is not None and one.operation.node.kind == "p2p":
-        return line("-")  # sends have no number that both ends share
+    if not value and one.sends:
+        return line("-")
     return line(("?", "warn")) if value is None else line(str(value))
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.flight.evidence import issued_ns
 from hangtop_core.analysis.flight.waits import Operation
+from hangtop_core.analysis.flight.world import has_sends
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +48,8 @@ class GroupLine(Struct, frozen=True):
     uid: str
     desc: str
     size: int
+    sends: bool
+    """Whether its ranks have sent to one another: those have no number that both ends share."""
     recorded: bool
     """Whether its members are recorded; else they are those seen using it."""
     stage: Stage
@@ -117,6 +120,7 @@ def _line(
     begins: frozenset[Node],
 ) -> GroupLine:
     members = group.by_rank.values()
+    sends = has_sends(waits.world, group)
     newest = max((m.newest for m in members if m.newest is not None), default=None)
     done = min((m.done for m in members if m.newest is not None), default=None)
     first = min(
@@ -131,8 +135,9 @@ def _line(
         uid=group.uid,
         desc=group.desc,
         size=len(group.members),
+        sends=sends,
         recorded=group.configured,
-        stage=stage(waits, first) if first is not None else "done" if newest else "unused",
+        stage=stage(waits, first) if first is not None else "done" if newest or sends else "unused",
         newest=newest,
         done=done,
         operation=first,

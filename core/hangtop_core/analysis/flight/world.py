@@ -280,14 +280,15 @@ def _unseen(world: World, group: Group, rank: int, numbers: Counter[int]) -> Mem
         wanted = next(iter(numbers))
         if wanted not in trace.group_ids:
             for status in trace.statuses:
-                if status.pg_id == wanted and not _has_sends(world, group):
+                if status.pg_id == wanted and not has_sends(world, group):
                     return Member(rank, status.enqueued, done=status.completed, from_status=True)
     if not trace.wrapped and not trace.dropped and not (trace.statuses and not trace.length):
         return Member(rank, 0)
     return Member(rank, None)
 
 
-def _has_sends(world: World, group: Group) -> bool:
+def has_sends(world: World, group: Group) -> bool:
+    """Whether any ring holds a send or recv of a group."""
     return any(
         world.traces[rank].groups[local].uid == group.uid
         for rank in group.by_rank

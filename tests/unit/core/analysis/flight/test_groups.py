@@ -9,20 +9,7 @@ from hangtop_core.analysis.flight.groups import GroupLine, group_lines
 from hangtop_core.analysis.flight.members import attendees
 from hangtop_core.analysis.flight.numbers import NumberLine, number_lines
 from hangtop_core.analysis.flight.picture import Picture, examine
-from support.flight import START_NS, Job, traces
-
-TENSOR = {"1": ("tp", [0, 1, 2, 3]), "2": ("dp", [0, 4]), "3": ("pp", [1, 5])}
-
-
-def stalled() -> Job:
-    """Rank 2 stays away from the tensor group, and two groups wait behind it."""
-    job = Job(6, TENSOR)
-    for _ in range(3):
-        job.call("all_reduce", group="1").call("all_gather", group="2")
-        job.call("send", [1], "3", peer=5).call("recv", [5], "3", peer=1)
-    job.call("all_reduce", [0, 1, 3], "1", done=False)
-    job.call("all_gather", [4], "2", done=False)
-    return job.call("recv", [5], "3", peer=1, done=False)
+from support.flight import START_NS, Job, stalled, traces
 
 
 def shown(job: Job, **options: object) -> tuple[Picture, dict[str, GroupLine]]:
