@@ -231,6 +231,17 @@ def entries_text(
         yield "no entries" + (" of these ranks and groups" if ranks or groups else "")
 
 
+def last_entries(trace: Trace, count: int) -> list[str]:
+    """The newest entries of one rank, the oldest of them first, a line each."""
+    found = []
+    for at in range(max(trace.length - count, 0), trace.length):
+        group, call = trace.groups[trace.group[at]], trace.calls[trace.call[at]]
+        state = "completed" if trace.flag[at] & DONE else "not completed"
+        name = group.desc or group.uid
+        found.append(clean(f"{name} #{trace.seq[at]} {call.text} {state}", 300))
+    return found
+
+
 def _entry_line(trace: Trace, at: int, ranks: Sequence[int], label: str, width: int) -> str:
     flag, created = trace.flag[at], trace.created[at]
     state = STATES[flag & STATE]

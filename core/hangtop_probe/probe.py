@@ -43,7 +43,7 @@ class Probe:
             "watch": self.watch,
             "stacks": self.sampler.handle,
             "descriptors": lambda request: descriptors.handle(request, self.rights),
-            "recorder": lambda request: recorder.handle(request, self.rights),
+            "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.flight.reduce import reduce
 from hangtop_core.analysis.flight.verdicts import conclude
 from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.world import World
+from hangtop_core.columns import trace_of
+from hangtop_probe.columns import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -256,7 +257,7 @@ def large(ranks: int, length: int, lacks: int) -> list[Trace]:
     for _ in range(length - 1):
         job.call("all_reduce")
     job.call("all_reduce", [0], done=False)
-    ahead, behind = (reduce(job.dump(rank), rank) for rank in (0, 1))
+    ahead, behind = (trace_of(reduce(job.dump(rank)), rank, "") for rank in (0, 1))
     members = str(list(range(ranks)))
     groups = tuple(replace(group, members=members) for group in ahead.groups)
     return [
@@ -267,7 +268,7 @@ def large(ranks: int, length: int, lacks: int) -> list[Trace]:
 
 def traces(dumps: Mapping[int, Dump]) -> list[Trace]:
     """The dumps as analysis reads them."""
-    return [reduce(dump, rank, f"rank_{rank}") for rank, dump in dumps.items()]
+    return [trace_of(reduce(dump), rank, f"rank_{rank}") for rank, dump in dumps.items()]
 
 
 def judge(dumps: Mapping[int, Dump]) -> list[Verdict]:

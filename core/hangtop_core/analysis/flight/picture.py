@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangtop_core import __version__
 from hangtop_core.analysis.flight.verdicts import conclude, waited
 from hangtop_core.analysis.flight.waits import Waits
+from hangtop_core.analysis.flight.ways import Source
 from hangtop_core.analysis.flight.world import World
 from hangtop_core.diagnosis import BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean, plural
@@ -85,6 +87,8 @@ class FlightState(Struct, frozen=True):
     absent: tuple[int, ...]
     groups: tuple[GroupState, ...]
     problems: tuple[FileProblem, ...]
+    recorders: tuple[Source, ...] = ()
+    """By what the recorders of running ranks were read; empty of files."""
 
 
 class FlightDiagnosis(Diagnosis, frozen=True, kw_only=True):
@@ -107,6 +111,7 @@ def examine(
     files: int | None = None,
     ranks: Iterable[int] = (),
     unread: Iterable[BlindSpot] | None = None,
+    recorders: Iterable[Source] = (),
 ) -> Picture:
     """Judge the traces of a job.
 
@@ -116,6 +121,7 @@ def examine(
         files: how many files there were.
         ranks: ranks that are known of otherwise.
         unread: why ranks have no trace, where that is known better than from their files.
+        recorders: by what the recorders of running ranks were read.
     """
     world = World(traces, ranks)
     waits = Waits(world)
@@ -136,7 +142,10 @@ def examine(
         job=JobSummary(len(world.ranks) or None, tuple(world.traces), (), None, None),
         verdicts=tuple(verdicts),
         blind_spots=(*(_absent(world) if unread is None else unread), *_blind(world, told)),
-        flight=_flight(world, waits, told, len(traces) if files is None else files),
+        flight=replace(
+            _flight(world, waits, told, len(traces) if files is None else files),
+            recorders=tuple(recorders),
+        ),
     )
     return Picture(world, waits, diagnosis)
 

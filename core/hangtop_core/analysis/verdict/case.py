@@ -10,7 +10,7 @@ import msgspec
 
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.flight.live import in_flight
+from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
@@ -24,8 +24,9 @@ from hangtop_core.text import clean, duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
-    from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
+    from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
 
 class Case:
@@ -86,9 +87,20 @@ class Case:
         return tuple(one for one in found if meeting or not one.early)
 
     @cached_property
+    def picture(self) -> Picture | None:
+        """What the flight recorders show, without what was written before the hang."""
+        since = self.progress.since
+        return picture(
+            [
+                msgspec.structs.replace(rank, recorder=None) if _before(rank, since) else rank
+                for rank in self.job.ranks
+            ]
+        )
+
+    @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
         """The collectives that flight recorders show under way, those that lack ranks first."""
-        return in_flight(self.job.ranks)
+        return in_flight(self.picture)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
@@ -181,6 +193,12 @@ class Case:
             for index in members:
                 read[index] = _presume(read[index])
         return read
+
+
+def _before(rank: Rank, since: float | None) -> bool:
+    """Whether all that is known of a rank's recorder is a file from before the hang."""
+    said = rank.recorder
+    return said is not None and said.source == "file" and since is not None and said.at < since - 5
 
 
 def _alike(activity: Activity) -> object:
