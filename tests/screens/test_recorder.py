@@ -14,7 +14,7 @@ from hangtop.files import NOTHING_RUNS, FileSource
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop_core.analysis.flight.picture import FileProblem, examine
-from hangtop_core.model import Failure, Recorder
+from hangtop_core.model import Failure, Recorder, RecorderWay
 from support.flight import Job, large, stalled, traces
 from support.player import app_for, compare, picture, player_of, settled
 from support.record import load
@@ -257,17 +257,44 @@ async def test_reading_tells_what_came() -> None:
         assert "0 of 4 ranks read; gave no answer in 5 s" in text
 
 
-async def test_ranks_are_made_to_dump_only_when_that_was_agreed_to() -> None:
-    app = app_for(load("recorder"))
+def with_pipes(update: Update, *ranks: int) -> Update:
+    """The recording, as if ranks had torch's dump pipe, which only NCCL makes."""
+    (job,) = update.snapshot.jobs
+    found = []
+    for rank in job.ranks:
+        said = rank.recorder
+        assert said is not None
+        ways = tuple(
+            RecorderWay("pipe", "there") if one.way == "pipe" and rank.rank in ranks else one
+            for one in said.ways
+        )
+        found.append(replace(rank, recorder=replace(said, ways=ways)))
+    snapshot = replace(update.snapshot, jobs=(replace(job, ranks=tuple(found)),))
+    return replace(update, snapshot=snapshot)
+
+
+async def test_ranks_are_made_to_dump_only_when_that_was_agreed_to(update_screens: bool) -> None:
+    app = app_for(with_pipes(load("recorder"), 0, 1, 3))
     asked = player_of(app).asked
     async with app.run_test(size=(120, 36)) as pilot:
         text = await keys(pilot, "4", "R")
-        assert "a thread of the rank then writes its recorder to a file" in text
+        compare("recorder-dump-asked-120x36", text, update_screens)
+        assert "rank 2: gloo has no dump pipe" in text
         await keys(pilot, "n")
         assert not any(kind == "recorder" for kind, _ in asked)
         text = await keys(pilot, "R", "y")
         assert [what[2] for kind, what in asked if kind == "recorder"] == [True]
         assert "dumps of all flight recorders: 4 of 4 ranks read" in text
+
+
+async def test_why_no_rank_can_be_made_to_dump() -> None:
+    app = app_for(load("recorder"))
+    async with app.run_test(size=(120, 36)) as pilot:
+        text = await keys(pilot, "4", "R")
+        assert "ranks 0-3: gloo has no dump pipe" in text
+        assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in text
+        await keys(pilot, "y", "escape")
+        assert not any(kind == "recorder" for kind, _ in player_of(app).asked)
     app = app_for(load("recorder"), readonly=True)
     async with app.run_test(size=(120, 36)) as pilot:
         assert "--readonly" in await keys(pilot, "4", "R")

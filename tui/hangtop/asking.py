@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, cast
 from textual.app import SuspendNotSupported
 
 from hangtop import pager
-from hangtop.screens.dialogs import Confirm
+from hangtop.screens.dialogs import Confirm, Reader
 from hangtop.spans import Line, line
+from hangtop.views.dumping import dump_lines
 from hangtop.views.trace import COST, strace_command
 from hangtop_core import nodesets
 
@@ -45,15 +46,12 @@ class Asking:
         self._app.requests.recorders()
 
     def do_dump_recorders(self) -> None:
-        """Let all ranks dump their flight recorders; asks once."""
-        lines = [
-            line(
-                "Writes one byte to torch's dump pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE) of every "
-                "rank that has one: a thread of the rank then writes its recorder to a file on its "
-                "node (TORCH_FR_DUMP_TEMP_FILE), over the one that was there."
-            ),
-            line("The rank goes on as before. Those that can be read without it are only read."),
-        ]
+        """Let all ranks dump their flight recorders; asks once, or says why none of them can."""
+        job = self._app.state.job
+        can, lines = dump_lines(job.ranks if job is not None else ())
+        if not can:
+            self._app.push_screen(Reader("NO RANK CAN BE ASKED TO DUMP", lines))
+            return
         self._once(
             "dump",
             "ASK ALL RANKS TO DUMP THEIR FLIGHT RECORDERS",

@@ -12,9 +12,11 @@ from hangtop_core.analysis.flight.groups import GroupLine, group_lines
 from hangtop_core.analysis.flight.live import picture
 from hangtop_core.analysis.flight.numbers import NumberLine, number_lines
 from hangtop_core.analysis.flight.picture import Picture
+from hangtop_core.analysis.flight.ways import cautions
+from hangtop_core.model import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hangtop_core.model import Job, Rank
 
@@ -30,6 +32,8 @@ class Seen(Struct, frozen=True):
     picture: Picture
     groups: tuple[GroupLine, ...]
     countdown: Countdown | None
+    cautions: tuple[str, ...]
+    """What the recorders at hand cannot show."""
 
 
 class Recordings:
@@ -122,4 +126,16 @@ def _of_ranks(ranks: Sequence[Rank]) -> Seen | None:
 
 
 def _seen(found: Picture) -> Seen:
-    return Seen(found, group_lines(found.world, found.waits), countdown(found.waits))
+    groups = group_lines(found.world, found.waits)
+    return Seen(found, groups, countdown(found.waits), tuple(_cautions(found)))
+
+
+def _cautions(found: Picture) -> Iterator[str]:
+    recorders = found.diagnosis.flight.recorders
+    told = [one.cautions for one in recorders]
+    if not recorders:
+        told = [cautions(Recorder(0.0, trace=trace)) for trace in found.world.traces.values()]
+    yield from dict.fromkeys(text for some in told for text in some)
+    for spot in found.diagnosis.blind_spots:
+        if spot.what != "flight recorder":
+            yield f"{spot.what}: {spot.why}"

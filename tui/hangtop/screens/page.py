@@ -195,6 +195,8 @@ class Page(Screen[None], inherit_bindings=False):
 
     def tick(self) -> None:
         """What changes with time alone."""
+        if not self.query("#headline"):
+            return  # the screen is being taken down
         state = self.state
         self.query_one("#headline", Bar).show(
             lambda width: headline(

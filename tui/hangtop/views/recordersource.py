@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, labelled, line
@@ -24,16 +23,7 @@ if TYPE_CHECKING:
 
 RECORDER = "flight recorder"
 """What blind spots about recorders are called."""
-_PATH = re.compile(r"\s+(?=[/@\\0]).*$")
 SHOWN_PROBLEMS = 12
-NO_GLOO_STATE = (
-    "gloo's recorder does not tell what runs: an operation that is not over may or may not have "
-    "begun, and sends and recvs are not recorded"
-)
-NO_START = (
-    "no operation is recorded as started (timing is off): one that is only scheduled may or may "
-    "not run on the GPU already"
-)
 GLOO_TIMEOUT = (
     "gloo has no watchdog: when the time is over, the ranks that wait get an error, and the job "
     "goes down"
@@ -55,7 +45,7 @@ def source_lines(
     lines: list[Line] = []
     if seen is not None:
         world = seen.picture.world
-        lines += _read(seen, max(len(world.ranks), len(job.ranks) if job else 0), files=files)
+        lines += _read(seen, max(len(world.ranks), len(job.ranks) if job else 0))
     lines += why_not(diagnosis)
     if seen is not None and files:
         lines += _problems(seen)
@@ -64,26 +54,21 @@ def source_lines(
             lines.append(labelled("timeout", line(told, ("  an estimate", "dim")), 8))
             if seen.countdown is not None and seen.countdown.backend == "gloo":
                 lines.append(labelled("", line((GLOO_TIMEOUT, "dim")), 8))
-        lines += [labelled("caution", text, 8) for text in cautions(seen)]
+        lines += [labelled("caution", text, 8) for text in seen.cautions]
     return lines
 
 
-def _read(seen: Seen, total: int, *, files: bool) -> list[Line]:
-    ways: dict[str, list[int]] = {}
-    for rank, trace in seen.picture.world.traces.items():
-        way = "files" if files else clean(_PATH.sub("", trace.source), 80) or "not known"
-        ways.setdefault(way, []).append(rank)
-    read = sum(map(len, ways.values()))
+def _read(seen: Seen, total: int) -> list[Line]:
+    read = len(seen.picture.world.traces)
     flight = seen.picture.diagnosis.flight
     formats = ", ".join(version for version in flight.versions if version)
     count = f"{read} of {plural(total, 'rank')}, {plural(flight.entries, 'entry', 'entries')}"
     told = line(count, (f", format {formats}" if formats else "", "dim"))
     lines = [labelled("read", told, 8)]
-    if not files:
-        lines += [
-            labelled("by", line(way, ("  ranks ", "label"), fold(ranks)), 8)
-            for way, ranks in ways.items()
-        ]
+    for one in flight.recorders:
+        if one.by is not None:
+            who = f"{'ranks' if len(one.ranks) > 1 else 'rank'} {fold(one.ranks)}"
+            lines.append(labelled("by", line(one.by, ("  " + who, "label")), 8))
     return lines
 
 
@@ -114,24 +99,6 @@ def _problems(seen: Seen) -> Iterable[Line]:
         yield labelled("file", line((name, "bold"), " ", (clean(one.why, 300), "warn")), 8)
     if len(problems) > SHOWN_PROBLEMS:
         yield labelled("", f"{len(problems) - SHOWN_PROBLEMS} more files; --json names all", 8)
-
-
-def cautions(seen: Seen) -> list[str]:
-    """What the recorders at hand cannot show."""
-    found = []
-    waits = seen.picture.waits
-    backends = {one.entry.call.backend for one in waits.operations.values()}
-    stateful = [one for one in waits.operations.values() if one.entry.call.backend == "nccl"]
-    if "gloo" in backends:
-        found.append(NO_GLOO_STATE)
-    if stateful and not any(e.state for one in stateful for e in one.entries.values()):
-        found.append(NO_START)
-    spots = seen.picture.diagnosis.blind_spots
-    found += [f"{spot.what}: {spot.why}" for spot in spots if spot.what != RECORDER]
-    wrapped = sum(trace.wrapped for trace in seen.picture.world.traces.values())
-    if wrapped:
-        found.append(f"{plural(wrapped, 'ring')} wrapped: what is older is not there any more")
-    return found
 
 
 # Stacks beside the entry

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import __version__
 from hangtop_core.analysis.flight.countdown import countdown
-from hangtop_core.analysis.flight.live import picture
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
@@ -65,7 +64,7 @@ def diagnose(
         state,
         hung_for_s=_since(snapshot, case.progress.since) if state == "hung" else None,
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
-        watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(snapshot, job),
+        watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
         verdicts=tuple(verdicts),
     )
 
@@ -137,11 +136,10 @@ def _diagnosis(
     )
 
 
-def _watchdog(snapshot: Snapshot, job: Job) -> float | None:
+def _watchdog(case: Case) -> float | None:
     """Seconds until the first operation times out, 0 when that is over; None where not known."""
-    seen = picture(job.ranks)
-    first = countdown(seen.waits) if seen is not None else None
-    return None if first is None else max(first.at - snapshot.at, 0.0)
+    first = countdown(case.picture.waits) if case.picture is not None else None
+    return None if first is None else max(first.at - case.snapshot.at, 0.0)
 
 
 def _since(snapshot: Snapshot, since: float | None) -> float | None:
