@@ -23,6 +23,7 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.dumps.load import Loaded
@@ -41,8 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.transform_ft and not arguments.group_world_size:
         raise UsageError("--transform-ft needs --group-world-size")
+    if arguments.tui and not arguments.path:
+        raise UsageError(
+            "--tui shows dump files: name them", "Running ranks are shown by `hangtop`, key 4."
+        )
     if arguments.tui:
         prepare()  # before files are read: without a terminal there is nothing to read them for
+    if not arguments.path and (status := _live(arguments, ranks)) is not None:
+        return status
     replica = arguments.group_world_size if arguments.transform_ft else None
     loaded = load(places(arguments.path), arguments.prefix, tell, replica)
     done()
@@ -73,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 def show(picture: Picture, arguments: argparse.Namespace) -> None:
     """Open the app on what was read."""
     arguments = complete(arguments)
-    name = clean(", ".join(arguments.path), 200) or "where torch writes dumps"
+    name = clean(", ".join(arguments.path), 200)
     run_app(
         FileSource(picture, name),
         ascii=arguments.ascii,
@@ -81,6 +88,13 @@ def show(picture: Picture, arguments: argparse.Namespace) -> None:
         live=False,
         files=picture,
     )
+
+
+def _live(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
+    """Read running ranks; imported only for that, as it brings all that reaches nodes."""
+    from hangtop.cli import flightlive
+
+    return flightlive.run(arguments, ranks)
 
 
 def selected(texts: list[str] | None) -> frozenset[int] | None:

@@ -49,8 +49,8 @@ def dump_lines(ranks: Iterable[Rank]) -> tuple[bool, list[Line]]:
 def _refused(why: tuple[str, str], ranks: list[int]) -> list[Line]:
     text, fix = why
     many = "ranks" if len(ranks) > 1 else "rank"
-    lines = [labelled("not", line(f"{many} {fold(ranks)}: ", (text, "warn")), 3)]
-    return [*lines, labelled("fix", line((fix, "code")), 3)] if fix else lines
+    lines = [labelled("cannot", line(f"{many} {fold(ranks)}: ", (text, "warn")), 6)]
+    return [*lines, labelled("fix", line((fix, "code")), 6)] if fix else lines
 
 
 def _why_not(rank: Rank) -> tuple[str, str] | None:

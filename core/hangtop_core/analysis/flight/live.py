@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from hangtop_core.analysis.flight.picture import Picture, examine
+from hangtop_core.analysis.flight.verdicts import waited
 from hangtop_core.analysis.flight.ways import outdated, sources, unread
+from hangtop_core.diagnosis import Culprit
 from hangtop_core.model import Rank
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from hangtop_core.analysis.flight.picture import FlightDiagnosis
     from hangtop_core.analysis.flight.trace import Trace
     from hangtop_core.analysis.flight.waits import Operation
 
@@ -77,14 +82,53 @@ def _picture(ranks: Sequence[Rank]) -> Picture | None:
         if trace is not None and rank.rank not in left_out:
             # The number of a rank may have become known only after its recorder was read.
             traces[rank.rank] = trace if trace.rank == rank.rank else _numbered(trace, rank.rank)
-    if not traces:
-        return None
+    return _placed(_examine(ranks, traces), ranks) if traces else None
+
+
+def empty(ranks: Sequence[Rank]) -> FlightDiagnosis:
+    """The diagnosis of ranks whose recorders could not be read: why, and nothing else."""
+    return _examine(ranks, {}).diagnosis
+
+
+def _examine(ranks: Sequence[Rank], traces: Mapping[int, Trace]) -> Picture:
     return examine(
         list(traces.values()),
         ranks=[rank.rank for rank in ranks],
         unread=unread(ranks),
         recorders=sources(ranks),
     )
+
+
+def _placed(seen: Picture, ranks: Sequence[Rank]) -> Picture:
+    """With what running ranks are known by: where they are, and until when they were seen."""
+    by_rank = {rank.rank: rank for rank in ranks}
+    at = max(
+        rank.recorder.at
+        for rank in ranks
+        if rank.recorder is not None and rank.recorder.trace is not None
+    )
+    newest = max((trace.newest_ns for trace in seen.world.traces.values()), default=0) / 1e9
+    hung = waited(seen.world, seen.waits)
+    if seen.waits.operations and newest:
+        hung = (hung or 0.0) + max(at - newest, 0.0)
+    verdicts = [
+        replace(one, culprits=tuple(_culprit(known, by_rank) for known in one.culprits))
+        for one in seen.diagnosis.verdicts
+    ]
+    seen.diagnosis = replace(
+        seen.diagnosis,
+        observed_at=datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        hung_for_s=None if hung is None or hung < 1.0 else round(hung, 1),
+        verdicts=tuple(verdicts),
+    )
+    return seen
+
+
+def _culprit(known: Culprit, by_rank: Mapping[int, Rank]) -> Culprit:
+    rank = by_rank.get(known.rank) if known.rank is not None else None
+    if rank is None:
+        return known
+    return Culprit(known.rank, clean(rank.node), rank.process.pid, rank.local_rank)
 
 
 def _numbered(trace: Trace, rank: int) -> Trace:

@@ -130,7 +130,8 @@ def examine(
     newest = max((trace.newest_ns for trace in traces), default=0)
     at = datetime.fromtimestamp(newest / 1e9, UTC) if newest else datetime.now(UTC)
     seconds = waited(world, waits)
-    told = tuple(problems)
+    told, read_by = tuple(problems), tuple(recorders)
+    live = bool(read_by)
     diagnosis = FlightDiagnosis(
         schema=SCHEMA,
         hangtop=__version__,
@@ -141,10 +142,10 @@ def examine(
         watchdog_in_s=None,
         job=JobSummary(len(world.ranks) or None, tuple(world.traces), (), None, None),
         verdicts=tuple(verdicts),
-        blind_spots=(*(_absent(world) if unread is None else unread), *_blind(world, told)),
+        blind_spots=(*(_absent(world) if unread is None else unread), *_blind(world, told, live)),
         flight=replace(
             _flight(world, waits, told, len(traces) if files is None else files),
-            recorders=tuple(recorders),
+            recorders=read_by,
         ),
     )
     return Picture(world, waits, diagnosis)
@@ -211,7 +212,7 @@ def _absent(world: World) -> Iterable[BlindSpot]:
         yield BlindSpot("flight recorder", (), world.absent, why, fix)
 
 
-def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]:
+def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterable[BlindSpot]:
     blank = tuple(rank for rank, trace in world.traces.items() if not trace.length)
     if blank:
         why = "the dumps of these ranks hold no entries"
@@ -224,6 +225,9 @@ def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]
     if bare:
         why = "these dumps hold no stacks (JSON never does): call sites cannot be compared"
         fix = "dump as pickle, with stacks"
+        if live:
+            why = "these recorders give no stacks of earlier calls: call sites cannot be compared"
+            fix = "where a rank is now: hangtop dump; torch's own dump files have stacks"
         yield BlindSpot("call sites", (), bare, why, fix)
     guessed = [g for g in world.groups if not g.configured and g.uid != "0"]
     if guessed:

@@ -149,11 +149,11 @@ _WHAT = {
 _NOT_ASKED = "it was not asked: the rank was at work, or this is --readonly"
 _NO_FIX = "none is known; the reason is all there is to go by"
 _BY = {
-    "file": "a dump file it had written",
-    "pipe": "a dump file, asked for through its pipe",
-    "server": "its worker server",
-    "debug-server": "its debug server",
-    "inject": "gdb, which called torch in it",
+    "file": "a dump file that was written before",
+    "pipe": "a dump file, asked for through the pipe",
+    "server": "a worker server",
+    "debug-server": "a debug server",
+    "inject": "gdb, which called torch",
 }
 # Said first is what stands in the way most; of a rank that could be made to answer, how.
 _ORDER = ("recorder", "file", "debug-server", "server", "pipe", "inject")
