@@ -157,13 +157,19 @@ class RecorderPage(Page):
             title = line(title, ("sort ", "label"), order)
             counts = views.group_counts(seen.groups, short=self.narrow)
             counts = line(counts, "  " if self.narrow else "   ", note)
-            table.retitle(title, counts, views.countdown_line(seen, self.hangtop.now()))
+            table.retitle(title, counts, views.countdown_line(seen, self._at))
             table.set_items(seen.groups, self._nothing())
             self._lead(seen)
         if (seen is not None, len(table.items)) != self._laid_for:
             self._laid_for = (seen is not None, len(table.items))
             self.lay_out()
         self._fill_numbers()
+
+    @property
+    def _at(self) -> float:
+        """The moment of the picture: the header counts from there, too."""
+        snapshot = self.state.snapshot
+        return snapshot.at if snapshot is not None else self.hangtop.now()
 
     def _nothing(self) -> list[Line]:
         """Why there is no group to show."""
@@ -277,7 +283,7 @@ class RecorderPage(Page):
             pane.retitle(title)
             pane.set_lines(lines)
         self.query_one("#source", TextPane).set_lines(
-            sources.source_lines(seen, job, state.diagnosis, now, files=files)
+            sources.source_lines(seen, job, state.diagnosis, self._at, files=files)
         )
 
     # Moving

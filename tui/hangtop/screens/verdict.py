@@ -64,7 +64,7 @@ class VerdictPage(Page):
         diagnosis = state.diagnosis
         lines = views.full_lines(state.snapshot, state.job, diagnosis)
         note = EMPTY
-        if diagnosis is not None:
+        if diagnosis is not None and not state.files:
             note = line(("observed ", "label"), span(diagnosis.observed_for_s))
         pane.retitle(verdict_title(diagnosis), note)
         tall = len(wrap_all(lines, max(self.app.size.width - 4, 10), 9))

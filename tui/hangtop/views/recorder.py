@@ -119,7 +119,7 @@ def group_counts(groups: Sequence[GroupLine], *, short: bool) -> Line:
     behind = sum(one.stalled for one in groups) - begin
     if short:
         role = "bad" if begin else ""
-        return line((f"{begin + behind} of {plural(len(groups), 'group')}", role), " wait")
+        return line((f"{begin + behind} of {plural(len(groups), 'group')}", role), " stalled")
     idle = len(groups) - begin - behind
     parts = ((f"{begin} stalled", "bad" if begin else ""), (f", {behind} waiting, {idle} idle", ""))
     return line(*parts, (f" of {plural(len(groups), 'group')}", "label"))
