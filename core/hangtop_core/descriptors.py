@@ -9,6 +9,14 @@ from msgspec import Meta, Struct
 from hangtop_core.text import Text
 
 
+class Mount(Struct, frozen=True, gc=False):
+    """One line of /proc/PID/mounts. `device` names the server for network file systems."""
+
+    point: Text
+    fstype: Text
+    device: Text
+
+
 class Socket(Struct, frozen=True, gc=False):
     """One socket, from /proc/PID/net/{tcp,tcp6,udp,unix}."""
 

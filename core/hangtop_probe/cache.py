@@ -1,6 +1,6 @@
 """What hangtop keeps on a node: how much it is, and removing it.
 
-The cache of a user is one directory, see `boot`, with one directory per hash in it. Only what
+The cache of a user is one directory, see `cachedir`, with one directory per hash in it. Only what
 has that layout, belongs to this user and is no symbolic link is ever removed.
 """
 
@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from . import boot
+from . import cachedir
 
 OLD = 7 * 86400
 """Seconds after its last use from which on the cache of another version is removed."""
@@ -141,8 +141,8 @@ def _try(action: Any, path: str) -> None:
 def clean() -> Dict[str, Any]:
     """Remove this user's cache; return what was removed, its size, and what was left."""
     try:
-        base = boot.cache_path()
-    except boot.Unusable as error:
+        base = cachedir.cache_path()
+    except cachedir.Unusable as error:
         return {"path": None, "removed": 0, "bytes": 0, "left": [], "why": str(error)}
     if not os.path.lexists(base):
         return {"path": base, "removed": 0, "bytes": 0, "left": [], "why": None}
@@ -167,8 +167,8 @@ def facts() -> Dict[str, Any]:
     """Return where the cache is, its size, and what is free there, sizes in bytes."""
     told = booted()
     try:
-        base = boot.cache_path()
-    except boot.Unusable as error:
+        base = cachedir.cache_path()
+    except cachedir.Unusable as error:
         return {"path": None, "why": str(error)}
     known: Dict[str, Any] = {"path": base, "why": told.get("why"), "entries": 0, "bytes": 0}
     if _safe(base) is None:

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import gpus, permission, procfs, tools, wire
+from . import gpus, kernellog, permission, procfs, tools, wire
 from .procfs import words
 
 Fact = Dict[str, Any]
@@ -103,6 +103,7 @@ def capabilities(rights: permission.Rights) -> Dict[str, Fact]:
         "gdb": tool("gdb", "apt-get install gdb"),
         "ptrace": permission.ptrace_fact(rights),
         "nvml": nvml(),
+        "kernel log": kernellog.fact(),
     }
 
 
@@ -179,7 +180,12 @@ def nvml() -> Fact:
 
 
 def memory() -> Dict[str, Any]:
-    """Return memory and /dev/shm of the node in bytes, and the load average."""
+    """Return memory and /dev/shm of the node in bytes, the load average, and what is short.
+
+    `oom_kills` counts since boot (/proc/vmstat, Linux 4.13); `memory_full` and `io_full` are the
+    percentages of the last 10 s in which nothing could run for want of memory, or of a disk
+    (/proc/pressure, Linux 4.20).
+    """
     info = procfs.parse_pairs(procfs.read("/proc/meminfo") or b"")
     values: Dict[str, Any] = {}
     for field, name in (("memory_total", "MemTotal"), ("memory_available", "MemAvailable")):
@@ -191,7 +197,17 @@ def memory() -> Dict[str, Any]:
     except (IndexError, ValueError):
         values["load1"] = None
     values["shm_total"], values["shm_free"] = _shm()
+    counters = procfs.read("/proc/vmstat") or b""
+    killed = re.search(rb"^oom_kill (\d+)$", counters, re.MULTILINE)
+    values["oom_kills"] = int(killed.group(1)) if killed else None
+    values["memory_full"] = _pressure("memory")
+    values["io_full"] = _pressure("io")
     return values
+
+
+def _pressure(what: str) -> Optional[float]:
+    line = re.search(rb"^full avg10=(\d+)", procfs.read("/proc/pressure/" + what) or b"", re.M)
+    return float(line.group(1)) if line else None
 
 
 def _shm() -> Tuple[Optional[int], Optional[int]]:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import activity, node, secrets, table
+from . import activity, kernellog, node, secrets, table
 from .guard import Guard, Hanging
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Watch:
         self.hardware = machine
         self.interval = min(max(interval, 0.1), 60.0)
         self._guard = Guard()
+        self._kernel = kernellog.KernelLog()
         self._strings = Strings()
         self._differ = Differ()
         self._node: Dict[str, Any] = {}
@@ -170,6 +171,7 @@ class Watch:
         if self._passes % 60 == 0 or not self._node:
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
+        self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()
         new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}

@@ -224,6 +224,10 @@ _NODE_TYPES: dict[str, Any] = {
         "python_processes",
         "other_users",
         "capabilities",
+        "oom_kills",
+        "memory_full",
+        "io_full",
+        "kernel_lines",
     }
 }
 _Delta = cast(

@@ -2,41 +2,79 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from hangtop_core.analysis.flight.picture import Picture, examine
 from hangtop_core.analysis.flight.reduce import reduce
-from hangtop_core.analysis.flight.waits import Operation, Waits
-from hangtop_core.analysis.flight.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.flight.trace import Trace
-    from hangtop_core.model import Collective, Rank
+    from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.model import Collective, Rank, Recorder
+
+MAX_KEPT = 4
+"""Pictures that are kept: one per job that is looked at."""
+
+_Said = tuple[tuple[int, "Recorder | None"], ...]
 
 
-def in_flight(ranks: Iterable[Rank]) -> tuple[Operation, ...]:
+class _Kept(OrderedDict[tuple[tuple[int, int], ...], tuple[_Said, Picture | None]]):
+    """The latest pictures, by rank numbers and the identities of their recorders.
+
+    What is kept holds the recorders, so that no identity can come to be another object's.
+    """
+
+    def find(self, said: _Said) -> Picture | None:
+        key = tuple((rank, id(recorder)) for rank, recorder in said)
+        found = self.get(key)
+        if found is None:
+            found = self[key] = (said, _picture(said))
+            while len(self) > MAX_KEPT:
+                self.popitem(last=False)
+        return found[1]
+
+
+_kept = _Kept()
+
+
+def picture(ranks: Sequence[Rank]) -> Picture | None:
+    """What the recorders of a job's ranks show; None where no recorder has said anything.
+
+    The same object until a recorder says something new: working it out takes milliseconds for
+    tens of ranks and seconds for thousands. The session's thread does so when it diagnoses a
+    snapshot; whoever asks for the same ranks afterwards gets what is there.
+    """
+    return _kept.find(tuple((rank.rank, rank.recorder) for rank in ranks if rank.rank >= 0))
+
+
+def in_flight(ranks: Sequence[Rank]) -> tuple[Operation, ...]:
     """The collectives that recorders show under way, those that lack ranks first.
 
-    Ranks whose recorder was not read are neither members nor missing.
+    Ranks whose recorder was not read are never missing.
     """
-    traces = [trace for rank in ranks if (trace := _trace(rank)) is not None]
-    if not traces:
-        return ()
-    waits = Waits(World(traces))
-    found = [one for one in waits.operations.values() if one.node.kind == "collective"]
+    seen = picture(ranks)
+    operations: Iterable[Operation] = seen.waits.operations.values() if seen is not None else ()
+    found = [one for one in operations if one.node.kind == "collective"]
     return tuple(sorted(found, key=lambda one: (not one.missing, one.node)))
 
 
-def _trace(rank: Rank) -> Trace | None:
-    """The trace of a rank whose recorder said something."""
-    if rank.recorder is None or not rank.recorder.entries:
+def _picture(said: _Said) -> Picture | None:
+    traces = {rank: trace for rank, one in said if one is not None and (trace := _trace(rank, one))}
+    if not traces:
         return None
-    groups = {name: n for n, name in enumerate({e.group: None for e in rank.recorder.entries})}
-    entries = [
-        _entry(entry, at, groups[entry.group]) for at, entry in enumerate(rank.recorder.entries)
-    ]
-    return reduce({"entries": entries}, rank.rank, rank.recorder.source or "")
+    return examine(list(traces.values()), ranks=[rank for rank, _ in said])
+
+
+def _trace(rank: int, recorder: Recorder) -> Trace | None:
+    """The trace of a rank whose recorder said something."""
+    if not recorder.entries:
+        return None
+    groups = {name: n for n, name in enumerate({e.group: None for e in recorder.entries})}
+    entries = [_entry(entry, at, groups[entry.group]) for at, entry in enumerate(recorder.entries)]
+    return reduce({"entries": entries}, rank, recorder.source or "")
 
 
 def _entry(one: Collective, at: int, pg_id: int) -> dict[str, Any]:

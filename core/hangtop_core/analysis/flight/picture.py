@@ -102,7 +102,11 @@ class Picture(Struct):
 
 
 def examine(
-    traces: Sequence[Trace], problems: Iterable[FileProblem] = (), files: int | None = None
+    traces: Sequence[Trace],
+    problems: Iterable[FileProblem] = (),
+    files: int | None = None,
+    ranks: Iterable[int] = (),
+    unread: Iterable[BlindSpot] | None = None,
 ) -> Picture:
     """Judge the traces of a job.
 
@@ -110,8 +114,10 @@ def examine(
         traces: one per rank; their order does not matter.
         problems: what was wrong with files, for the report.
         files: how many files there were.
+        ranks: ranks that are known of otherwise.
+        unread: why ranks have no trace, where that is known better than from their files.
     """
-    world = World(traces)
+    world = World(traces, ranks)
     waits = Waits(world)
     verdicts = conclude(waits)
     state: JobState = "hung" if waits.operations else "unknown"
@@ -129,7 +135,7 @@ def examine(
         watchdog_in_s=None,
         job=JobSummary(len(world.ranks) or None, tuple(world.traces), (), None, None),
         verdicts=tuple(verdicts),
-        blind_spots=tuple(_blind(world, told)),
+        blind_spots=(*(_absent(world) if unread is None else unread), *_blind(world, told)),
         flight=_flight(world, waits, told, len(traces) if files is None else files),
     )
     return Picture(world, waits, diagnosis)
@@ -189,11 +195,14 @@ def _waiting(one: Operation) -> Waiting:
     )
 
 
-def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]:
+def _absent(world: World) -> Iterable[BlindSpot]:
     if world.absent:
         why = "no dump of these ranks"
         fix = "collect the files of all nodes; a rank that died or holds the GIL writes none"
         yield BlindSpot("flight recorder", (), world.absent, why, fix)
+
+
+def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]:
     blank = tuple(rank for rank, trace in world.traces.items() if not trace.length)
     if blank:
         why = "the dumps of these ranks hold no entries"

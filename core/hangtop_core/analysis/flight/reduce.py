@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -249,8 +250,25 @@ def _config(config: object) -> dict[str, GroupInfo]:
         members = info.get("ranks")
         ranks = members if isinstance(members, str) else str(members)
         name = _text(uid, 200)
-        found[name] = GroupInfo(name, _text(info.get("desc"), 200), ranks[:400_000])
+        found[name] = GroupInfo(name, _text(info.get("desc"), 200), short_members(ranks[:400_000]))
     return found
+
+
+@lru_cache(maxsize=64)
+def short_members(text: str) -> str:
+    """`[0, 1, 2, 3, 8]` as `[0-3, 8]`, in the same order; anything else as it is.
+
+    Each of 8,192 ranks describes the default group, by 49 kB as torch writes it.
+    """
+    if not re.fullmatch(r"\[\d{1,9}(?:, \d{1,9})*\]", text):
+        return text
+    runs: list[list[int]] = []
+    for rank in map(int, text[1:-1].split(", ")):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return f"[{', '.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}]"
 
 
 def _statuses(status: object) -> dict[int, Status]:

@@ -15,7 +15,7 @@ from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.model import Job, Node, Snapshot
@@ -36,15 +36,17 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
     """All blind spots of a job; with no job, of the search for one."""
     found = [
         *_nodes(snapshot.nodes, snapshot.at),
-        *_capabilities(snapshot.nodes),
+        *_capabilities(snapshot.nodes, ("py-spy", "ptrace")),
         *_others(snapshot.nodes),
     ]
     if job is not None:
+        empty = seats(snapshot, job)
         found = [
             *_stacks(job),
             *found,
+            *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
             *_recorders(job),
-            *_absent(snapshot, job),
+            *_absent(snapshot, job, empty),
             *_unnumbered(job),
         ]
     else:
@@ -86,10 +88,10 @@ def _recorders(job: Job) -> Iterator[BlindSpot]:
         yield _spot("flight recorder", at, tuple(sorted(ranks)), why, fix)
 
 
-def _absent(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
+def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[BlindSpot]:
     """Ranks that were not found: those of nodes that could not be observed by their node."""
     groups: dict[str | None, list[Seat]] = defaultdict(list)
-    for seat in seats(snapshot, job):
+    for seat in empty:
         groups[unseen(snapshot, seat)].append(seat)
     named = {node.name: node for node in snapshot.nodes}
     for reason, some in groups.items():
@@ -141,16 +143,23 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix or look)
 
 
-def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
+def _bereft(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> tuple[Node, ...]:
+    """Nodes on which a rank has left: only there the kernel log is asked why."""
+    left = {rank.node for rank in job.ranks if rank.state in ("exited", "zombie")}
+    left |= {seat.node for seat in empty if seat.node is not None}
+    return tuple(node for node in snapshot.nodes if node.name in left)
+
+
+def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[BlindSpot]:
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
-        for name in ("py-spy", "ptrace"):
+        for name in names:
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
                 why, fix = able.why or "not available", able.fix or _NO_FIX
                 groups[name, why, fix].append(node.name)
-    for (name, why, fix), names in groups.items():
-        yield _spot(name, tuple(sorted(names)), (), why, fix)
+    for (name, why, fix), on in groups.items():
+        yield _spot(name, tuple(sorted(on)), (), why, fix)
 
 
 def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:

@@ -73,6 +73,7 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     waits = stalled is not None and stalled >= FLOOR_S
     left: list[Subject] = list(case.suspects)
     found = False
+    missed: set[tuple[int | None, str]] = set()
     for rule in rules:
         if state not in rule.states or (state in ("unknown", "starting") and not waits):
             continue
@@ -81,7 +82,12 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
             if found and hit.explained and not blames:
                 # What is unknown is explained once anybody is to blame.
                 continue
+            absent = {(one.rank, one.node) for one in hit.absent}
+            if absent and not hit.subjects and absent <= missed:
+                # An earlier rule knows more of why they are not there.
+                continue
             found = True
+            missed |= absent
             explained = {id(s) for s in (*hit.subjects, *hit.explained)}
             left = [s for s in left if id(s) not in explained]
             yield rule, hit

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict import (
     collective,
     data,
+    death,
     gpu,
     gpuwork,
     launch,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RULES: tuple[Rule, ...] = (
     startup.UNREACHABLE,
     *gpu.FAILING,
+    *death.RULES,
     *process.RULES,
     launch.MISCONFIGURED,
     startup.RENDEZVOUS,
