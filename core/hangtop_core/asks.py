@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.ras import MAX_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from hangtop_core.collector import Collector
     from hangtop_core.model import StackSample
 
+RAS_S = 15.0
+"""Seconds RAS has for its report: twice what it waits for ranks that do not answer, and more."""
 GRACE = 3.0
 """Seconds by which a probe may exceed a deadline before it is given up on."""
 
@@ -96,3 +99,22 @@ class Asks:
         what = "ask the flight recorder"
         params = {"pids": list(pids)}
         return Ask("recorder", tuple(pids), params, what, take, 20.0, by_itself)
+
+    def ras(self, pids: Sequence[int], parts: list[str], *, anyway: bool = False) -> Ask:
+        """Describe the request for the report of NCCL's RAS through one of the ranks of a node.
+
+        ``parts`` gets its text; ``anyway`` asks versions that are known to end jobs, too.
+        """
+        left = MAX_TEXT
+
+        def take(node: str, raw: Any) -> None:
+            nonlocal left
+            text = messages.decode(raw, messages.RasPiece).text
+            left -= len(text)
+            if left < 0:
+                raise BadPieceError("a report of RAS without end")
+            parts.append(text)
+
+        what = "ask NCCL's RAS" + (", whatever its version" if anyway else "")
+        params = {"pids": list(pids), "anyway": anyway, "seconds": RAS_S}
+        return Ask("ras", tuple(pids), params, what, take, RAS_S)

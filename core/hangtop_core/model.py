@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -86,6 +87,7 @@ class Node(Struct, frozen=True):
     kernel_lines: tuple[KernelLine, ...] = ()
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
+    full_mounts: tuple[Text, ...] = ()
     addresses: tuple[Text, ...] = ()
     """IP addresses others may reach it by, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
@@ -334,6 +336,8 @@ class Rank(Struct, frozen=True):
     """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
+    ras: Ras | None = None
+    """What NCCL's RAS reported when it was asked through this rank: of the whole job."""
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
     left_at: float | None = None

@@ -98,7 +98,8 @@ class Watcher:
         if _polls(activity):
             return self._polling(rank, activity, seen)
         if activity.running and kind in COMMUNICATION and left == rank.moved_at:
-            # One whose run was too short to have left its wait was caught on its way back.
+            # One whose run was too short to have left its wait was caught by the reading on its
+            # way back.
             return self._spinning(rank, seen)
         found = self._by_scheduler(left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE

@@ -7,11 +7,12 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from hangtop_core import fixes
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import (
     Collective,
@@ -177,6 +178,24 @@ class RecorderPiece(Struct, frozen=True):
     failure: Failure | None = None
 
 
+class RasPiece(Struct, frozen=True):
+    """A part of NCCL's report."""
+
+    text: Annotated[str, Meta(max_length=4 << 20)]
+
+
+class RasEnd(Struct, frozen=True):
+    """Who gave it."""
+
+    pid: Pid
+    at: Time
+    start: int | None = None
+    took: Time = 0.0
+    form: Literal["json", "text"] = "text"
+    version: Text = ""
+    address: Text = ""
+
+
 class TracePiece(Struct, frozen=True):
     """Lines of an strace."""
 
@@ -207,6 +226,8 @@ _DELTA_TYPES: dict[str, Any] = {
     for item in msgspec.structs.fields(Process)
     if item.name not in ("threads", "node")
 }
+_DELTA_TYPES["denied"] = tuple[Text, Text | None] | None
+"""Why, and a fix as `hangtop_probe.fixes` names it."""
 _NODE_TYPES: dict[str, Any] = {
     item.name: item.type
     for item in msgspec.structs.fields(Node)
@@ -228,6 +249,7 @@ _NODE_TYPES: dict[str, Any] = {
         "memory_full",
         "io_full",
         "kernel_lines",
+        "full_mounts",
     }
 }
 _Delta = cast(
@@ -252,7 +274,7 @@ def decode(raw: object, kind: type[T]) -> T:
     at = getattr(value, "at", 0.0)
     if not math.isfinite(at):
         raise BadPieceError("`$.at` is not a time")
-    return value
+    return fixes.worded(value)
 
 
 def pid_of(key: str) -> int | None:
@@ -280,6 +302,8 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     raw = dict(raw)
     rows = raw.pop("threads", None)
     changes = read_fields(raw, _DELTA_TYPES, wrong)
+    if changes.get("denied") is not None:
+        changes["denied"] = fixes.denied(*changes["denied"])
     if rows is not None:
         try:
             changes["threads"] = _threads(rows, strings)

@@ -28,6 +28,8 @@ _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,s
 _NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
 _NOT_ASKED = "its debug server has not been asked"
 _ASK_FIX = "observe for longer, and without --readonly"
+_RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
+_RAS_FIX = "hangtop diagnose --ras asks it once, when the job hangs"
 _NO_FIX = "none is known; the reason is all there is to go by"
 _RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
@@ -46,6 +48,7 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
             *found,
             *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
             *_recorders(job),
+            *_ras(job),
             *_absent(snapshot, job, empty),
             *_unnumbered(job),
         ]
@@ -86,6 +89,22 @@ def _recorders(job: Job) -> Iterator[BlindSpot]:
     for (why, fix), ranks in groups.items():
         at = tuple(sorted(nodes[why, fix]))
         yield _spot("flight recorder", at, tuple(sorted(ranks)), why, fix)
+
+
+def _ras(job: Job) -> Iterator[BlindSpot]:
+    """Why there is no report of NCCL's RAS, or what is wrong with it."""
+    asked = [rank for rank in job.ranks if rank.ras is not None]
+    if not asked and any("nccl" in rank.process.versions for rank in job.ranks):
+        yield _spot("NCCL RAS", (), (), _RAS_NOT_ASKED, _RAS_FIX)
+    if any(rank.ras.failure is None and rank.ras.whole for rank in asked if rank.ras):
+        return
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for rank in asked:
+        if rank.ras is not None:
+            why = rank.ras.failure or "its report is cut off: there may be more to it"
+            reasons[why, rank.ras.fix or ""].append(rank.node)
+    for (why, fix), names in reasons.items():
+        yield _spot("NCCL RAS", tuple(sorted(set(names))), (), why, fix or _NO_FIX)
 
 
 def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[BlindSpot]:

@@ -17,6 +17,7 @@ from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
+from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.xids import Event, events
@@ -111,6 +112,11 @@ class Case:
     def in_flight(self) -> tuple[Operation, ...]:
         """The collectives that flight recorders show under way, those that lack ranks first."""
         return in_flight(self.job.ranks)
+
+    @cached_property
+    def ras(self) -> Report | None:
+        """What NCCL's RAS reported, where a person has let it be asked."""
+        return report(self.snapshot, self.job)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

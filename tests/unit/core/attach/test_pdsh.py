@@ -187,7 +187,7 @@ def test_what_cannot_be_ended_is_refused_and_the_rest_is_left_out() -> None:
     message = wire.Reader().feed(line)
     assert message is not None
     assert (node, message["id"], message["err"]["kind"]) == ("n1", 7, "unsupported")
-    assert "--via ssh" in message["err"]["fix"]
+    assert message["err"]["fix"] == "via-ssh"
     assert run.frame(["n1"], b"x") == b""
 
 
