@@ -15,6 +15,7 @@ from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
 from hangtop.requests import Requests
 from hangtop.screens.dialogs import Dialog
+from hangtop.screens.gpus import GpusPage
 from hangtop.screens.nodes import NodesPage
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
@@ -57,6 +58,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "stacks": StacksPage,
         "rank": RankPage,
         "verdict": VerdictPage,
+        "gpus": GpusPage,
         "nodes": NodesPage,
     }
     BINDINGS: ClassVar[list[BindingType]] = [

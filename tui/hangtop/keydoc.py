@@ -38,6 +38,9 @@ Words are joined by *and*.
 
 Fields of ranks: `rank`, `node`, `pid`, `state`, `cpu`, `idle`, `where`, `why`, `children`.
 
+Fields of GPUs: `node`, `gpu`, `does`, `util`, `power`, `memory`, `temperature`, `ecc`, `xid`,
+`trouble`.
+
 Fields of nodes: `node`, `state`, `for` and `seen` in seconds, `latency` in milliseconds, `load` for
 each CPU, `ranks`, `trouble`, `reason`, `user`, `python`, `arch`.
 """

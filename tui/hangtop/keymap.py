@@ -25,7 +25,7 @@ from hangtop.actions import (
     several_jobs,
 )
 
-TABLES = ("overview", "stacks", "verdict", "nodes")
+TABLES = ("overview", "stacks", "verdict", "gpus", "nodes")
 STACKY = ("stacks", "rank")
 FOLDING = ("overview", "stacks")
 
@@ -34,6 +34,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("stacks", ("2",), "stacks", "Merged stacks, fewest ranks marked", "Go"),
     Action("rank", ("3",), "rank", "Everything about one rank", "Go"),
     Action("verdict", ("5",), "verdict", "Verdict: evidence, what to do, blind spots", "Go"),
+    Action("gpus", ("6",), "GPUs", "GPUs: utilisation with power, whose they are; ports", "Go"),
     Action(
         "nodes", ("9",), "nodes", "Nodes: who answers, since when, what is wrong, the fix", "Go"
     ),
@@ -85,9 +86,9 @@ ACTIONS: tuple[Action, ...] = (
         "next_outlier",
         ("n",),
         "outlier",
-        "Next outlier, fewest ranks first; on Nodes the next one in trouble",
+        "Next outlier, fewest ranks first; on GPUs and Nodes the next in trouble",
         "Move",
-        ("overview", "stacks", "nodes"),
+        ("overview", "stacks", "gpus", "nodes"),
     ),
     Action(
         "previous_outlier",
@@ -95,7 +96,7 @@ ACTIONS: tuple[Action, ...] = (
         "outlier",
         "Previous outlier",
         "Move",
-        ("overview", "stacks", "nodes"),
+        ("overview", "stacks", "gpus", "nodes"),
     ),
     Action(
         "filter",
@@ -103,7 +104,7 @@ ACTIONS: tuple[Action, ...] = (
         "filter",
         "Filter this table: text, rank set 3-7, state=stopped, node~gpu, idle>60",
         "Find and arrange",
-        ("overview", "stacks", "rank", "nodes"),
+        ("overview", "stacks", "rank", "gpus", "nodes"),
     ),
     Action(
         "sort_previous",
@@ -111,7 +112,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the left",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "gpus", "nodes"),
     ),
     Action(
         "sort_next",
@@ -119,7 +120,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the right",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "gpus", "nodes"),
     ),
     Action(
         "invert",
@@ -127,15 +128,15 @@ ACTIONS: tuple[Action, ...] = (
         "invert",
         "Turn the sort order round",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "gpus", "nodes"),
     ),
     Action(
         "group",
         ("t", "f5"),
         "group",
-        "Ranks by node, by stack class, or in one list; on Nodes equal ones in one row",
+        "Ranks by node, by stack class, or in one list; equal nodes, GPUs of a node",
         "Find and arrange",
-        ("overview", "nodes"),
+        ("overview", "gpus", "nodes"),
     ),
     Action("unfold", ("plus",), "unfold", "Unfold here", "Find and arrange", FOLDING),
     Action("fold", ("minus",), "fold", "Fold here", "Find and arrange", FOLDING),

@@ -148,8 +148,9 @@ class GpusPage(Page):
             self.hangtop.tell("nothing is behind a port; y copies its line")
         elif len(row.gpus) > 1:
             self._fold(False, f"{row.node.name}:{row.gpus[0].index}")
-        elif len(row.ranks) == 1 and row.pid is not None:
-            self.hangtop.show_rank(row.node.name, row.pid)
+        elif row.rank_key is not None:
+            self.state.rank_key = row.rank_key
+            self.hangtop.go("rank")
         else:
             text = "several ranks are on this GPU" if row.ranks else "no rank is on this GPU"
             self.hangtop.tell(text, "warn")

@@ -63,6 +63,8 @@ def _lines(row: GpuRow, now: float) -> Iterator[tuple[str, Line | str]]:
 def _brief(gpu: Gpu) -> Line:
     does = doing(gpu)
     word = gpu.state if does == "broken" else does
+    if does == "broken":
+        return line((word, "bad"), (f"  {gpu.error or ''}", "dim"))
     util = "-" if gpu.util is None else f"{gpu.util}%"
     power = "-" if gpu.power_w is None else f"{gpu.power_w} W"
     return line((word, DOES_ROLES[does]), f"  {util}  {power}")
@@ -84,7 +86,7 @@ def _one(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
         yield "", line((f"{gpu.uuid or ''}  serial {gpu.serial or '?'}", "dim"))
     if gpu.state == "ok":
         yield from _meters(gpu)
-    yield from _health(gpu)
+        yield from _health(gpu)
     for one in events(row.node).get(gpu.index, ())[-XIDS_SHOWN:]:
         yield "xid", line((f"{clock(one.at)} {one.text}", "bad"))
     for process in gpu.processes or ():
@@ -108,7 +110,9 @@ def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
     if gpu.memory_used is not None:
         yield "memory", f"{size(gpu.memory_used)} of {size(gpu.memory_total)}"
     if gpu.pcie_gen is not None:
-        link = f"gen {gpu.pcie_gen} of {gpu.pcie_max_gen}, x{gpu.pcie_width} of {gpu.pcie_max_width}"
+        link = (
+            f"gen {gpu.pcie_gen} of {gpu.pcie_max_gen}, x{gpu.pcie_width} of {gpu.pcie_max_width}"
+        )
         flow = f"  {gpu.pcie_tx_kb or 0} out, {gpu.pcie_rx_kb or 0} in KB/s"
         yield "PCIe", f"{link}{flow}  {plural(gpu.pcie_replays or 0, 'replay')}"
 

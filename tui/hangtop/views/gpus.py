@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, line
+from hangtop.views.common import rank_key
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import Doing, doing, owners, troubles
 from hangtop_core.analysis.xids import events
@@ -15,7 +16,7 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Job, Node, Snapshot
@@ -42,7 +43,7 @@ class GpuRow:
     node: Node
     gpus: tuple[Gpu, ...]
     ranks: tuple[int, ...]
-    pid: int | None
+    rank_key: str | None
     """Of the rank it belongs to, where that is one."""
     does: Counter[Doing]
     trouble: str
@@ -84,7 +85,7 @@ def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRo
                     node=node,
                     gpus=(gpu,),
                     ranks=tuple(sorted(rank.rank for rank in ranks)),
-                    pid=ranks[0].process.pid if len(ranks) == 1 else None,
+                    rank_key=rank_key(ranks[0]) if len(ranks) == 1 else None,
                     does=Counter([does]),
                     trouble="; ".join(wrong),
                     xids=numbers,
@@ -99,16 +100,16 @@ def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRo
     return rows
 
 
-def _usual(snapshot: Snapshot, whose: object) -> Doing | None:
+def _usual(snapshot: Snapshot, owned: Container[tuple[str, int]]) -> Doing | None:
     """What most GPUs of the job do; None where there is no such majority."""
-    owned = set(whose) if isinstance(whose, dict) else set()
-    counts = Counter(
-        doing(gpu) for node in snapshot.nodes for gpu in node.gpus if (node.name, gpu.index) in owned
+    found = Counter(
+        doing(gpu)
+        for node in snapshot.nodes
+        for gpu in node.gpus
+        if (node.name, gpu.index) in owned
     )
-    if not counts:
-        return None
-    does, count = counts.most_common(1)[0]
-    return does if count * 2 > sum(counts.values()) else None
+    does, count = next(iter(found.most_common(1)), (None, 0))
+    return does if count * 2 > sum(found.values()) else None
 
 
 def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
@@ -118,7 +119,7 @@ def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
         node=node,
         gpus=tuple(row.gpus[0] for row in rows),
         ranks=tuple(sorted(rank for row in rows for rank in row.ranks)),
-        pid=None,
+        rank_key=None,
         does=sum((row.does for row in rows), Counter()),
         trouble="; ".join(wrong),
         xids=tuple(dict.fromkeys(number for row in rows for number in row.xids)),

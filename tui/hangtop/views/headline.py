@@ -128,7 +128,12 @@ def tabs(current: str, narrow: bool) -> Line:
     """Line 2: the screens, by the digit that opens them."""
     names = (("1", "overview", "Overview"), ("2", "stacks", "Stacks"), ("3", "rank", "Rank"))
     out: Line = line(" ")
-    for digit, name, title in (*names, ("5", "verdict", "Verdict"), ("9", "nodes", "Nodes")):
+    for digit, name, title in (
+        *names,
+        ("5", "verdict", "Verdict"),
+        ("6", "gpus", "GPUs"),
+        ("9", "nodes", "Nodes"),
+    ):
         if name == current:
             out = (*out, *line((f" {digit} {title} ", "tab"), " "))
         else:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
 
-PLACES = {"stacks": "stacks", "flight": "stacks"}
+PLACES = {"stacks": "stacks", "flight": "stacks", "gpu": "gpus"}
 """Screen that shows what a source said; the rank's own screen for all others."""
 
+SCREENS = {"stacks": "  → 2 Stacks", "gpus": "  → 6 GPUs", "nodes": "  → 9 Nodes"}
 SHOWN_CULPRITS = 6
 
 
@@ -58,7 +59,7 @@ def evidence_items(diagnosis: Diagnosis | None) -> list[Item]:
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
         about_node = seen.source == "network" and seen.rank is None
         goal = "nodes" if about_node else PLACES.get(seen.source, "rank")
-        where = {"stacks": "  → 2 Stacks", "nodes": "  → 9 Nodes"}.get(goal, "  → 3 Rank")
+        where = SCREENS.get(goal, "  → 3 Rank")
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
