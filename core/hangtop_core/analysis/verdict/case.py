@@ -12,7 +12,7 @@ from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.gpus import Slot, slots
+from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
@@ -86,7 +86,8 @@ class Case:
     @cached_property
     def slots(self) -> Mapping[int, tuple[Slot, ...]]:
         """The GPUs of every subject, by its id()."""
-        return {id(s): slots(s.rank, self.nodes.get(s.rank.node)) for s in self.subjects}
+        found = Slots(self.snapshot.nodes)
+        return {id(s): found.of(s.rank) for s in self.subjects}
 
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
