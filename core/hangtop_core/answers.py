@@ -1,4 +1,4 @@
-"""Folds what probes answer to requests into the store: stacks, descriptors, recorders.
+"""Folds what probes answer to requests into the store: stacks, descriptors, recorders, logs.
 
 The process table, which flows by itself, is folded by the store.
 """
@@ -84,3 +84,7 @@ class Answers:
         if known is not None:
             known.recorder = messages.recorder(piece, view.skew)
             self._store.touched(view, known)
+
+    def log(self, name: str, piece: messages.LogPiece) -> None:
+        """Fold the end of a log file."""
+        self._store.outputs.fold(name, piece, self._store.nodes[name].skew)

@@ -96,3 +96,25 @@ class Asks:
         what = "ask the flight recorder"
         params = {"pids": list(pids)}
         return Ask("recorder", tuple(pids), params, what, take, 20.0, by_itself)
+
+    def log(
+        self,
+        node: str,
+        pids: Sequence[int],
+        paths: Sequence[str] = (),
+        *,
+        window: int | None = None,
+        by_itself: bool = False,
+    ) -> Ask:
+        """Describe a request for what processes have printed, where that goes to a file."""
+
+        def take(node: str, raw: Any) -> None:
+            piece = messages.decode(raw, messages.LogPiece)
+            self._collector.answers.log(node, piece)
+
+        params: dict[str, Any] = {"pids": list(pids), "paths": list(paths)}
+        if window is not None:
+            params["window"] = window
+        else:
+            params["since"] = self._collector.store.outputs.since(node)
+        return Ask("log", tuple(pids), params, "read the end of log files", take, 20.0, by_itself)

@@ -349,6 +349,7 @@ class Session:
         snapshot = self._collector.store.publish(now.epoch)
         self._collector.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
+        self._collector.read_logs(snapshot, diagnoses)
         self._cost = time.perf_counter() - began
         self._published = now.mono
         update = Update(snapshot, diagnoses, round(self._cost, 4))

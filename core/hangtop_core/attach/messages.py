@@ -177,6 +177,22 @@ class RecorderPiece(Struct, frozen=True):
     failure: Failure | None = None
 
 
+class LogPiece(Struct, frozen=True):
+    """The end of a log file, or that another process prints to it."""
+
+    at: Time
+    path: Text
+    pid: Pid | None = None
+    fd: int | None = None
+    inode: Key | None = None
+    size: Count = 0
+    changed: Time = 0.0
+    start: Count = 0
+    text: Annotated[str, Meta(max_length=1 << 21)] | None = None
+    cut: bool = False
+    failure: Failure | None = None
+
+
 class TracePiece(Struct, frozen=True):
     """Lines of an strace."""
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
 
 
@@ -84,6 +85,13 @@ class Case:
         found = contradictions(self.snapshot, self.job)
         meeting = not self.job.ranks or any(s.activity.kind == "init" for s in self.waiters)
         return tuple(one for one in found if meeting or not one.early)
+
+    @cached_property
+    def said(self) -> Said:
+        """What the logs of the job say, as far as they were read."""
+        from hangtop_core.analysis.verdict.logs import Said
+
+        return Said(self)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:

@@ -12,6 +12,7 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
+from hangtop_core.analysis.verdict.logs import log_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Job, Snapshot
 
 SCHEMA = "hangtop.diagnosis/1"
@@ -110,9 +112,16 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
         victims=tuple(sorted(s.number for s in case.waiters if id(s) not in blamed)),
         summary=hit.summary,
-        evidence=(*hit.evidence, *waiting_facts(case)),
+        evidence=(*hit.evidence, *_logged(case, hit), *waiting_facts(case)),
         next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
     )
+
+
+def _logged(case: Case, hit: Hit) -> Iterable[Evidence]:
+    """What logs say of whom a hit blames, unless it stands on logs itself."""
+    if any(one.source == "log" for one in hit.evidence):
+        return ()
+    return log_facts(case, hit.subjects)
 
 
 def _diagnosis(

@@ -9,6 +9,7 @@ from hangtop_core.analysis.verdict import (
     data,
     death,
     launch,
+    logs,
     process,
     python,
     startup,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 RULES: tuple[Rule, ...] = (
     startup.UNREACHABLE,
     *death.RULES,
+    *logs.RULES,
     *process.RULES,
     launch.MISCONFIGURED,
     startup.RENDEZVOUS,
