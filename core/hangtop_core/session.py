@@ -25,7 +25,7 @@ from hangtop_core.errors import (
     RequestCancelledError,
     RequestError,
 )
-from hangtop_core.gather import Gather, Sampled, answer, reject
+from hangtop_core.gather import Gather, Sampled, answer, reject, report
 from hangtop_core.judging import Judge
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import DescriptorTable, Recorder
+    from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
 
 T = TypeVar("T")
@@ -105,7 +106,7 @@ class Session:
             self._closing.set()
             started = self._thread.ident is not None
         if started and threading.current_thread() is not self._thread:
-            self._inbox.put(_nothing)
+            self._inbox.put(lambda: None)  # wakes the thread
             self._thread.join(CLOSE_WAIT + 10)
         with self._news:
             self._news.notify_all()
@@ -213,6 +214,16 @@ class Session:
         asks = self._collector.asks
         ask = asks.recorder(node, pids, trigger=trigger, inject=inject)
         return self._fold(node, pids, ask, lambda known: known.recorder)
+
+    def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
+        """Ask NCCL's RAS for its report of a job, once, through one of its ranks on a node.
+
+        Refused reports have a `failure`. ``anyway``: versions that are known to end jobs, too.
+        """
+        future: Future[Ras] = Future()
+        if not self._refused(future, "NCCL's RAS is answered by all ranks"):
+            self._do(lambda: report(self._collector, node, pids, anyway, future), future)
+        return future
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
@@ -354,6 +365,7 @@ class Session:
         snapshot = self._collector.store.publish(now.epoch)
         self._collector.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
+        self._collector.read_logs(snapshot, diagnoses)
         self._cost = time.perf_counter() - began
         self._published = now.mono
         update = Update(snapshot, diagnoses, round(self._cost, 4))
@@ -383,7 +395,3 @@ class Session:
 
 def _now() -> Moment:
     return Moment(time.time(), time.monotonic())
-
-
-def _nothing() -> None:
-    """Wake the session's thread."""

@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.steps import Command, on, word
 
 if TYPE_CHECKING:
@@ -38,23 +39,31 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if failed and case.progress.state == "exited":
         # The first failure takes the others down: launchers kill the rest.
         first = min(failed, key=lambda s: s.rank.process.gone_at or case.at)
+        told = case.said.first_of([s.number for s in failed])
+        first = next((s for s in failed if s.number == told), first)
         gone = [first]
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((s.rank.process.gone_at or case.at for s in group), default=case.at)
         ago = f"{case.ago(when)[4:]} ago" if case.ago(when) else ""
         yield Hit(
             subjects=group,
-            summary=sentence(case, who(group), group[0].activity.text, ago),
+            summary=sentence(case, who(group), group[0].activity.text, ago, _said(case, group)),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
             ),
-            steps=_exit_steps(group[0].rank),
+            steps=exit_steps(group[0].rank),
         )
     if case.progress.state != "exited":
         yield from _vanished(case)
 
 
-def _exit_steps(rank: Rank) -> tuple[Step, ...]:
+def _said(case: Case, group: Sequence[Subject]) -> str:
+    text = error_text(case, group[0].number)
+    return f"with {text}" if text else ""
+
+
+def exit_steps(rank: Rank) -> tuple[Step, ...]:
+    """Where it is told why a rank, or one beside it, has left."""
     # stderr first: that is where a traceback is.
     told = reversed(rank.process.outputs)
     outputs = [path for path in told if path.startswith("/") and "log" in path]
@@ -85,7 +94,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
             absent=absent(some),
             summary=sentence(case, f"{place_text(some)} {verb} left: no such process on {node}"),
             evidence=(fact("environment", None, text), *place_facts(some)),
-            steps=_exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
+            steps=exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
             confidence=0.9 if some[0].beside else 0.6 if some[0].named else 0.8,
             decisive=not some[0].named,
         )
