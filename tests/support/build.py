@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop_core.meters import Meters
 from hangtop_core.model import (
     Collective,
     DescriptorTable,
     Failure,
     Frame,
     Job,
-    Meters,
     Node,
     Process,
     Rank,

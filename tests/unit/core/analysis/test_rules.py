@@ -48,6 +48,7 @@ ORDER = [
     "gpu-throttled",
     "gpu-kernel-stuck",
     "straggler",
+    "tcp-peer-dead",
     "nccl-init-incomplete",
     "missing-collective",
     "ib-port-down",
