@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.devices import BUSY_SHARE
-from hangtop_core.hardware import Gpu
+from hangtop_core.hardware import BUSY_SHARE, Gpu
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
