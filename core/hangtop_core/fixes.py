@@ -35,6 +35,12 @@ TEXTS: Mapping[str, str] = {
     names.GDB: "apt-get install gdb",
     names.NONBLOCKING: "use the non-blocking mode, the default",
     names.VIA_SSH: "hangtop --via ssh",
+    names.DMESG: "--sudo, or sysctl kernel.dmesg_restrict=0",
+    names.INSIDE: "run hangtop inside the container",
+    names.RAS_ENABLE: "start the job without NCCL_RAS_ENABLE=0",
+    names.RAS_ADDR: "give each job its own NCCL_RAS_ADDR",
+    names.RAS_LOG: "NCCL_DEBUG=INFO tells where RAS listens, or why it does not",
+    names.RAS_SAFE: "a later NCCL (2.29.2); or --ras=anyway, where the job is lost in any case",
 }
 """By name; `{}` stands for the argument."""
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}|uid [0-9]{1,10}")

@@ -19,10 +19,16 @@ STRACE = "strace"
 GDB = "gdb"
 NONBLOCKING = "nonblocking"
 VIA_SSH = "via-ssh"
+DMESG = "dmesg"
+INSIDE = "inside-container"
+RAS_SAFE = "ras-safe"
+RAS_ENABLE = "ras-enable"
+RAS_ADDR = "ras-addr"
+RAS_LOG = "ras-log"
 
 ALL = frozenset(
     {SUDO, AS_USER, CONTAINER, OUTSIDE, YAMA, YAMA_RESTART, PY_SPY, PY_SPY_NEWER, STRACE, GDB}
-    | {NONBLOCKING, VIA_SSH}
+    | {NONBLOCKING, VIA_SSH, DMESG, INSIDE, RAS_SAFE, RAS_ENABLE, RAS_ADDR, RAS_LOG}
 )
 
 
