@@ -18,6 +18,7 @@ from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.meters import Meters
 from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
@@ -132,31 +133,6 @@ class Thread(Struct, frozen=True, gc=False):
     """First argument of the system call, where that is a descriptor."""
     futex: Text | None = None
     """Address waited on, for futex: equal addresses in one process are one lock."""
-
-
-class Meters(Struct, frozen=True, gc=False):
-    """Counters of one process; only their movement means something.
-
-    Sources: /proc/PID/stat (cpu), /proc/PID/task/PID/schedstat and sched (main thread),
-    /proc/PID/io, all Linux.
-    """
-
-    cpu_s: float = 0.0
-    """User and system time of all threads."""
-    main_cpu_ns: int | None = None
-    """Time on a CPU of the main thread."""
-    main_switches: int | None = None
-    """Voluntary context switches of the main thread."""
-    main_waits: int | None = None
-    """Different waits the main thread was seen in: calls, arguments, stack pointers."""
-    main_last_ran_s: float | None = None
-    """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
-    read_bytes: int | None = None
-    """rchar: bytes returned by read-like calls, cached or not."""
-    write_bytes: int | None = None
-    """wchar."""
-    major_faults: int | None = None
-    rss: int | None = None
 
 
 class Limits(Struct, frozen=True, gc=False):
