@@ -181,7 +181,8 @@ def test_a_node_that_stays_frozen_is_lost_keeps_its_age_and_comes_back(ordeal: O
 
 
 def test_a_half_open_connection_is_found_out_and_replaced(ordeal: Ordeal) -> None:
-    assert ordeal.story.states("node-1")[:3] == ["ready", "slow", "lost"]
+    told = [state for state in ordeal.story.states("node-1") if state != "ready"]
+    assert told[: told.index("lost") + 1][-2:] == ["slow", "lost"], told
     slow = ordeal.story.first("node-1", "slow", ordeal.began)
     assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + 3
     lost = ordeal.story.first("node-1", "lost", ordeal.began)
