@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LAUNCH_FAILED = re.compile(r"Task launch for StepId=\S+ failed on node ([A-Za-z0-9_.-]+): (.*)")
 
+_LABEL = re.compile(r"^ *\d{1,6}: ", re.MULTILINE)
+"""What srun puts before each line that a task of a step for many nodes printed."""
 TIME_LIMIT = re.compile(r"DUE TO TIME LIMIT")
 
 
@@ -109,6 +111,7 @@ def explain_srun(
     code: int | None, stderr: str, was_ready: bool, step: Step, python: str, sudo: bool
 ) -> Ending:
     """Say what the end of an srun, or of one node's part in it, means."""
+    stderr = _LABEL.sub("", stderr)
     failed = launch_failures(stderr)
     if step.node in failed:
         return Ending(
