@@ -238,7 +238,7 @@ class Collector:
         if plan.descriptors:
             self._by_itself(link, self.asks.descriptors(plan.descriptors, by_itself=True))
         if plan.recorder and not self._watching.readonly:
-            self._by_itself(link, self.asks.recorder(plan.recorder, by_itself=True))
+            self._by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 
     def _by_itself(self, link: Link, ask: Ask) -> None:
         if ask.op in link.unsupported:
