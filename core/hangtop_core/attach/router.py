@@ -140,7 +140,7 @@ class Router:
             return self._handed_out()
         if event.conn in self._carries:
             self._take_carry(event)
-            return []
+            return self._handed_out()
         run = self._running.get(event.conn)
         if run is None:
             return [event]
@@ -162,6 +162,8 @@ class Router:
         for run in list(self._running.values()):
             self._act(run, mono)
             self._let_go(run, mono)
+            if run.kill_at is not None and mono >= run.kill_at:
+                self._engine.kill(run.conn)
         for conn, carry in self._carries.items():
             if mono > carry.until:
                 self._engine.kill(conn)
@@ -249,7 +251,15 @@ class Router:
             return
         run = self._carries.pop(event.conn).run
         if isinstance(run.shared, Carrying):
-            run.shared.acted(event.code, event.stderr.decode("utf-8", "replace"))
+            wrong = run.shared.acted(event.code, event.stderr.decode("utf-8", "replace"))
+            for line in wrong:
+                run.complaints.add(None, line)
+            if wrong and run.conn in self._running:
+                self._act(run, time.monotonic())
+                for conn in list(run.members.values()):
+                    self._leave(conn, None)
+                self._engine.close_input(run.conn)  # who reads it ends in order
+                run.kill_at = time.monotonic() + LINGER_S
         if run.record and run.conn not in self._running:
             self._commands.end(run.record, time.time(), "ended with its step")
 

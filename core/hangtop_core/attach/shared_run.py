@@ -48,6 +48,8 @@ class Run:
         """Nodes whose input was closed."""
         self.over: dict[str, tuple[int | None, float]] = {}
         """Nodes whose part has ended: with which status, and when their last words are in."""
+        self.kill_at: float | None = None
+        """When the child is killed, if it has not ended in order by then."""
         self.given_up = False
         """Whether a node was left that did not end: what it does not read may fill all buffers."""
         self.writes: list[tuple[str, bytes | None]] = []

@@ -347,9 +347,10 @@ class Carry(Share):
         notes, self.notes = self.notes, []
         return Action(b"* beside\n" if argv else b"", argv, self.seconds, "carry", notes)
 
-    def acted(self, code: int | None, stderr: str) -> None:
+    def acted(self, code: int | None, stderr: str) -> list[bytes]:
         self.over = True
         self.notes.append(f"ended with {code}: {stderr}")
+        return [stderr.encode()] if "unreached" in stderr else []
 
 
 class Carriers(SmallCluster):
@@ -384,6 +385,15 @@ def test_only_who_needs_what_comes_beside_waits_for_it(bench: Bench, tmp_path: P
     bench.until_heard(b, b"got beside", b"got big")
     (record,) = bench.commands.records()
     assert record.outcome == "ended with 1: broken\n"
+
+
+def test_a_node_that_what_comes_beside_does_not_reach_ends_the_run(bench: Bench) -> None:
+    argv = [sys.executable, "-ISc", "import sys; sys.exit('b is unreached')"]
+    conns = bench.open(Carriers(argv, "a", "b"), "a", "b")
+    bench.router.write(conns[0], b"big")
+    bench.until_closed(*conns)
+    assert all(b"b is unreached" in bench.closed[conn].stderr for conn in conns)
+    assert bench.commands.records()[0].outcome == "ended with 1: b is unreached\n"
 
 
 def test_what_comes_beside_has_its_time_and_ends_with_the_run(
