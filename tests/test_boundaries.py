@@ -49,6 +49,8 @@ def test_core_runs_without_screen_or_torch(module: str) -> None:
         "flight --help",
         "run --help",
         "flight /dev/null",
+        "logs --help",
+        "logs /dev/null",
         "--version",
     ],
 )

@@ -25,7 +25,7 @@ from hangtop_core.errors import (
     RequestCancelledError,
     RequestError,
 )
-from hangtop_core.gather import Gather, Sampled, answer, reject
+from hangtop_core.gather import Gather, Sampled, answer, reject, report
 from hangtop_core.judging import Judge
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import DescriptorTable, Recorder
+    from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
 
 T = TypeVar("T")
@@ -197,17 +198,32 @@ class Session:
             node, pids, self._collector.asks.descriptors(pids), lambda known: known.descriptors
         )
 
-    def recorder(self, node: str, pids: Sequence[int]) -> Future[dict[int, Recorder | None]]:
-        """Ask the flight recorders of ranks; None for one that is gone.
+    def recorder(
+        self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
+    ) -> Future[dict[int, Recorder | None]]:
+        """Read the flight recorders of ranks; None for one that is gone.
 
-        Fails with `ReadOnlyError` in a read-only session: it is a thread of the rank that answers.
+        With ``trigger`` a rank with torch's dump pipe is made to write its file now. With
+        ``inject`` gdb calls torch in a rank that cannot be read otherwise, where that is safe; it
+        stops the rank for about a second. Fails with `ReadOnlyError` in a read-only session: a
+        thread of the rank may have to answer.
         """
         future: Future[Any] = Future()
         if self._refused(future, "a flight recorder is answered by the rank"):
             return future
-        return self._fold(
-            node, pids, self._collector.asks.recorder(pids), lambda known: known.recorder
-        )
+        asks = self._collector.asks
+        ask = asks.recorder(node, pids, trigger=trigger, inject=inject)
+        return self._fold(node, pids, ask, lambda known: known.recorder)
+
+    def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
+        """Ask NCCL's RAS for its report of a job, once, through one of its ranks on a node.
+
+        Refused reports have a `failure`. ``anyway``: versions that are known to end jobs, too.
+        """
+        future: Future[Ras] = Future()
+        if not self._refused(future, "NCCL's RAS is answered by all ranks"):
+            self._do(lambda: report(self._collector, node, pids, anyway, future), future)
+        return future
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]

@@ -11,10 +11,11 @@ import pickle
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.analysis.flight.reduce import reduce
 from hangtop_core.analysis.flight.verdicts import conclude
 from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.world import World
+from hangtop_core.columns import trace_of
+from hangtop_probe.columns import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -233,7 +234,7 @@ class Run:
 
 def traces(dumps: Mapping[int, Dump]) -> list[Trace]:
     """The dumps as analysis reads them."""
-    return [reduce(dump, rank, f"rank_{rank}") for rank, dump in dumps.items()]
+    return [trace_of(reduce(dump), rank, f"rank_{rank}") for rank, dump in dumps.items()]
 
 
 def judge(dumps: Mapping[int, Dump]) -> list[Verdict]:

@@ -20,6 +20,7 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from hangtop_core.dumps.load import Loaded
 
@@ -37,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.transform_ft and not arguments.group_world_size:
         raise UsageError("--transform-ft needs --group-world-size")
+    if not arguments.path and (status := _live(arguments, ranks)) is not None:
+        return status
     replica = arguments.group_world_size if arguments.transform_ft else None
     loaded = load(places(arguments.path), arguments.prefix, tell, replica)
     done()
@@ -60,6 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(trace.length or trace.statuses for trace in loaded.traces):
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+
+
+def _live(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
+    """Read running ranks; imported only for that, as it brings all that reaches nodes."""
+    from hangtop.cli import flightlive
+
+    return flightlive.run(arguments, ranks)
 
 
 def selected(texts: list[str] | None) -> frozenset[int] | None:

@@ -22,6 +22,7 @@ from hangtop.cli.arguments import (
 )
 from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
+from hangtop.cli.logsargs import add_logs
 from hangtop.cli.runargs import add_run
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
   hangtop flight dumps/            who holds up the job that left these recorder dumps
+  hangtop logs train.out           the first error in the logs of all ranks, and whose it is
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
@@ -62,6 +64,7 @@ MODULES = {
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
     "flight": "hangtop.cli.flight",
+    "logs": "hangtop.cli.logs",
     "doctor": "hangtop.cli.doctor",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
@@ -81,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_dump(commands)
     add_diagnose(commands)
     add_flight(commands)
+    add_logs(commands)
     add_doctor(commands)
     add_run(commands)
     add_demo(commands)
@@ -121,14 +125,14 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def exit_status(error: HangtopError) -> int:
-    """The exit status for an error: 2 wrong usage, 13 no node, 12 no job or dump, else 1."""
-    from hangtop_core.errors import NoDumpError, NoJobError, NoNodeError, UsageError
+    """The exit status for an error: 2 wrong usage, 13 no node, 12 no job, dump or log, else 1."""
+    from hangtop_core.errors import NoDumpError, NoJobError, NoLogError, NoNodeError, UsageError
 
     if isinstance(error, UsageError):
         return 2
     if isinstance(error, NoNodeError):
         return 13
-    return 12 if isinstance(error, NoJobError | NoDumpError) else 1
+    return 12 if isinstance(error, NoJobError | NoDumpError | NoLogError) else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
