@@ -123,6 +123,13 @@ def test_wrong_usage(hung: str, capsys: Capture, arguments: list[str], said: str
     assert said in text
 
 
+def test_the_screen_needs_files_and_a_terminal(hung: str, capsys: Capture) -> None:
+    assert main(["flight", "--tui"]) == 2
+    assert "name them" in capsys.readouterr().err
+    assert main(["flight", hung, "--tui"]) == 2
+    assert "terminal" in capsys.readouterr().err
+
+
 def test_a_path_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     status, text = flight(capsys, str(tmp_path / "gone"))
     assert status == 2

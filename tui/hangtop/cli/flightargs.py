@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, add_observing, count
+from hangtop.cli.arguments import Formatter, add_observing, add_screen, count
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
@@ -27,6 +27,7 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
         "                                             where torch writes them\n"
         "  hangtop flight -w 'gpu[01-16]' --trigger   make the ranks write what they have\n"
         "  hangtop flight 'run7/*rank_*' --json\n"
+        "  hangtop flight dumps --tui                 look through them on the Recorder screen\n"
         "  hangtop flight dumps -j --selected-ranks 0-3,8 --pg-filters default_pg\n\n"
         "exit status:\n"
         "  0 nothing in flight, or it moves on   10 hung, explained   11 hung, not explained\n"
@@ -51,6 +52,10 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     form.add_argument(
         "--json", action="store_true", help="schema hangtop.diagnosis/1, with a part `flight`"
     )
+    form.add_argument(
+        "--tui", action="store_true", help="look through dumps on the Recorder screen"
+    )
+    add_screen(parser)
     _add_live(parser)
     _add_choice(parser)
     _add_compatible(parser)

@@ -64,7 +64,7 @@ class VerdictPage(Page):
         diagnosis = state.diagnosis
         lines = views.full_lines(state.snapshot, state.job, diagnosis)
         note = EMPTY
-        if diagnosis is not None:
+        if diagnosis is not None and not state.files:
             note = line(("observed ", "label"), span(diagnosis.observed_for_s))
         pane.retitle(verdict_title(diagnosis), note)
         most = 9 if self.app.size.height >= 30 else 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -34,17 +35,23 @@ class _Kept(OrderedDict[tuple[tuple[int, str, int], ...], tuple[tuple[Rank, ...]
 
     def find(self, ranks: tuple[Rank, ...]) -> Picture | None:
         key = tuple((one.rank, one.node, id(one.recorder)) for one in ranks)
-        found = self.get(key)
-        if found is not None:
-            self.move_to_end(key)
-        else:
-            found = self[key] = (ranks, _picture(ranks))
+        with _lock:
+            found = self.get(key)
+            if found is not None:
+                self.move_to_end(key)
+                return found[1]
+        # Not while the others wait: at worst two of them work out the same.
+        made = _picture(ranks)
+        with _lock:
+            self[key] = (ranks, made)
             while len(self) > MAX_KEPT:
                 self.popitem(last=False)
-        return found[1]
+        return made
 
 
 _kept = _Kept()
+_lock = threading.Lock()
+"""The session's thread asks, and the screens."""
 
 
 def picture(ranks: Sequence[Rank]) -> Picture | None:

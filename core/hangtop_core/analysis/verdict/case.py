@@ -12,7 +12,7 @@ from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.gpus import Slot, slots
+from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
@@ -86,7 +87,8 @@ class Case:
     @cached_property
     def slots(self) -> Mapping[int, tuple[Slot, ...]]:
         """The GPUs of every subject, by its id()."""
-        return {id(s): slots(s.rank, self.nodes.get(s.rank.node)) for s in self.subjects}
+        found = Slots(self.snapshot.nodes)
+        return {id(s): found.of(s.rank) for s in self.subjects}
 
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
@@ -119,6 +121,13 @@ class Case:
                 for rank in self.job.ranks
             ]
         )
+
+    @cached_property
+    def said(self) -> Said:
+        """What the logs of the job say, as far as they were read."""
+        from hangtop_core.analysis.verdict.logs import Said
+
+        return Said(self)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
