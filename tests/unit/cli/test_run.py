@@ -155,6 +155,14 @@ def test_a_run_within_a_run_adds_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "inner").exists()
 
 
+def test_print_env_works_within_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("HANGTOP_RUN_DIR", "/outer")
+    assert main(["run", "--print-env", "--dir", str(tmp_path / "r")]) == 0
+    assert f"export HANGTOP_RUN_DIR={tmp_path / 'r'}\n" in capsys.readouterr().out
+
+
 def test_each_signal_reaches_the_command_once(tmp_path: Path) -> None:
     """SIGTERM goes to hangtop alone, SIGINT to the whole group as Ctrl-C does."""
     process = start(tmp_path / "r", sys.executable, "-c", SIGNALS)

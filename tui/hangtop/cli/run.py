@@ -33,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.words[arguments.words[:1] == ["--"] :]
     check(arguments, command)
     parts = prepare.Parts(not arguments.no_logs, not arguments.no_signal, arguments.sync_cuda)
-    if outer := os.environ.get(RUN_DIR):
+    outer = os.environ.get(RUN_DIR)
+    if outer and not arguments.print_env:
         say(f"this is already a prepared run, in {outer}: the command starts as it is")
         return end_alike(attempt(command, {}))
     python = prepare.interpreter(command) if command else None
