@@ -1,8 +1,10 @@
-"""What is counted of a process, and only means something as it moves."""
+"""Counters and connections of a process, as the kernel tells them."""
 
 from __future__ import annotations
 
 from msgspec import Struct
+
+from hangtop_core.text import Text
 
 
 class Meters(Struct, frozen=True, gc=False):
@@ -28,3 +30,17 @@ class Meters(Struct, frozen=True, gc=False):
     """wchar."""
     major_faults: int | None = None
     rss: int | None = None
+
+
+class Stalled(Struct, frozen=True, gc=False):
+    """A TCP connection on which the same is sent again and again, and nothing is acknowledged.
+
+    From /proc/PID/net/tcp. The pauses double: three times are 1.4 s, seven 25 s, nine 100 s.
+    """
+
+    local: Text
+    remote: Text
+    unacknowledged: int
+    """Bytes."""
+    retransmits: int
+    """In a row."""

@@ -20,7 +20,7 @@ from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
 from hangtop_core.logs.output import Output
-from hangtop_core.meters import Meters
+from hangtop_core.meters import Meters, Stalled
 from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
@@ -183,6 +183,8 @@ class Process(Struct, frozen=True):
     versions: Mapping[str, Text] = field(default_factory=dict)
     """python, torch, cuda, hip, nccl; torch_folder where its files must not be read. Of ranks."""
     limits: Limits = Limits()
+    stalled: tuple[Stalled, ...] = ()
+    """Of ranks: TCP connections whose other end acknowledges nothing."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""
