@@ -11,11 +11,19 @@ processes, added up.
     PYTHONPATH=core:tui:tests python benchmarks/flight.py [--theirs-up-to N] [RANKS ...]
 
 Needs torch, for torchfrtrace. Prints a table; the last columns are theirs over ours.
+
+With `--merge` something else: how long the head takes for what many nodes send. Eight ranks of a
+mixed job are one node, whose traces are packed beforehand, as lines of the connection; the head,
+a command of its own, takes them from the lines to the verdict.
+
+    PYTHONPATH=core:tui:tests python benchmarks/flight.py --merge [RANKS ...]
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import io
 import json
 import os
 import pickle
@@ -25,10 +33,24 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from hangtop_core.analysis.flight.picture import examine
+from hangtop_core.columns import trace_of
+from hangtop_core.dumps import wire as travel
+from hangtop_probe import wire
+from hangtop_probe.columns import reduce
 from support.flight import START_NS, frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.flight.trace import Trace
 
 ENTRIES = 2000
 TP = 8
@@ -72,25 +94,41 @@ def reach(world: int, mixed: bool) -> list[int]:
 
 def make(directory: Path, world: int, mixed: bool) -> int:
     """Write the dumps of a job; returns their size in bytes."""
-    steps, issued = plan(world, mixed), reach(world, mixed)
-    # torch shares the frames of equal stacks within one dump.
-    stacks = [frames(10 + n) + frames(200, "/home/user/lib.py") * 2 for n in range(len(OPS))]
-    stacks = [stack[:STACK_DEPTH] for stack in stacks]
     size = 0
+    plot = Plot(world, mixed)
     for rank in range(world):
+        data = pickle.dumps(plot.dump(rank), protocol=2)
+        (directory / f"rank_{rank}").write_bytes(data)
+        size += len(data)
+    return size
+
+
+class Plot:
+    """What every rank of a job has in its recorder when the job hangs."""
+
+    def __init__(self, world: int, mixed: bool) -> None:
+        self.world, self.steps, self.issued = world, plan(world, mixed), reach(world, mixed)
+        # torch shares the frames of equal stacks within one dump.
+        stacks = [frames(10 + n) + frames(200, "/home/user/lib.py") * 2 for n in range(len(OPS))]
+        self.stacks = [stack[:STACK_DEPTH] for stack in stacks]
+
+    def dump(self, rank: int) -> dict[str, Any]:
+        """The dump of one rank, decoded."""
         numbers: dict[str, int] = {}
         entries = []
-        for at, (kind, op) in enumerate(steps[: issued[rank]]):
-            uid, desc, members, pg_id = group_of(kind, rank, world)
+        groups = {kind: group_of(kind, rank, self.world) for kind in {k for k, _ in self.steps}}
+        late = ENTRIES - 4
+        for at, (kind, op) in enumerate(self.steps[: self.issued[rank]]):
+            uid, desc, members, pg_id = groups[kind]
             numbers[uid] = numbers.get(uid, 0) + 1
-            over = all(issued[other] > at for other in members)
+            over = at < late or all(self.issued[other] > at for other in members)
             shape = [64, 8] if op == "_all_gather_base" else [512]
             out = [64 * len(members), 8] if op == "_all_gather_base" else [512]
             if op == "_reduce_scatter_base":
                 shape, out = [512 * len(members)], [512]
             entries.append(
                 {
-                    "frames": list(stacks[at % len(OPS)]),
+                    "frames": list(self.stacks[at % len(OPS)]),
                     "record_id": at,
                     "pg_id": pg_id,
                     "process_group": (uid, desc),
@@ -114,15 +152,12 @@ def make(directory: Path, world: int, mixed: bool) -> int:
                     "thread_name": "python3",
                 }
             )
-        config = {}
-        for kind in {kind for kind, _ in steps}:
-            uid, desc, members, _ = group_of(kind, rank, world)
-            config[uid] = {"name": uid, "desc": desc, "ranks": str(members)}
+        config = {
+            uid: {"name": uid, "desc": desc, "ranks": str(members)}
+            for uid, desc, members, _ in groups.values()
+        }
         dump = {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": entries}
-        data = pickle.dumps({**dump, "comm_lib_version": "2.27.5"}, protocol=2)
-        (directory / f"rank_{rank}").write_bytes(data)
-        size += len(data)
-    return size
+        return {**dump, "comm_lib_version": "2.27.5"}
 
 
 def measure(command: list[str]) -> tuple[float, float, float, str]:
@@ -201,13 +236,84 @@ def theirs(directory: Path) -> tuple[float, float, float, bool]:
     return taken, used, memory, bool(lines) and f"{{{world // 3}}}" in lines[0].replace(" ", "")
 
 
+def pack_node(plot: Plot, node: int, path: Path) -> int:
+    """Write the lines a node sends of its ranks; returns their size in bytes."""
+    ranks = range(node * TP, node * TP + TP)
+    traces = [trace_of(reduce(plot.dump(rank)), rank, f"node {node}") for rank in ranks]
+    packed = zlib.compress(b"".join(travel.frame(travel.pack(one)) for one in traces), 6)
+    message = {"id": 1, "seq": 0, "data": {"ranks": base64.b64encode(packed).decode()}}
+    data = b"".join(wire.encode(message))
+    path.write_bytes(data)
+    return len(data)
+
+
+def unpack_node(path: Path, unpacker: travel.Unpacker) -> Iterator[Trace]:
+    """The traces of a node, from its lines."""
+    reader = wire.Reader()
+    for line in path.read_bytes().splitlines():
+        message = reader.feed(line)
+        if message is not None:
+            data = zlib.decompress(base64.b64decode(message["data"]["ranks"]))
+            stream = io.BytesIO(data)
+            while (body := travel.receive(stream)) is not None:
+                yield unpacker.unpack(travel.ANSWER.decode(body))
+
+
+def head(directory: Path) -> None:
+    """Take what all nodes sent to a verdict; print it with the seconds each part took."""
+    began = time.monotonic()
+    unpacker = travel.Unpacker()
+    paths = sorted(directory.iterdir())
+    traces = [trace for path in paths for trace in unpack_node(path, unpacker)]
+    decoded = time.monotonic()
+    diagnosis = examine(traces).diagnosis
+    print(
+        json.dumps(
+            {
+                "decode": decoded - began,
+                "judge": time.monotonic() - decoded,
+                "blamed": [
+                    [one.rank for one in verdict.culprits] for verdict in diagnosis.verdicts
+                ],
+            }
+        )
+    )
+
+
+def merge(worlds: Sequence[int]) -> None:
+    """Print one line for each job: what its nodes send, and what the head needs for it."""
+    print("ranks  nodes |  sent MiB | decode s  judge s | command s     MiB | culprit")
+    for world in worlds:
+        with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor() as pool:
+            plot, nodes = Plot(world, mixed=True), range(world // TP)
+            paths = [Path(folder) / f"{node:06}" for node in nodes]
+            size = sum(pool.map(pack_node, repeat(plot), nodes, paths, chunksize=4))
+            taken, _, memory, text = measure([sys.executable, __file__, "--head", folder])
+            told = json.loads(text)
+            right = told["blamed"] == [[world // 3]]
+            print(
+                f"{world:>5}  {len(nodes):>5} | {size / 2**20:>9.1f} | {told['decode']:>8.2f} "
+                f"{told['judge']:>8.2f} | {taken:>9.2f} {memory:>7.0f} | "
+                f"{'right' if right else 'WRONG'}",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Print one line for each job."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--merge", action="store_true", help="what nodes send, on the head")
+    parser.add_argument("--head", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("ranks", nargs="*", type=int, default=[64, 256, 1024])
     parser.add_argument("--theirs-up-to", type=int, default=1024, help="ranks of the largest job")
     parser.add_argument("--kinds", nargs="+", default=["flat", "mixed"])
     arguments = parser.parse_args()
+    if arguments.head is not None:
+        head(arguments.head)
+        return
+    if arguments.merge:
+        merge(arguments.ranks)
+        return
     print(
         "ranks kind    files |  hangtop        | torchfrtrace    |  time    CPU  memory | culprit"
     )

@@ -48,6 +48,8 @@ def test_core_runs_without_screen_or_torch(module: str) -> None:
         "doctor --help",
         "flight --help",
         "flight /dev/null",
+        "logs --help",
+        "logs /dev/null",
         "--version",
     ],
 )

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.columns import Shared
 from hangtop_core.model import StackSample, ThreadStack
+from hangtop_core.ras import BadReportError, Ras, from_json
+from hangtop_core.rastext import from_text
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from hangtop_core.columns import Unpacker
@@ -98,6 +103,26 @@ class Answers:
                 return
             known.recorder = made
             self._store.touched(view, known)
+
+    def ras(self, name: str, end: messages.RasEnd, text: str) -> Ras:
+        """Fold the report of NCCL's RAS: it stays with the rank that gave it."""
+        view = self._store.nodes[name]
+        at = end.at - view.skew
+        try:
+            report = from_json(text, at) if end.form == "json" else from_text(text, at)
+        except BadReportError as error:
+            report = Ras(at, failure=clean(f"the answer of RAS at {end.address} {error}", 300))
+        told = clean(end.address, 80), report.version or clean(end.version, 40)
+        report = replace(report, address=told[0], version=told[1], took_s=end.took)
+        self.note_ras(name, end.pid, report, end.start)
+        return report
+
+    def note_ras(self, name: str, pid: int, report: Ras, start: int | None = None) -> None:
+        """Keep a report, or why there is none, with the rank that was asked for it."""
+        known = self._store.live(name, pid, start)
+        if known is not None:
+            known.ras = report
+            self._store.touched(self._store.nodes[name], known)
 
 
 def _still_nothing(old: Recorder | None, new: Recorder) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.columns import Unpacker
+from hangtop_core.ras import MAX_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from hangtop_core.collector import Collector
     from hangtop_core.model import StackSample
 
+RAS_S = 15.0
+"""Seconds RAS has for its report: twice what it waits for ranks that do not answer, and more."""
 GRACE = 3.0
 """Seconds by which a probe may exceed a deadline before it is given up on."""
 
@@ -136,3 +139,22 @@ class Asks:
             what += "; gdb: call torch's dump"
             deadline += INJECT_S * len(pids)
         return Ask("recorder", tuple(pids), params, what, take, deadline, by_itself, pauses=inject)
+
+    def ras(self, pids: Sequence[int], parts: list[str], *, anyway: bool = False) -> Ask:
+        """Describe the request for the report of NCCL's RAS through one of the ranks of a node.
+
+        ``parts`` gets its text; ``anyway`` asks versions that are known to end jobs, too.
+        """
+        left = MAX_TEXT
+
+        def take(node: str, raw: Any) -> None:
+            nonlocal left
+            text = messages.decode(raw, messages.RasPiece).text
+            left -= len(text)
+            if left < 0:
+                raise BadPieceError("a report of RAS without end")
+            parts.append(text)
+
+        what = "ask NCCL's RAS" + (", whatever its version" if anyway else "")
+        params = {"pids": list(pids), "anyway": anyway, "seconds": RAS_S}
+        return Ask("ras", tuple(pids), params, what, take, RAS_S)

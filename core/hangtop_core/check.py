@@ -174,6 +174,8 @@ class Cleaned(Struct, frozen=True):
     bytes: Bytes = 0
     left: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     why: Text | None = None
+    rooms: Bytes = 0
+    """Directories in /tmp that steps which were killed had left."""
 
 
 class Examined(Struct, frozen=True):

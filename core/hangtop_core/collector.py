@@ -50,7 +50,7 @@ class Collector:
         self.links: dict[str, Link] = {}
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
-        self._router = Router(engine)
+        self._router = Router(engine, self.commands)
         self._watching = watching
         self._timing = timing
         self._by_conn: dict[int, Link] = {}

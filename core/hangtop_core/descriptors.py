@@ -9,6 +9,14 @@ from msgspec import Meta, Struct
 from hangtop_core.text import Text
 
 
+class Mount(Struct, frozen=True, gc=False):
+    """One line of /proc/PID/mounts. `device` names the server for network file systems."""
+
+    point: Text
+    fstype: Text
+    device: Text
+
+
 class Socket(Struct, frozen=True, gc=False):
     """One socket, from /proc/PID/net/{tcp,tcp6,udp,unix}."""
 
@@ -47,5 +55,7 @@ class Descriptor(Struct, frozen=True):
     server: Text | None = None
     socket: Socket | None = None
     holders: tuple[Holder, ...] = ()
+    full: Literal["space", "inodes"] | None = None
+    """What its file system has none left of; only told of what is open for writing and local."""
     locked: Text | None = None
     """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""

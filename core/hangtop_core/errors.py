@@ -5,6 +5,7 @@
     ├── NoJobError            no training job where it was looked for
     │   └── NoNodeError           whether there is one is not known: no node answered
     ├── NoDumpError           no flight-recorder dump where it was looked for
+    ├── NoLogError            no log that can be read where it was looked for
     ├── RequestError          something asked of a node did not come
     │   ├── UnknownNodeError      no such node in this session
     │   ├── NodeNotReadyError     the node cannot be asked now
@@ -76,6 +77,12 @@ class NoDumpError(HangtopError):
         "from torch 2.11 it is; before, set TORCH_FR_BUFFER_SIZE=2000 (before 2.8:\n"
         "TORCH_NCCL_TRACE_BUFFER_SIZE) and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
     )
+
+
+class NoLogError(HangtopError):
+    """There is no log where it was looked for."""
+
+    HELP = "Name log files, folders that hold some, or - for standard input."
 
 
 class RequestError(HangtopError):

@@ -14,8 +14,11 @@ from typing import Literal
 from msgspec import Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
-from hangtop_core.descriptors import Descriptor
+from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.frame import Frame as Frame
+from hangtop_core.hardware import Gpu, Nic, Nvml
+from hangtop_core.kernelline import KernelLine
+from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -38,14 +41,6 @@ class Fact(Struct, frozen=True, gc=False):
     path: Text | None = None
     why: Text | None = None
     fix: Text | None = None
-
-
-class Mount(Struct, frozen=True, gc=False):
-    """One line of /proc/PID/mounts. `device` names the server for network file systems."""
-
-    point: Text
-    fstype: Text
-    device: Text
 
 
 class Node(Struct, frozen=True):
@@ -83,13 +78,30 @@ class Node(Struct, frozen=True):
     load1: float | None = None
     shm_total: int | None = None
     shm_free: int | None = None
+    memory_full: float | None = None
+    """Percent of the last 10 s in which nothing could run for want of memory (Linux PSI)."""
+    io_full: float | None = None
+    """The same for want of a disk."""
+    oom_kills: int | None = None
+    """Processes that the kernel has killed for want of memory since boot."""
+    oom_killed_at: float | None = None
+    """When that number was last seen to grow."""
+    kernel_lines: tuple[KernelLine, ...] = ()
+    """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
+    full_mounts: tuple[Text, ...] = ()
     addresses: tuple[Text, ...] = ()
     """IP addresses others may reach it by, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
     """By name, as in the probe's hello."""
     probe_cpu: float | None = None
     """Fraction of one core the probe has used since it started."""
+    nvml: Nvml | None = None
+    """NVIDIA's driver; None until it was asked, which is not done where there is none."""
+    gpus: tuple[Gpu, ...] = ()
+    """By index."""
+    nics: tuple[Nic, ...] = ()
+    """By name."""
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()
@@ -133,6 +145,8 @@ class Meters(Struct, frozen=True, gc=False):
     """Time on a CPU of the main thread."""
     main_switches: int | None = None
     """Voluntary context switches of the main thread."""
+    main_waits: int | None = None
+    """Different waits the main thread was seen in: calls, arguments, stack pointers."""
     main_last_ran_s: float | None = None
     """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
     read_bytes: int | None = None
@@ -190,6 +204,7 @@ class Process(Struct, frozen=True):
     tracer: Text | None = None
     """Name of the tracer's program."""
     cgroup: Text | None = None
+    dumping_core: bool = False
     frozen: bool = False
     net_ns: int | None = None
     """Its network namespace, by inode, where it is not the probe's: a container of its own."""
@@ -312,12 +327,18 @@ class Rank(Struct, frozen=True):
     """By pid of the child."""
     child_moved_at: Mapping[int, float] = field(default_factory=dict)
     """When the main thread of each child was last known to run, by pid, as `moved_at`."""
+    child_left_at: Mapping[int, float] = field(default_factory=dict)
+    """By pid of the child, as `left_at`."""
     child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)
     """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
+    ras: Ras | None = None
+    """What NCCL's RAS reported when it was asked through this rank: of the whole job."""
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
+    left_at: float | None = None
+    """When it last ran and was not only sent back into its wait, as by a tool that held it."""
     worked_at: float | None = None
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     io_moved_at: float | None = None

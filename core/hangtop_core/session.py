@@ -25,7 +25,7 @@ from hangtop_core.errors import (
     RequestCancelledError,
     RequestError,
 )
-from hangtop_core.gather import Gather, Sampled, answer, reject
+from hangtop_core.gather import Gather, Sampled, answer, reject, report
 from hangtop_core.judging import Judge
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import DescriptorTable, Recorder
+    from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
 
 T = TypeVar("T")
@@ -213,6 +214,16 @@ class Session:
         asks = self._collector.asks
         ask = asks.recorder(node, pids, trigger=trigger, inject=inject)
         return self._fold(node, pids, ask, lambda known: known.recorder)
+
+    def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
+        """Ask NCCL's RAS for its report of a job, once, through one of its ranks on a node.
+
+        Refused reports have a `failure`. ``anyway``: versions that are known to end jobs, too.
+        """
+        future: Future[Ras] = Future()
+        if not self._refused(future, "NCCL's RAS is answered by all ranks"):
+            self._do(lambda: report(self._collector, node, pids, anyway, future), future)
+        return future
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]

@@ -15,6 +15,7 @@ import msgspec
 from hangtop_core import jobs, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
+from hangtop_core.devices import Devices
 from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
@@ -41,6 +42,7 @@ class NodeView:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.devices = Devices()
         self.live: dict[int, Tracked] = {}
         self.gone: list[Tracked] = []
         self.strings: dict[int, str] = {}
@@ -105,8 +107,10 @@ class Store:
             complain(wrong)
         fields, wrongs = messages.read_node(piece.node)
         fields["last_seen"] = at
+        _date_kernel_facts(view, fields, at)
         if piece.probe_cpu is not None:
             fields["probe_cpu"] = piece.probe_cpu
+        fields |= view.devices.fold(piece, at, view.skew, complain)
         self.change_node(name, fields)
         for wrong in wrongs:
             complain(f"node: {wrong}")
@@ -326,6 +330,17 @@ class Store:
         for known in self._everything():
             if known.sample is not None:
                 yield from (thread.stack for thread in known.sample.threads)
+
+
+def _date_kernel_facts(view: NodeView, fields: dict[str, Any], at: float) -> None:
+    """Put what the kernel said on the head's clock, and note when it killed for memory."""
+    if "kernel_lines" in fields and view.skew:
+        fields["kernel_lines"] = tuple(
+            msgspec.structs.replace(line, at=line.at - view.skew) for line in fields["kernel_lines"]
+        )
+    old, new = view.node.oom_kills, fields.get("oom_kills")
+    if old is not None and new is not None and new > old:
+        fields["oom_killed_at"] = at
 
 
 def _identity(known: Tracked) -> tuple[str, int, int]:

@@ -20,6 +20,7 @@ from hangtop_core.model import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hangtop_core.ras import Ras
     from hangtop_core.stacktable import StackTable
 
 IO_NOISE = 512.0
@@ -32,6 +33,9 @@ MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
 WORK_NS = 2_000_000
 """Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up."""
+TOUCH_NS = 500_000
+"""Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
+and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
 WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
@@ -64,6 +68,8 @@ class Tracked:
         self.parent = process.launcher_pid or process.ppid
         """What started it; remembered, because an orphan's parent is somebody else."""
         self.moved_at: float | None = None
+        self.left_at: float | None = None
+        """When the main thread last ran and was not only sent back into its wait."""
         self.io_moved_at: float | None = None
         self.worked_at: float | None = None
         self.cpu_share: float | None = None
@@ -77,6 +83,7 @@ class Tracked:
         """Samples in a row before each of which the main thread had run."""
         self.descriptors: DescriptorTable | None = None
         self.recorder: Recorder | None = None
+        self.ras: Ras | None = None
         self.recorder_asked = 0.0
         """When its recorder was last asked for."""
         self.children: dict[int, Tracked] = {}
@@ -141,6 +148,8 @@ class Tracked:
         )
         if news:
             self.moved_at = moved
+            if old is None or not _sent_back(old, new):
+                self.left_at = moved
         if old is None:
             return news
         if _grown(old.main_cpu_ns, new.main_cpu_ns) > WORK_NS and self._by_itself(at):
@@ -232,12 +241,15 @@ class Tracked:
                 child_moved_at={
                     c.process.pid: c.moved_at for c in children if c.moved_at is not None
                 },
+                child_left_at={c.process.pid: c.left_at for c in children if c.left_at is not None},
                 child_descriptors={
                     c.process.pid: c.descriptors for c in children if c.descriptors is not None
                 },
                 descriptors=self.descriptors,
                 recorder=self.recorder,
+                ras=self.ras,
                 moved_at=self.moved_at,
+                left_at=self.left_at,
                 io_moved_at=self.io_moved_at,
                 worked_at=self.worked_at,
                 cpu_share=self.cpu_share,
@@ -279,6 +291,18 @@ def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
         return None
     counted = _grown(old.main_switches, new.main_switches)
     return at if counted or _grown(old.main_cpu_ns, new.main_cpu_ns) else None
+
+
+def _sent_back(old: Meters, new: Meters) -> bool:
+    """Whether the main thread can only have been held for a moment, by whatever tool.
+
+    It is in the very wait it was in, and what it did took next to no time; and its process has
+    read and written nothing, as it would have for the smallest step of a collective.
+    """
+    same = old.main_waits is not None and old.main_waits == new.main_waits
+    known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
+    said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
+    return same and known and said and _grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
 
 
 def _grown(old: int | None, new: int | None) -> int:

@@ -44,6 +44,8 @@ class Activity:
         self._sched: Tuple[Optional[float], Optional[int]] = (None, None)
         self._looked: Optional[float] = None
         """When its main thread was looked at last, in monotonic seconds."""
+        self._wait: Optional[List[bytes]] = None
+        self._waits = 0
 
     def threads(self, by_us: bool = False) -> List[ThreadRow]:
         """Return the rows of all threads, main thread first; empty for a zombie.
@@ -74,7 +76,22 @@ class Activity:
             return old
         if ran:
             self._ran[tid] = ran
+        if tid == self.pid:
+            self._note_wait(base)
         return read_thread(base, tid)
+
+    def _note_wait(self, base: str) -> None:
+        """Count the different waits of the main thread.
+
+        The line of a thread that waits ends with the arguments of its call, its stack pointer
+        and its program counter. A thread that was traced, stopped or frozen is sent back into
+        the very same call by the kernel; only the number of the call may be restart_syscall's
+        then. A thread that runs has no such line: what it waits in next is still to come.
+        """
+        line = (procfs.read(base + "/syscall", 512) or b"").split()
+        if len(line) == 9 and line[1:] != self._wait:
+            self._wait = line[1:]
+            self._waits += 1
 
     def meters(self, stat: procfs.Stat, clock: RunClock) -> Dict[str, Any]:
         """Return the fields of model.Meters, of the moment `threads` was called."""
@@ -86,6 +103,7 @@ class Activity:
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
             "main_cpu_ns": procfs.parse_schedstat(self._ran.get(self.pid, b"")),
             "main_switches": switches,
+            "main_waits": self._waits or None,
             "main_last_ran_s": last_ran,
             "read_bytes": procfs.value_of(io, b"rchar"),
             "write_bytes": procfs.value_of(io, b"wchar"),

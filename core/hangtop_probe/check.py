@@ -9,7 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import cache, nvml, permission, procfs, recorder, trial
+from . import cache, permission, procfs, recorder, trial
+from .gpus import Gpus
 from .table import Table
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def handle(
         "trial": trial.run(tools, cancel),
         "strace": version(tools, "strace", ["-V"], cancel),
         "gdb": version(tools, "gdb", ["-nx", "--version"], cancel),
-        "nvml": nvml.ask(tools, cancel),
+        "nvml": Gpus(tools).once(cancel),
     }
     request.check()
     found.update(_processes(rights, tools))

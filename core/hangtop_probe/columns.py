@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from functools import lru_cache
 from itertools import count
 from operator import itemgetter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -312,8 +313,26 @@ def _config(config: object) -> Dict[str, Group]:
         members = info.get("ranks")
         ranks = members if isinstance(members, str) else str(members)
         name = _text(uid, 200)
-        found[name] = (name, _text(info.get("desc"), 200), ranks[:MAX_MEMBERS], None, None)
+        members = short_members(ranks[:MAX_MEMBERS])
+        found[name] = (name, _text(info.get("desc"), 200), members, None, None)
     return found
+
+
+@lru_cache(maxsize=64)
+def short_members(text: str) -> str:
+    """`[0, 1, 2, 3, 8]` as `[0-3, 8]`, in the same order; anything else as it is.
+
+    Each of 8,192 ranks describes the default group, by 49 kB as torch writes it.
+    """
+    if not re.fullmatch(r"\[\d{1,9}(?:, \d{1,9})*\]", text):
+        return text
+    runs: List[List[int]] = []
+    for rank in map(int, text[1:-1].split(", ")):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return f"[{', '.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}]"
 
 
 def _statuses(status: object) -> Dict[int, Status]:

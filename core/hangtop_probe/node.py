@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import permission, procfs, tools, wire
+from . import fixes, gpus, kernellog, permission, procfs, tools, wire
 from .procfs import words
 
 Fact = Dict[str, Any]
@@ -48,6 +48,9 @@ _PSEUDO = frozenset(
     """)
 )
 MAX_MOUNTS = 64
+_READ_ONLY = frozenset(words("iso9660 erofs cramfs udf"))
+_NOTHING = 64 << 10
+"""A file system with less than this in bytes for users is full."""
 
 
 def is_network(fstype: str) -> bool:
@@ -99,10 +102,11 @@ def capabilities(rights: permission.Rights) -> Dict[str, Fact]:
     """Return what can be used on this node, by name, each with why not and the fix."""
     return {
         "py-spy": py_spy(),
-        "strace": tool("strace", "apt-get install strace"),
-        "gdb": tool("gdb", "apt-get install gdb"),
+        "strace": tool("strace", fixes.STRACE),
+        "gdb": tool("gdb", fixes.GDB),
         "ptrace": permission.ptrace_fact(rights),
         "nvml": nvml(),
+        "kernel log": kernellog.fact(),
     }
 
 
@@ -113,13 +117,13 @@ def py_spy() -> Fact:
         why = "py-spy is neither beside %s nor on PATH" % sys.executable
         not_sent = os.environ.get("HANGTOP_NO_PY_SPY")
         why += "; it was not sent along: %s" % not_sent if not_sent else ""
-        return {"ok": False, "why": why, "fix": "pip install py-spy"}
+        return {"ok": False, "why": why, "fix": fixes.PY_SPY}
     fact: Fact = {"ok": True, "path": path}
     version = _package_version(path) or _asked_version(path)
     if version:
         fact["version"] = version
     else:
-        fact.update(ok=False, why="%s does not run here" % path, fix="pip install py-spy")
+        fact.update(ok=False, why="%s does not run here" % path, fix=fixes.PY_SPY)
     return fact
 
 
@@ -173,13 +177,18 @@ def tool(name: str, fix: str) -> Fact:
 
 def nvml() -> Fact:
     """Whether there is an NVIDIA driver; nothing is loaded or asked."""
-    if not os.path.exists("/proc/driver/nvidia/version"):
+    if not gpus.expected():
         return {"ok": False, "why": "no NVIDIA driver on this node"}
     return {"ok": True}
 
 
 def memory() -> Dict[str, Any]:
-    """Return memory and /dev/shm of the node in bytes, and the load average."""
+    """Return memory and /dev/shm of the node in bytes, the load average, and what is short.
+
+    `oom_kills` counts since boot (/proc/vmstat, Linux 4.13); `memory_full` and `io_full` are the
+    percentages of the last 10 s in which nothing could run for want of memory, or of a disk
+    (/proc/pressure, Linux 4.20).
+    """
     info = procfs.parse_pairs(procfs.read("/proc/meminfo") or b"")
     values: Dict[str, Any] = {}
     for field, name in (("memory_total", "MemTotal"), ("memory_available", "MemAvailable")):
@@ -191,7 +200,17 @@ def memory() -> Dict[str, Any]:
     except (IndexError, ValueError):
         values["load1"] = None
     values["shm_total"], values["shm_free"] = _shm()
+    counters = procfs.read("/proc/vmstat") or b""
+    killed = re.search(rb"^oom_kill (\d+)$", counters, re.MULTILINE)
+    values["oom_kills"] = int(killed.group(1)) if killed else None
+    values["memory_full"] = _pressure("memory")
+    values["io_full"] = _pressure("io")
     return values
+
+
+def _pressure(what: str) -> Optional[float]:
+    line = re.search(rb"^full avg10=(\d+)", procfs.read("/proc/pressure/" + what) or b"", re.M)
+    return float(line.group(1)) if line else None
 
 
 def _shm() -> Tuple[Optional[int], Optional[int]]:
@@ -211,6 +230,23 @@ def mounts() -> List[Dict[str, str]]:
     }
     ordered = sorted(found.values(), key=lambda m: (not is_network(m["fstype"]), m["point"]))
     return ordered[:MAX_MOUNTS]
+
+
+def full(path: str) -> Optional[str]:
+    """Return what the local file system at ``path`` has none left of: `space`, `inodes`, None."""
+    try:
+        fs = os.statvfs(path)
+    except OSError:
+        return None
+    if fs.f_blocks and fs.f_bavail * fs.f_frsize < _NOTHING:
+        return "space"
+    return "inodes" if fs.f_files and not fs.f_favail else None
+
+
+def full_mounts(found: List[Dict[str, str]]) -> List[str]:
+    """Return where local file systems are full; those that may hang are not asked."""
+    local = [m for m in found if not is_network(m["fstype"]) and m["fstype"] not in _READ_ONLY]
+    return sorted(m["point"] for m in local if full(m["point"]))
 
 
 def addresses() -> List[str]:

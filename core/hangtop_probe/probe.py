@@ -6,7 +6,9 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from . import cache, check, descriptors, node, permission, recorder, strace
+from . import cache, check, descriptors, fixes, node, permission, ras, recorder, strace
+from .gpus import Gpus
+from .hardware import Hardware
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import Handler, describe
@@ -16,7 +18,6 @@ from .tools import Tools
 from .watch import Watch
 
 UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
-VIA_SSH = "hangtop --via ssh"
 
 
 class Probe:
@@ -28,6 +29,7 @@ class Probe:
         self.tools = Tools()
         self.table = Table(self.rights)
         self.table.tools = self.tools.pids
+        self.gpus = Gpus(self.tools)
         self.sampler = Sampler(self.tools, self.table)
         self.resolver = Resolver(self.table, self._resolve)
         self.bear_silence: Callable[[float], None] = _ignore
@@ -43,6 +45,7 @@ class Probe:
             "watch": self.watch,
             "stacks": self.sampler.handle,
             "descriptors": lambda request: descriptors.handle(request, self.rights),
+            "ras": lambda request: ras.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
@@ -59,7 +62,11 @@ class Probe:
     def pushed_hello(self) -> Message:
         """Return the first message of a probe that nothing can be sent to."""
         message = self.hello()
-        message["hello"]["capabilities"]["strace"] = {"ok": False, "why": UNENDING, "fix": VIA_SSH}
+        message["hello"]["capabilities"]["strace"] = {
+            "ok": False,
+            "why": UNENDING,
+            "fix": fixes.VIA_SSH,
+        }
         return message
 
     def watch(self, request: Request) -> Message:
@@ -78,7 +85,8 @@ class Probe:
         if isinstance(silence, (int, float)) and silence >= 1:
             self.bear_silence(float(silence))
         try:
-            watch = Watch(self.table, float(message.get("interval") or 1.0))
+            interval = float(message.get("interval") or 1.0)
+            watch = Watch(self.table, interval, Hardware(self.gpus))
         except (TypeError, ValueError):
             raise Refused("error", "interval is no number of seconds") from None
         self.resolver.start()
@@ -101,6 +109,7 @@ class Probe:
     def close(self) -> None:
         """End the tools; nothing of ours may outlive the connection."""
         self._ending.set()
+        self.gpus.stop()
         self.resolver.stop()
         self.tools.close()
 

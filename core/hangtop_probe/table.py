@@ -60,6 +60,7 @@ class Entry:
         self.versions: Dict[str, str] = {}
         self.described = -1
         self.tracer: Tuple[int, Optional[str]] = (0, None)
+        self.dumping_core = False
         self.by_us = False
         self.state = stat.state
         """The last state that was not a tool of ours at work."""
@@ -152,7 +153,7 @@ class Table:
                 entry.facts = self._guard.call(lambda: facts.read_facts(pid, self.rights))
             except Hanging:
                 why = "reading its command line hangs; its memory lock is held"
-                entry.facts = entry.facts._replace(denied=why)
+                entry.facts = entry.facts._replace(denied=(why, None))
         entry.mine = self.all_users or entry.facts.uid == self.rights.uid
         entry.threads = self._thread_names(entry)
         now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
@@ -257,6 +258,7 @@ class Table:
             meters=entry.activity.meters(stat, self._clock),
             tracer_pid=entry.tracer[0],
             tracer=entry.tracer[1],
+            dumping_core=entry.dumping_core,
         )
         if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
             fields["exit_code"] = procfs.wait_status(stat.exit_status)
@@ -265,8 +267,11 @@ class Table:
     def _untraced(self, entry: Entry) -> procfs.Stat:
         """Return its state as it would be without a tool of ours, and note who traces it."""
         stat, ours = entry.stat, self.tools()
-        if ours or entry.by_us or stat.state in "tT" or (self._pass + stat.pid) % 3 == 0:
-            entry.tracer = _tracer(stat.pid)
+        if ours or entry.by_us or stat.state in "tTDI" or (self._pass + stat.pid) % 3 == 0:
+            status = procfs.read("/proc/%d/status" % stat.pid) or b""
+            entry.tracer = _tracer(status)
+            # Linux 4.15. While it is written, threads are in D or I (kernel/exit.c).
+            entry.dumping_core = bool(procfs.value_of(status, b"CoreDumping"))
         # A tool may start or end while the state of its target is read.
         entry.by_us = entry.tracer[0] in ours or entry.tracer[0] in self.tools()
         if stat.state == "t" and entry.tracer[0] == 0:
@@ -363,8 +368,8 @@ def own_processes(entries: Dict[int, Entry]) -> FrozenSet[int]:
     return frozenset(own)
 
 
-def _tracer(pid: int) -> Tuple[int, Optional[str]]:
-    tracer = procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"TracerPid") or 0
+def _tracer(status: bytes) -> Tuple[int, Optional[str]]:
+    tracer = procfs.value_of(status, b"TracerPid") or 0
     if not tracer:
         return 0, None
     stat = procfs.read_stat(tracer)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import activity, node, secrets, table
+from . import activity, kernellog, node, secrets, table
 from .guard import Guard, Hanging
+
+if TYPE_CHECKING:
+    from .hardware import Hardware
 
 BUDGET = 0.006
 """Fraction of one core that passes may cost: the probe's other threads have the rest of 1%."""
@@ -88,10 +91,12 @@ class Differ:
 class Watch:
     """Makes the pieces of one `watch` request."""
 
-    def __init__(self, processes: table.Table, interval: float) -> None:
+    def __init__(self, processes: table.Table, interval: float, machine: Hardware) -> None:
         self.table = processes
+        self.hardware = machine
         self.interval = min(max(interval, 0.1), 60.0)
         self._guard = Guard()
+        self._kernel = kernellog.KernelLog()
         self._strings = Strings()
         self._differ = Differ()
         self._node: Dict[str, Any] = {}
@@ -115,6 +120,7 @@ class Watch:
         delta = self._differ.delta(processes)
         piece = {"at": at, "probe_cpu": probe_cpu(), "set": delta.set, "gone": delta.gone}
         piece["node"] = self._node_changes()
+        piece.update(self.hardware.changes())
         piece["strings"] = self._strings.take_new()
         if whole:
             piece["whole"] = True
@@ -127,6 +133,7 @@ class Watch:
         """Make the next piece a whole one."""
         self._strings.restart()
         self._differ.restart()
+        self.hardware.restart()
         self._node = {}
 
     def _row(self, row: activity.ThreadRow) -> List[Optional[int]]:
@@ -161,9 +168,11 @@ class Watch:
         if self._passes % 5 == 0 or not self._node:
             self._facts.update(node.memory())
             self._facts["python_processes"] = self._python_processes()
+            self._facts["full_mounts"] = self._full_mounts()
         if self._passes % 60 == 0 or not self._node:
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
+        self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()
         new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}
@@ -176,6 +185,13 @@ class Watch:
             self._facts["mounts"] = self._guard.call(node.mounts)
         except Hanging:
             self._facts.setdefault("mounts", [])
+
+    def _full_mounts(self) -> List[str]:
+        mounts = self._facts.get("mounts", [])
+        try:
+            return self._guard.call(lambda: node.full_mounts(mounts))
+        except Hanging:
+            return []
 
     def _python_processes(self) -> List[str]:
         found = self.table.python_processes()[:20]

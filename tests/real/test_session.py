@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Timing
 from hangtop_core.diagnosis import Diagnosis
@@ -276,6 +279,51 @@ def test_system_calls_are_traced_and_saved(
         (record,) = [c for c in session.commands if "strace" in c.what]
         assert record.pauses
         assert record.outcome == "done"
+
+
+def test_holding_a_rank_for_a_moment_is_no_progress_and_a_small_step_is(job: Started) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    with torchrun("slow", nproc=2) as slow, Session(Options(hang_after=4.0), diagnose) as session:
+
+        def hung_for(update: Update, started: Started) -> float | None:
+            key = next(
+                (j.key for j in update.snapshot.jobs if j.ranks == mine(update, started)), ""
+            )
+            return update.diagnoses[key].hung_for_s if key in update.diagnoses else None
+
+        def steps(update: Update) -> bool:
+            return all((r.left_at or 0) > began for r in mine(update, slow))
+
+        began = time.time()
+        found = session.wait(lambda u: len(mine(u, slow)) == 2 and hung_for(u, job) is not None, 40)
+        assert found is not None
+        pids = [r.process.pid for r in mine(found, job)]
+        # WHEN somebody else traces one rank and stops and continues all of them
+        traced = ["timeout", "1", "strace", "-f", "-o", os.devnull, "-p", str(pids[0])]
+        subprocess.run(traced, check=False, capture_output=True)
+        for sign in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids:
+                os.kill(pid, sign)
+        touched = time.time()
+        later = session.wait(
+            lambda u: all((r.moved_at or 0) > touched - 1 for r in mine(u, job)) and steps(u), 20
+        )
+        # THEN its ranks ran, but the hang is as old as it was
+        assert later is not None
+        for_s = hung_for(later, job)
+        assert for_s is not None, later.diagnoses
+        assert for_s > later.snapshot.at - touched + 4.0
+        # AND a job of which every rank runs as little, for a real step, never hangs
+        began = later.snapshot.at
+        states: list[float | None] = []
+
+        def watched(update: Update) -> bool:
+            states.append(hung_for(update, slow))
+            return update.snapshot.at > began + 5 and steps(update)
+
+        assert session.wait(watched, 15) is not None
+        assert set(states) == {None}
 
 
 def test_a_rank_that_dies_stays_listed() -> None:

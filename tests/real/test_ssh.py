@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pynvml
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -45,10 +46,10 @@ def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Four nodes that have neither hangtop nor py-spy; `ssh` on PATH reaches them."""
+    """Four nodes that have neither hangtop nor py-spy nor pynvml; `ssh` on PATH reaches them."""
     py_spy = probe_node.find_py_spy()
     assert py_spy is not None
-    hidden = (str(ROOT / "core"), os.path.realpath(py_spy))
+    hidden = (str(ROOT / "core"), os.path.realpath(py_spy), os.path.realpath(pynvml.__file__))
     with (
         Cluster(tmp_path_factory.mktemp("cluster") / "c", 4, hidden) as cluster,
         pytest.MonkeyPatch.context() as patch,
@@ -95,7 +96,10 @@ def py_spy_path(node: Node) -> str:
 
 def test_nothing_is_installed_and_everything_arrives_once(cluster: Cluster) -> None:
     names = [node.name for node in cluster.nodes]
-    cold = attach(*names)
+    # Nothing is known of a driver but its file.
+    cluster.node(2).sh("mkdir /run/driver; touch /run/driver/libnvidia-ml.so.1")
+    with_nvml = Login(connect_timeout=2, init="export LD_LIBRARY_PATH=/run/driver")
+    cold = attach(*names, login=with_nvml)
     assert [node.state for node in cold] == ["ready"] * 4
     assert [node.hostname for node in cold] == names
     assert all(".cache/hangtop/" in py_spy_path(node) for node in cold)
@@ -103,7 +107,13 @@ def test_nothing_is_installed_and_everything_arrives_once(cluster: Cluster) -> N
     first = node.sh("find /run/home/root/.cache/hangtop -type f -printf '%p %C@\\n' | sort")
     assert {line.rpartition(" ")[2] for line in cached(node)} == {"600", "700"}
     assert node.sh("stat -c %a /run/home/root/.cache/hangtop").strip() == "700"
-    warm = attach(*names)
+    assert [any("pynvml.py" in line for line in cached(node)) for node in cluster.nodes] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    warm = attach(*names, login=with_nvml)
     assert [node.state for node in warm] == ["ready"] * 4
     again = node.sh("find /run/home/root/.cache/hangtop -type f -printf '%p %C@\\n' | sort")
     kept = [line for line in again.splitlines() if "__pycache__" not in line]
@@ -205,6 +215,20 @@ def test_noise_around_the_login_is_kept_and_skipped(cluster: Cluster) -> None:
         (seen,) = attach(node.name)
         assert seen.state == "ready"
         assert "Welcome!" in seen.noise
+    finally:
+        node.sh(f"rm {rc}")
+
+
+def test_a_node_that_speaks_as_ssh_does_is_not_believed(cluster: Cluster) -> None:
+    node = cluster.node(3)
+    lie = "Offending ED25519 key in /etc/hosts:7\\nHost key for node-1 has changed\\n"
+    rc = "/run/home/root/.bashrc"
+    node.sh(f"echo \"printf '{lie}' >&2; exit 255\" > {rc}")
+    try:
+        (seen,) = attach(node.name)
+        assert seen.state == "unreachable"
+        assert "ended with status 255" in (seen.reason or "")
+        assert "ssh-keygen" not in (seen.fix or "")
     finally:
         node.sh(f"rm {rc}")
 

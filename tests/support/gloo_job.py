@@ -2,6 +2,7 @@
 
 gloo_job.py collective   rank 2 sleeps while the others all_reduce
 gloo_job.py steps        all ranks all_reduce, for ever
+gloo_job.py slow         as `steps`, two seconds apart
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
 gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
 gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
@@ -44,10 +45,14 @@ def hang_in_collective(culprit: int) -> None:
     dist.all_reduce(torch.ones(4))
 
 
-def steps() -> None:
+def steps(pause: float = 0.05) -> None:
     while True:
         dist.all_reduce(torch.ones(4))
-        time.sleep(0.05)
+        time.sleep(pause)
+
+
+def slow() -> None:
+    steps(2.0)
 
 
 def workers() -> None:
@@ -100,7 +105,9 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        {"steps": steps, "workers": workers, "pipe": pipe, "flock": flock}[kind](*rest)
+        {"steps": steps, "slow": slow, "workers": workers, "pipe": pipe, "flock": flock}[kind](
+            *rest
+        )
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def meters(**fields: Any) -> dict[str, Any]:
         "cpu_s": 1.0,
         "main_cpu_ns": 10**9,
         "main_switches": 50,
+        "main_waits": 1,
         "main_last_ran_s": 20.0,
         "read_bytes": 0,
         "write_bytes": 0,

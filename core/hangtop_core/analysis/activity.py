@@ -148,6 +148,8 @@ def _halted(process: Process, letter: str) -> Activity | None:
         return Activity("exited", _left(process))
     if process.state in ("Z", "X") or letter in ("Z", "X"):
         return Activity("zombie", f"{_left(process)} and is a zombie", main=main)
+    if process.dumping_core:
+        return Activity("core-dump", "is writing a core dump", main=main)
     if process.frozen:
         return Activity("frozen", f"is frozen by its cgroup {process.cgroup or ''}".rstrip())
     if letter == "t":
@@ -235,7 +237,7 @@ _FAMILIES: dict[str, tuple[Kind, str]] = {
     "tty-read": ("prompt", "waits for input from the terminal"),
     "signal": ("waiting", "waits for a signal"),
     "ioctl": ("waiting", "is inside a device driver (ioctl)"),
-    "core-dump": ("zombie", "is writing a core dump"),
+    "core-dump": ("core-dump", "is writing a core dump"),
 }
 
 

@@ -49,6 +49,7 @@ Kind = Literal[
     "stopped",
     "traced",
     "frozen",
+    "core-dump",
     "exited",
     "zombie",
     "unknown",

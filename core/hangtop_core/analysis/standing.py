@@ -1,8 +1,10 @@
 """Since when a single rank or process is known to have got nowhere.
 
 A main thread that sleeps in a gloo collective does not run at all, so the scheduler tells since
-when it waits, also before anybody looked. A thread that polls runs and gets nowhere: for that
-one only a change of its functions counts, and that can only be watched.
+when it waits, also before anybody looked. That somebody holds it for a moment (strace, a signal,
+a frozen cgroup) makes it run, and back into the same wait: that is no progress. A thread that
+polls runs and gets nowhere: for that one only a change of its functions counts, and that can only
+be watched.
 
 Nothing is concluded from silence: stillness reaches as far as the last reading of the node, and
 for a thread that runs as far as its last sample.
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
+from hangtop_core.analysis.gpus import doing, slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +39,7 @@ THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
 
 GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
-_HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen"})
+_HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MOVES_DATA: frozenset[Kind] = frozenset(
     {"io", "remote", "child", "inline-data", "checkpoint", "busy", "importing", "compiling"}
 )
@@ -77,6 +80,7 @@ class Watcher:
         self.at = snapshot.at
         self.began = snapshot.observed_since
         self._reader = reader
+        self._nodes = {node.name: node for node in snapshot.nodes}
         self._seen = {
             node.name: min(node.last_seen, snapshot.at)
             for node in snapshot.nodes
@@ -86,16 +90,18 @@ class Watcher:
     def rank(self, rank: Rank, activity: Activity) -> Standing:
         """How long one rank has got nowhere, by what it does."""
         kind, seen = activity.kind, self._seen.get(rank.node, self.at)
+        left = left_at(rank)
         if kind in GONE or kind in _HALTED:
-            return _still(self.began if rank.moved_at is None else rank.moved_at, seen)
+            return _still(self.began if left is None else left, seen)
         if kind == "data":
             return self._or_worked(rank, self._by_workers(rank, seen))
         if _polls(activity):
             return self._polling(rank, activity, seen)
-        if activity.running and kind in COMMUNICATION:
-            # A CUDA rank spins while it waits: that it runs says nothing either way.
-            return _still(seen, seen)
-        found = self._by_scheduler(rank.moved_at, seen)
+        if activity.running and kind in COMMUNICATION and left == rank.moved_at:
+            # One whose run was too short to have left its wait was caught by the reading on its
+            # way back.
+            return self._spinning(rank, seen)
+        found = self._by_scheduler(left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, rank.io_moved_at)
@@ -110,15 +116,25 @@ class Watcher:
             return None
         seen = self._seen.get(rank.node, self.at)
         moved_at = rank.child_moved_at.get(child.pid)
+        left = rank.child_left_at.get(child.pid, moved_at)
         if _polls(activity) or moved_at is None:
-            return self.by_stack(sample, moved_at, seen)
-        return self._by_scheduler(moved_at, seen)
+            return self.by_stack(sample, moved_at, left, seen)
+        return self._by_scheduler(left, seen)
 
-    def by_stack(self, sample: StackSample | None, moved_at: float | None, seen: float) -> Standing:
-        """For threads that run without getting anywhere: that functions change is progress."""
+    def by_stack(
+        self, sample: StackSample | None, moved_at: float | None, left: float | None, seen: float
+    ) -> Standing:
+        """For threads that run without getting anywhere: that functions change is progress.
+
+        Args:
+            sample: the newest of the thread.
+            moved_at: when it last ran.
+            left: when it last ran and was not only sent back into its wait.
+            seen: when its node was last read.
+        """
         if sample is None or not sample.threads or sample.same_functions_since is None:
-            if moved_at is not None and seen - moved_at >= FLOOR_S:
-                return _still(moved_at, seen)
+            if left is not None and seen - left >= FLOOR_S:
+                return _still(left, seen)
             return Standing(self.began, self.began, False, seen)
         same, first = sample.same_functions_since, sample.first_at
         # A thread that has not run since it was sampled still is where it was.
@@ -126,11 +142,19 @@ class Watcher:
         until = max(seen if rests else sample.at, same)
         if same > (self.began + FIRST_SAMPLES_S if first is None else first):
             return Standing(same, until, True, seen)
-        since = same if moved_at is None else min(same, moved_at)
+        since = same if left is None else min(same, left)
         return Standing(since, until, False, seen)
 
+    def _spinning(self, rank: Rank, seen: float) -> Standing:
+        """A CUDA rank spins while it waits: that it runs says nothing either way, its GPU does."""
+        gpus = [slot.gpu for slot in slots(rank, self._nodes.get(rank.node))]
+        if not gpus or any(doing(gpu) in ("unknown", "busy") for gpu in gpus):
+            return _still(seen, seen)
+        found = self.by_stack(rank.sample, None, None, seen)
+        return self._or_moved(found, latest(gpu.worked_at for gpu in gpus))
+
     def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
-        found = self.by_stack(rank.sample, rank.moved_at, seen)
+        found = self.by_stack(rank.sample, rank.moved_at, left_at(rank), seen)
         if activity.kind in _MOVES_DATA:
             found = self._or_moved(found, rank.io_moved_at)
         if activity.kind in ("child", "compiling"):
@@ -139,18 +163,18 @@ class Watcher:
             found = self._or_worked(rank, self._or_threads(rank, found))
         return found
 
-    def _by_scheduler(self, moved_at: float | None, seen: float) -> Standing:
-        """For threads that sleep until they can go on: that they ran is progress.
+    def _by_scheduler(self, left: float | None, seen: float) -> Standing:
+        """For threads that sleep until they can go on: that they left their wait is progress.
 
         Without the scheduler's word, a thread whose counters never moved is still since we came.
         """
-        if moved_at is None:
+        if left is None:
             return _still(self.began, seen)
-        return Standing(moved_at, seen, moved_at > self.began, seen)
+        return Standing(left, seen, left > self.began, seen)
 
     def _by_workers(self, rank: Rank, seen: float) -> Standing:
         """A rank that waits for data gets on as far as one of its loading workers does."""
-        own = self.by_stack(rank.sample, rank.moved_at, seen)
+        own = self.by_stack(rank.sample, rank.moved_at, left_at(rank), seen)
         found = [
             one
             for child in rank.children
@@ -195,6 +219,11 @@ def _polls(activity: Activity) -> bool:
     if activity.kind == "io":
         return False
     return activity.kind in POLLING or activity.kind in _MOVES_DATA
+
+
+def left_at(rank: Rank) -> float | None:
+    """When a rank's main thread was last known to leave its wait; None if it cannot be told."""
+    return rank.moved_at if rank.left_at is None else rank.left_at
 
 
 def latest(times: Iterable[float | None]) -> float | None:

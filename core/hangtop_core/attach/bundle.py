@@ -1,4 +1,4 @@
-"""What a node needs and may not have: the probe's source and py-spy, from this installation.
+"""What a node needs and may not have: the probe, py-spy and pynvml, from this installation.
 
 Nothing has to be installed on a node. The first thing sent over a new connection is the boot,
 `hangtop_probe.boot`; it answers what the node lacks, and only that is sent.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import bz2
 import functools
 import io
 import json
@@ -23,7 +24,7 @@ from msgspec import Struct
 import hangtop_probe
 from hangtop_core.attach.local import Ending
 from hangtop_core.text import Text, clean
-from hangtop_probe import boot, node
+from hangtop_probe import boot, cachedir, node, pynvml_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
     from hangtop_probe.server import Push
 
 PUSHED = (
-    "import base64,io,sys,zlib;r=io.BytesIO(base64.b64decode(sys.argv[1]));"
+    "import base64,bz2,io,sys,zlib;r=io.BytesIO(bz2.decompress(base64.b64decode(sys.argv[1])));"
     "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
 )
-"""What `boot.BOOT` is where nothing can be sent over stdin: all of it is in one argument."""
+"""What `boot.BOOT` is where nothing can be sent over stdin: all of it is in one argument.
+
+bz2 makes of this source a fifth less than zlib, and an argument is limited.
+"""
 PACKAGE = Path(hangtop_probe.__file__).parent
 
 
@@ -58,20 +62,21 @@ class BootMessage(Struct, frozen=True):
 def opening(keep: bool = True) -> bytes:
     """Return the boot as a node's Python expects it: a length, then zlib.
 
-    Without ``keep`` nothing is written to the node's disk, and there is no py-spy.
+    Without ``keep`` nothing is written to the node's disk, and there is no py-spy and no pynvml.
     """
     return _opening(keep, None)
 
 
 def pushed(order: Push, keep: bool = True) -> str:
     """Return boot, probe and all it is to do as one word, for `PUSHED`."""
-    return base64.b64encode(_opening(keep, order) + _probe(bare=True)).decode("ascii")
+    data = _opening(keep, order) + _block(cachedir.pack(_source(bare=True)), level=0)
+    return base64.b64encode(bz2.compress(data)).decode("ascii")
 
 
 def _opening(keep: bool, order: Push | None) -> bytes:
     wanted: dict[str, object] = {
         "probe": {
-            "hash": boot.packed_hash(_source(bare=order is not None)),
+            "hash": cachedir.packed_hash(_source(bare=order is not None)),
             "path": str(PACKAGE.parent),
         },
         "keep": keep,
@@ -79,16 +84,31 @@ def _opening(keep: bool, order: Push | None) -> bytes:
     py_spy = _py_spy() if keep else None
     if py_spy is not None:
         wanted["py-spy"] = {
-            "hash": boot.file_hash(py_spy),
+            "hash": cachedir.file_hash(py_spy),
             "path": py_spy,
             "arch": platform.machine(),
         }
+    pynvml = _pynvml() if keep else None
+    if pynvml is not None:
+        wanted["pynvml"] = {"hash": cachedir.file_hash(pynvml), "path": pynvml}
     if order is not None:
         wanted["push"] = order._asdict()
-    code = _source(bare=order is not None)["boot.py"].decode()
+    source = _source(bare=order is not None)
+    code = "\n".join(_alone(source[name]) for name in boot.PARTS)
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
-    return _block(f"{code}\n{call}".encode())
+    return _block(f"{code}\n{call}".encode(), level=6 if order is None else 0)
+
+
+def _alone(source: bytes) -> str:
+    """Leave out the imports from the probe's other modules, which are a part of the same text."""
+    lines = source.decode().split("\n")
+    for found in ast.parse(source).body:
+        if isinstance(found, ast.ImportFrom) and found.level:
+            lines[found.lineno - 1 : found.end_lineno] = [""] * (
+                (found.end_lineno or found.lineno) - found.lineno + 1
+            )
+    return "\n".join(lines)
 
 
 def relay(nodes: Sequence[str]) -> bytes:
@@ -101,11 +121,13 @@ def relay(nodes: Sequence[str]) -> bytes:
 
 def pieces(names: Sequence[str]) -> Iterator[bytes]:
     """Yield those of the named pieces that exist; compressing py-spy takes about 0.3 s, once."""
-    for name in names[:2]:
+    for name in names[:3]:
         if name == "probe":
             yield _probe()
-        elif name == "py-spy" and _py_spy() is not None:
-            yield _packed_py_spy()
+        elif name == "py-spy" and (py_spy := _py_spy()) is not None:
+            yield _packed(py_spy)
+        elif name == "pynvml" and (pynvml := _pynvml()) is not None:
+            yield _packed(pynvml)
 
 
 def refusal(said: BootMessage) -> Ending:
@@ -124,14 +146,13 @@ def refusal(said: BootMessage) -> Ending:
 
 
 @functools.cache
-def _probe(bare: bool = False) -> bytes:
-    return _block(boot.pack(_source(bare)))
+def _probe() -> bytes:
+    return _block(cachedir.pack(_source()))
 
 
 @functools.cache
-def _packed_py_spy() -> bytes:
-    path = _py_spy()
-    return _block(Path(path).read_bytes(), level=3) if path is not None else b""
+def _packed(path: str) -> bytes:
+    return _block(Path(path).read_bytes(), level=3)
 
 
 def _block(data: bytes, level: int = 6) -> bytes:
@@ -141,7 +162,7 @@ def _block(data: bytes, level: int = 6) -> bytes:
 
 @functools.cache
 def _source(bare: bool = False) -> dict[str, bytes]:
-    found: dict[str, bytes] = boot.read_tree(str(PACKAGE))
+    found: dict[str, bytes] = cachedir.read_tree(str(PACKAGE))
     return {name: _bare(text) for name, text in found.items()} if bare else found
 
 
@@ -171,3 +192,9 @@ def _bare(source: bytes) -> bytes:
 def _py_spy() -> str | None:
     found = node.find_py_spy()
     return os.path.realpath(found) if found is not None else None
+
+
+@functools.cache
+def _pynvml() -> str | None:
+    entry = pynvml_path.find().entry
+    return os.path.realpath(os.path.join(entry, "pynvml.py")) if entry is not None else None

@@ -7,11 +7,12 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from hangtop_core import fixes
 from hangtop_core.columns import Parts, TraceRow, Unpacker
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import (
@@ -95,6 +96,9 @@ class WatchPiece(Struct, frozen=True):
     node: dict[str, Any] = field(default_factory=dict)
     set: dict[str, Any] = field(default_factory=dict)
     gone: dict[str, Any] = field(default_factory=dict)
+    nvml: dict[str, Any] | None = None
+    gpus: dict[str, Any] = field(default_factory=dict)
+    nics: dict[str, Any] = field(default_factory=dict)
     whole: bool | None = None
 
 
@@ -169,6 +173,24 @@ class RecorderPiece(Struct, frozen=True):
     failure: Failure | None = None
 
 
+class RasPiece(Struct, frozen=True):
+    """A part of NCCL's report."""
+
+    text: Annotated[str, Meta(max_length=4 << 20)]
+
+
+class RasEnd(Struct, frozen=True):
+    """Who gave it."""
+
+    pid: Pid
+    at: Time
+    start: int | None = None
+    took: Time = 0.0
+    form: Literal["json", "text"] = "text"
+    version: Text = ""
+    address: Text = ""
+
+
 class TracePiece(Struct, frozen=True):
     """Lines of an strace."""
 
@@ -199,6 +221,8 @@ _DELTA_TYPES: dict[str, Any] = {
     for item in msgspec.structs.fields(Process)
     if item.name not in ("threads", "node")
 }
+_DELTA_TYPES["denied"] = tuple[Text, Text | None] | None
+"""Why, and a fix as `hangtop_probe.fixes` names it."""
 _NODE_TYPES: dict[str, Any] = {
     item.name: item.type
     for item in msgspec.structs.fields(Node)
@@ -216,6 +240,11 @@ _NODE_TYPES: dict[str, Any] = {
         "python_processes",
         "other_users",
         "capabilities",
+        "oom_kills",
+        "memory_full",
+        "io_full",
+        "kernel_lines",
+        "full_mounts",
     }
 }
 _Delta = cast(
@@ -240,7 +269,7 @@ def decode(raw: object, kind: type[T]) -> T:
     at = getattr(value, "at", 0.0)
     if not math.isfinite(at):
         raise BadPieceError("`$.at` is not a time")
-    return value
+    return fixes.worded(value)
 
 
 def pid_of(key: str) -> int | None:
@@ -267,7 +296,9 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     wrong: list[str] = []
     raw = dict(raw)
     rows = raw.pop("threads", None)
-    changes = _fields(raw, _DELTA_TYPES, wrong)
+    changes = read_fields(raw, _DELTA_TYPES, wrong)
+    if changes.get("denied") is not None:
+        changes["denied"] = fixes.denied(*changes["denied"])
     if rows is not None:
         try:
             changes["threads"] = _threads(rows, strings)
@@ -279,10 +310,12 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
 def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Decode the changed fields of a node; return them, and what could not be read."""
     wrong: list[str] = []
-    return _fields(raw, _NODE_TYPES, wrong), wrong
+    return read_fields(raw, _NODE_TYPES, wrong), wrong
 
 
-def _fields(raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+def read_fields(
+    raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]
+) -> dict[str, Any]:
     """Decode known fields, all at once where they are good, else one by one."""
     if types is _DELTA_TYPES:
         try:

@@ -118,6 +118,30 @@ def test_being_woken_by_our_own_tool_is_no_movement(bench: Bench) -> None:
     assert bench.ranks()[0].moved_at == EPOCH + 19, "what runs later runs by itself"
 
 
+@pytest.mark.parametrize(
+    ("moved", "left"),
+    [
+        ({"main_cpu_ns": 10**9 + 80_000, "main_switches": 55}, EPOCH - 20),
+        ({"main_cpu_ns": 10**9 + 80_000, "write_bytes": 64}, EPOCH + 4),
+        ({"main_cpu_ns": 10**9 + 80_000, "read_bytes": 1}, EPOCH + 4),
+        ({"main_cpu_ns": 10**9 + 80_000, "main_waits": 2}, EPOCH + 4),
+        ({"main_cpu_ns": 10**9 + 80_000, "main_waits": None}, EPOCH + 4),
+        ({"main_cpu_ns": 10**9 + 600_000}, EPOCH + 4),
+        ({"main_cpu_ns": None}, EPOCH + 4),
+    ],
+)
+def test_a_thread_that_was_held_and_sent_back_has_not_left_its_wait(
+    bench: Bench, moved: dict[str, Any], left: float
+) -> None:
+    bench.fold(0, process(100, 0), child(200, 100))
+    seen = meters(main_last_ran_s=1.0, **moved)
+    bench.fold(5, {"pid": 100, "meters": seen}, {"pid": 200, "meters": seen})
+    (rank,) = bench.ranks()
+    assert rank.moved_at == EPOCH + 4, "it ran, and may have another stack"
+    assert rank.left_at == left
+    assert rank.child_left_at == {200: left}
+
+
 def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
     bench.fold(0, process(100, 0, meters=meters(main_last_ran_s=None)))
     assert bench.ranks()[0].moved_at is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import platform
 import subprocess
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hangtop_core.attach import bundle
-from hangtop_probe import boot, wire
+from hangtop_probe import boot, cachedir, pieces, pynvml_path, wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +28,13 @@ def test_it_frames_as_the_wire_does() -> None:
 
 
 def test_a_python_too_old_for_the_probe_can_still_read_it() -> None:
-    source = Path(boot.__file__).read_text()
+    source = zlib.decompress(bundle.opening().partition(b"\n")[2]).decode()
     ast.parse(source, feature_version=(3, 6))
     assert "from __future__ import annotations" not in source
 
 
 def test_it_imports_nothing_of_ours_before_it_is_done() -> None:
-    tree = ast.parse(Path(boot.__file__).read_text())
+    tree = ast.parse(zlib.decompress(bundle.opening().partition(b"\n")[2]))
     names = [
         alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names
     ]
@@ -46,13 +47,13 @@ NAMES = st.text("abc_.", min_size=1, max_size=8).filter(lambda name: name not in
 
 @given(st.dictionaries(NAMES, st.binary(max_size=50), max_size=6))
 def test_what_is_packed_is_unpacked(files: dict[str, bytes]) -> None:
-    assert boot.unpack(boot.pack(files)) == files
+    assert cachedir.unpack(cachedir.pack(files)) == files
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "..", "."])
 def test_no_file_leaves_its_directory(name: str) -> None:
     with pytest.raises(ValueError, match="bad file name"):
-        boot.unpack(boot.pack({name: b""}))
+        cachedir.unpack(cachedir.pack({name: b""}))
 
 
 @given(st.dictionaries(NAMES, st.binary(max_size=9), min_size=1, max_size=4), st.data())
@@ -60,7 +61,7 @@ def test_the_hash_covers_names_and_contents(files: dict[str, bytes], data: st.Da
     name = data.draw(st.sampled_from(sorted(files)))
     changed = {**files, name: files[name] + b"x"}
     renamed = {("z" + key if key == name else key): value for key, value in files.items()}
-    assert len({boot.packed_hash(one) for one in (files, changed, renamed)}) == 3
+    assert len({cachedir.packed_hash(one) for one in (files, changed, renamed)}) == 3
 
 
 class Booted:
@@ -101,7 +102,7 @@ class Booted:
 def hide_the_shared_paths(opening: bytes) -> bytes:
     """Return the opening for a node on which the head's paths do not exist."""
     source = zlib.decompress(opening.partition(b"\n")[2]).decode()
-    paths = {str(bundle.PACKAGE.parent), str(bundle._py_spy())}
+    paths = {str(bundle.PACKAGE.parent), str(bundle._py_spy()), str(bundle._pynvml())}
     for path in paths:
         source = source.replace(path, "/nowhere")
     packed = zlib.compress(source.encode())
@@ -115,7 +116,7 @@ def test_it_receives_what_is_missing_and_becomes_the_probe(tmp_path: Path) -> No
     said = cold.message()["boot"]
     assert said["missing"] == ["probe", "py-spy"]
     cold.supply(said["missing"])
-    assert cold.message()["boot"]["done"] == {"probe": "cache", "py-spy": "cache"}
+    assert cold.message()["boot"]["done"] == {"probe": "cache", "py-spy": "cache", "pynvml": None}
     hello = cold.message()["hello"]
     assert hello["bundle"]
     assert hello["capabilities"]["py-spy"]["path"].startswith(str(tmp_path))
@@ -125,11 +126,76 @@ def test_it_receives_what_is_missing_and_becomes_the_probe(tmp_path: Path) -> No
     assert warm.end() == 0
 
 
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file where the loader would find NVML; there is none on machines that run this."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    (folder / "libnvidia-ml.so.1").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    return folder
+
+
+ASK = "import sys; sys.path.append(sys.argv[1]); import pynvml; print(pynvml.__file__)"
+
+
+def imported(entry: str) -> str:
+    argv = [sys.executable, "-I", "-S", "-B", "-c", ASK, entry]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.usefixtures("nvml")
+def test_pynvml_is_sent_once_where_there_is_nvml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir(0o700)
+    first = hide_the_shared_paths(bundle.opening())
+    cold = Booted(cache, first)
+    said = cold.message()["boot"]
+    assert said["missing"] == ["probe", "py-spy", "pynvml"]
+    cold.supply(said["missing"])
+    assert cold.message()["boot"]["done"]["pynvml"] == "cache"
+    assert cold.end() == 0
+    warm = Booted(cache, first)
+    assert warm.message()["boot"]["missing"] == []
+    assert warm.end() == 0
+
+    (kept,) = cache.rglob("pynvml.py")
+    assert kept.read_bytes() == Path(str(bundle._pynvml())).read_bytes()
+    digest = cachedir.file_hash(str(kept))
+    told = {"pynvml": {"entry": str(kept.parent), "hash": digest, "why": None}}
+    monkeypatch.setenv("HANGTOP_BOOT", json.dumps(told))
+    assert pynvml_path.find() == (str(kept.parent), None)
+    assert imported(str(kept.parent)) == str(kept)
+    kept.parent.chmod(0o777)
+    assert "others can write" in str(pynvml_path.find().why)
+    kept.parent.chmod(0o700)
+    kept.write_bytes(b"print('mine')")
+    assert "is not what was sent" in str(pynvml_path.find().why)
+    changed = Booted(cache, first)
+    assert changed.message()["boot"]["missing"] == ["pynvml"]
+    changed.end()
+
+
+def test_pynvml_is_imported_from_memory_where_nothing_can_be_kept(nvml: Path) -> None:
+    path = bundle._pynvml()
+    assert path is not None
+    piece = pieces.Pynvml({"hash": cachedir.file_hash(path), "path": "/nowhere/pynvml.py"})
+    assert not piece.find(None)
+    assert piece.take(Path(path).read_bytes(), None) == "no cache directory"
+    assert (piece.where, piece.why) == ("memory", None)
+    assert imported(str(piece.entry)) == f"{piece.entry}/pynvml.py"
+    (nvml / "libnvidia-ml.so.1").unlink()
+    assert piece.find(None), "it is not asked for"
+    assert piece.why == "no libnvidia-ml.so.1 on this node"
+
+
 def test_damage_on_the_way_is_noticed_and_nothing_is_kept(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     booted = Booted(tmp_path, hide_the_shared_paths(bundle.opening()))
     booted.message()
-    wrong = zlib.compress(boot.pack({"__init__.py": b"", "__main__.py": b"print('mine')"}))
+    wrong = zlib.compress(cachedir.pack({"__init__.py": b"", "__main__.py": b"print('mine')"}))
     booted.send(b"%d\n" % len(wrong) + wrong)
     said = booted.message()["boot"]
     assert (said["error"], said["text"]) == ("damaged", "the probe's source arrived damaged")
@@ -148,15 +214,15 @@ def test_a_directory_that_others_can_write_is_not_used(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tmp_path.chmod(0o777)
-    with pytest.raises(boot.Unusable, match="can be written by others"):
-        boot.cache_base()
+    with pytest.raises(cachedir.Unusable, match="can be written by others"):
+        cachedir.cache_base()
     tmp_path.chmod(0o700)
-    base = Path(boot.cache_base())
+    base = Path(cachedir.cache_base())
     assert base.stat().st_mode & 0o777 == 0o700
     base.rmdir()
     base.symlink_to("/tmp")
-    with pytest.raises(boot.Unusable, match="no directory"):
-        boot.cache_base()
+    with pytest.raises(cachedir.Unusable, match="no directory"):
+        cachedir.cache_base()
 
 
 def test_without_keeping_nothing_is_written_and_py_spy_not_asked_for(tmp_path: Path) -> None:
@@ -186,7 +252,7 @@ def test_on_another_architecture_py_spy_is_not_sent(
     said = booted.message()["boot"]
     assert said["missing"] == ["probe"]
     booted.supply(said["missing"])
-    assert booted.message()["boot"]["done"] == {"probe": "cache", "py-spy": None}
+    assert booted.message()["boot"]["done"] == {"probe": "cache", "py-spy": None, "pynvml": None}
     fact = booted.message()["hello"]["capabilities"]["py-spy"]
     assert booted.end() == 0
     if not fact["ok"]:  # unless there is one on PATH, which is this machine's own
@@ -197,5 +263,5 @@ def test_a_home_that_is_read_only_is_no_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/sys/hangtop")  # where nobody makes directories
-    with pytest.raises(boot.Unusable, match="/proc/sys/hangtop"):
-        boot.cache_base()
+    with pytest.raises(cachedir.Unusable, match="/proc/sys/hangtop"):
+        cachedir.cache_base()

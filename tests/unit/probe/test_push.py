@@ -121,10 +121,10 @@ def test_py_spy_is_used_where_it_is_and_else_missed_with_the_reason(
     assert here["ok"], "the head's own is at the same path, as on a shared file system"
     other = tmp_path / "py-spy"
     other.write_text("gone before anybody looks")
-    digest = bundle.boot.file_hash(str(other))
+    digest = bundle.cachedir.file_hash(str(other))
     other.unlink()
     monkeypatch.setattr(bundle, "_py_spy", lambda: str(other))
-    monkeypatch.setattr(bundle.boot, "file_hash", lambda _: digest)
+    monkeypatch.setattr(bundle.cachedir, "file_hash", lambda _: digest)
     missed = able()
     assert not missed["ok"]
     assert "an argument cannot carry it; one hangtop over ssh leaves it there" in missed["why"]

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from hangtop_probe import permission
+from hangtop_probe.gpus import Gpus
+from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
+from hangtop_probe.tools import Tools
 from hangtop_probe.watch import BUDGET, Differ, Strings, Watch
 
 
@@ -75,7 +78,7 @@ def named() -> Any:
 def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]]) -> None:
     processes, child = named
     # Our own children are taken for tools of the probe, and yet a named pid is reported.
-    watch = Watch(processes, 1.0)
+    watch = Watch(processes, 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
     first = watch.piece()
     assert first["whole"]
     fields = first["set"][str(child.pid)]
@@ -102,7 +105,7 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
 def test_the_interval_grows_with_the_cost_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = [0.0]
     monkeypatch.setattr(time, "thread_time", lambda: spent[0])
-    watch = Watch(Table(permission.rights()), 1.0)
+    watch = Watch(Table(permission.rights()), 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
     for _ in range(9):
         spent[0] += 0.05
         watch.piece()

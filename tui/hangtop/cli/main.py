@@ -22,6 +22,8 @@ from hangtop.cli.arguments import (
 )
 from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
+from hangtop.cli.logsargs import add_logs
+from hangtop.cli.runargs import add_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,10 +43,12 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop dump                     the stacks of all ranks, merged
   hangtop flight dumps/            who holds up the job that left these recorder dumps
+  hangtop logs train.out           the first error in the logs of all ranks, and whose it is
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
+  hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs
   hangtop demo                     try it on a small job that really hangs
 
 defaults for these options can be kept in {config}:
@@ -60,7 +64,9 @@ MODULES = {
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
     "flight": "hangtop.cli.flight",
+    "logs": "hangtop.cli.logs",
     "doctor": "hangtop.cli.doctor",
+    "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
 }
 
@@ -78,7 +84,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_dump(commands)
     add_diagnose(commands)
     add_flight(commands)
+    add_logs(commands)
     add_doctor(commands)
+    add_run(commands)
     add_demo(commands)
     return parser
 
@@ -117,14 +125,14 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def exit_status(error: HangtopError) -> int:
-    """The exit status for an error: 2 wrong usage, 13 no node, 12 no job or dump, else 1."""
-    from hangtop_core.errors import NoDumpError, NoJobError, NoNodeError, UsageError
+    """The exit status for an error: 2 wrong usage, 13 no node, 12 no job, dump or log, else 1."""
+    from hangtop_core.errors import NoDumpError, NoJobError, NoLogError, NoNodeError, UsageError
 
     if isinstance(error, UsageError):
         return 2
     if isinstance(error, NoNodeError):
         return 13
-    return 12 if isinstance(error, NoJobError | NoDumpError) else 1
+    return 12 if isinstance(error, NoJobError | NoDumpError | NoLogError) else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

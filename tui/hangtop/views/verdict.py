@@ -8,6 +8,7 @@ from hangtop.items import Item
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import confidence
 from hangtop.views.overview import nothing_found, verdict_lines
+from hangtop_core.fixes import SAID
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural
 
@@ -119,6 +120,8 @@ COMMANDS = frozenset(
 
 def command_in(text: str) -> str | None:
     """The command in a step: between backticks, or after the last colon if it looks like one."""
+    if text.startswith(SAID):
+        return None
     if text.count("`") >= 2:
         return text.split("`")[1].strip() or None
     _, colon, rest = text.rpartition(": ")

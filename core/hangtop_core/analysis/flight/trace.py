@@ -9,6 +9,7 @@ files; `hangtop_core.columns` makes traces of them.
 from __future__ import annotations
 
 import re
+import sys
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,7 @@ from msgspec import Struct
 from hangtop_core.frame import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 """Values of the lowest two bits of a flag, and their mask."""
@@ -25,8 +26,10 @@ RETIRED, P2P, DONE, PART = 4, 8, 16, 32
 """Bits of a flag: no longer watched; send or recv; judged to be over; one of a coalesced block."""
 STATES = ("scheduled", "started", "completed", "unknown")
 
-_OPEN = bytes(not flag & DONE for flag in range(256))
-"""Turns flags into marks: 1 for what is not over."""
+_OPEN = bytes(not flag & (DONE | P2P) for flag in range(256))
+"""Turns flags into marks: 1 for collectives that are not over."""
+_OPEN_P2P = bytes(bool(flag & P2P) and not flag & DONE for flag in range(256))
+"""The same for sends and recvs."""
 
 Kind = Literal["collective", "send", "recv"]
 
@@ -89,7 +92,7 @@ class GroupInfo(Struct, frozen=True):
     """Name that all its ranks share (`process_group[0]`)."""
     desc: str
     members: str | None = None
-    """Its ranks as recorded, `[0, 1, 2]`; None when not recorded."""
+    """Its ranks as recorded, runs joined: `[0-2, 8]`; None when not recorded."""
     enqueued: int | None = None
     """Last number enqueued, from pg_status; of collectives and sends alike. 0: none."""
     completed: int | None = None
@@ -171,13 +174,39 @@ class Trace(Struct, dict=True):
         """When it was enqueued, ns since the epoch by the rank's own clock; 0 when unknown."""
         return memoryview(self.raw_created).cast("q")
 
-    def pending(self) -> Iterator[int]:
-        """Positions of entries that are not over, oldest first."""
-        marks = self.raw_flag.translate(_OPEN)
+    def pending(self) -> bytes:
+        """A mark per entry: 1 for a collective that is not over."""
+        return self.raw_flag.translate(_OPEN)
+
+    def pending_sends(self) -> Iterator[int]:
+        """Positions of sends and recvs that are not over, oldest first."""
+        marks = self.raw_flag.translate(_OPEN_P2P)
         at = marks.find(1)
         while at >= 0:
             yield at
             at = marks.find(1, at + 1)
+
+    def find(self, locals: Container[int], seq: int) -> int | None:  # noqa: A002
+        """Position of the newest collective of a group with a sequence number; None: not held.
+
+        A group has several indices (``locals``) where its process numbers it more than once.
+        """
+        wanted, end = seq.to_bytes(8, sys.byteorder, signed=True), len(self.raw_seq)
+        group, flag = self.group, self.raw_flag
+        while (byte := self.raw_seq.rfind(wanted, 0, end)) >= 0:
+            at, odd = divmod(byte, 8)
+            if not odd and group[at] in locals and not flag[at] & P2P:
+                return at
+            end = byte + 7
+        return None
+
+    @cached_property
+    def locals(self) -> dict[str, frozenset[int]]:
+        """Indices into `groups` by the name of the group."""
+        found: dict[str, frozenset[int]] = {}
+        for index, one in enumerate(self.groups):
+            found[one.uid] = found.get(one.uid, frozenset()) | {index}
+        return found
 
     @cached_property
     def sends(self) -> frozenset[int]:

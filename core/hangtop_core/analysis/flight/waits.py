@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.trace import Call
 
 
+COMPARED = 8
+"""The oldest operations of a group that are compared with what ranks have that are through with
+it: a few numbers lie between the first and the last rank, unless something is odd."""
+
+
 class Node(NamedTuple):
     """A vertex: a rank, a collective of a group, or what one rank sends another in a group."""
 
@@ -204,11 +209,14 @@ def _collectives(waits: Waits) -> None:
         for rank, member in group.by_rank.items():
             if member.seq is not None:
                 heads[member.seq].append(rank)
-        for seq, ranks in heads.items():
-            waits.add(_collective(world, index, seq, ranks))
+        for place, seq in enumerate(sorted(heads)):
+            waits.add(_collective(world, index, seq, heads[seq], compare=place < COMPARED))
 
 
-def _collective(world: World, index: int, seq: int, ranks: Iterable[int]) -> Operation:
+def _collective(
+    world: World, index: int, seq: int, ranks: Iterable[int], compare: bool
+) -> Operation:
+    """One that is not over on some ranks; ``compare``: with what it was on the others, too."""
     group = world.groups[index]
     entries, passed, missing, unsure = {}, [], [], []
     for rank in ranks:
@@ -227,7 +235,7 @@ def _collective(world: World, index: int, seq: int, ranks: Iterable[int]) -> Ope
         else:
             if member.done >= seq:
                 passed.append(rank)
-            other = world.find(rank, index, seq)
+            other = world.find(rank, index, seq) if compare else None
             if other is not None:
                 others[rank] = other
     return Operation(
@@ -279,10 +287,7 @@ def _sends(waits: Waits) -> None:
     world = waits.world
     lanes: dict[Node, dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for rank, trace in world.traces.items():
-        flags = trace.flag
-        for at in trace.pending():
-            if not flags[at] & P2P:
-                continue
+        for at in trace.pending_sends():
             entry = world.entry(rank, at)
             how, peer = entry.call.kind, entry.call.peer
             members = world.groups[entry.group].members

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from functools import cached_property
+from itertools import compress, count
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.trace import Trace
 
 MAX_RANKS = 1_000_000
+_MEMBERS = re.compile(r"\s*\[[\d,\s-]*\]\s*")
+_RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _DEFAULT = "0"
 """torch's name of the default group."""
 
@@ -142,9 +145,10 @@ class World:
 
     def find(self, rank: int, group: int, seq: int) -> Entry | None:
         """The collective of a group with a sequence number on one rank, if its ring has it."""
-        at = next(
-            (at for at in self._positions(rank, group) if self.traces[rank].seq[at] == seq), None
-        )
+        trace = self.traces.get(rank)
+        if trace is None:
+            return None
+        at = trace.find(trace.locals.get(self.groups[group].uid, ()), seq)
         return None if at is None else self.entry(rank, at)
 
     def collectives(self, rank: int, group: int) -> Iterator[Entry]:
@@ -159,9 +163,7 @@ class World:
         trace = self.traces.get(rank)
         if trace is None:
             return
-        wanted = self.groups[group].uid
-        # A group has several indices where a process numbers it more than once.
-        local = {n for n, one in enumerate(trace.groups) if one.uid == wanted}
+        local = trace.locals.get(self.groups[group].uid, ())
         groups, flags = trace.group, trace.flag
         for at in range(trace.length - 1, -1, -1):
             if groups[at] in local and not flags[at] & P2P:
@@ -178,11 +180,19 @@ def _gaps(ranks: Iterable[int]) -> set[int]:
 
 
 def parse_members(text: str | None) -> tuple[int, ...]:
-    """Ranks of `[0, 1, 2]`, as pg_config has them; empty when it is nothing of the kind."""
-    if text is None or not re.fullmatch(r"\s*\[[\d,\s]*\]\s*", text):
+    """Ranks of `[0, 1, 2]`, as pg_config has them, or `[0-2]`; empty when it is no such list.
+
+    Order counts: it is that of ranks within the group.
+    """
+    if text is None or not _MEMBERS.fullmatch(text):
         return ()
-    ranks = tuple(int(part) for part in re.findall(r"\d{1,9}", text))
-    return ranks if all(rank < MAX_RANKS for rank in ranks) else ()
+    ranks: list[int] = []
+    for first, last in _RUN.findall(text):
+        low, high = int(first), int(last or first)
+        if high >= MAX_RANKS or len(ranks) + high - low >= MAX_RANKS:
+            return ()
+        ranks.extend(range(low, high + 1))
+    return tuple(ranks)
 
 
 def _assemble(world: World) -> None:
@@ -235,14 +245,7 @@ def _members(world: World) -> None:
             if not flag & P2P:
                 newest[local] = max(newest.get(local, 0), seq)
         members = {local: Member(rank, seq) for local, seq in newest.items()}
-        groups, flags, seqs = trace.group, trace.flag, trace.seq
-        for at in trace.pending():
-            if flags[at] & P2P:
-                continue
-            member = members[groups[at]]
-            member.pending += 1
-            if member.seq is None or seqs[at] < member.seq:
-                member.seq, member.waits_at = seqs[at], at
+        _waiting(trace, members)
         for local, member in members.items():
             if member.pending == 0:
                 member.done = member.newest or 0
@@ -251,9 +254,24 @@ def _members(world: World) -> None:
             world.groups[world.group_of(rank, local)].by_rank[rank] = member
     numbers = _numbers(world)
     for index, group in enumerate(world.groups):
-        for rank in group.members:
-            if rank in world.traces and rank not in group.by_rank:
-                group.by_rank[rank] = _unseen(world, group, rank, numbers[index])
+        unseen = [r for r in group.members if r in world.traces and r not in group.by_rank]
+        sends = bool(unseen) and has_sends(world, group)
+        for rank in unseen:
+            group.by_rank[rank] = _unseen(world, group, rank, numbers[index], sends)
+
+
+def _waiting(trace: Trace, members: dict[int, Member]) -> None:
+    """Set what each group of a rank waits at, with no step of Python for each that is queued."""
+    marks = trace.pending()
+    if 1 not in marks:
+        return
+    groups = list(compress(trace.group, marks))
+    for local, queued in Counter(groups).items():
+        members[local].pending = queued
+    # Of several, the last one put into a dictionary stays: the oldest.
+    oldest = dict(zip(reversed(groups), reversed(list(compress(count(), marks))), strict=True))
+    for local, at in oldest.items():
+        members[local].seq, members[local].waits_at = trace.seq[at], at
 
 
 def _numbers(world: World) -> list[Counter[int]]:
@@ -265,7 +283,7 @@ def _numbers(world: World) -> list[Counter[int]]:
     return found
 
 
-def _unseen(world: World, group: Group, rank: int, numbers: Counter[int]) -> Member:
+def _unseen(world: World, group: Group, rank: int, numbers: Counter[int], sends: bool) -> Member:
     """A member whose ring holds no collective of the group: its counters may still tell.
 
     The counters are by the group's number within the process, which other members' entries tell,
@@ -280,7 +298,7 @@ def _unseen(world: World, group: Group, rank: int, numbers: Counter[int]) -> Mem
         wanted = next(iter(numbers))
         if wanted not in trace.group_ids:
             for status in trace.statuses:
-                if status.pg_id == wanted and not has_sends(world, group):
+                if status.pg_id == wanted and not sends:
                     return Member(rank, status.enqueued, done=status.completed, from_status=True)
     if not trace.wrapped and not trace.dropped and not (trace.statuses and not trace.length):
         return Member(rank, 0)

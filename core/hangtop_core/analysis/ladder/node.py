@@ -36,6 +36,7 @@ _SECCOMP_FIX = "start the container with --cap-add=SYS_PTRACE, or --security-opt
 _DRIVER_FIX = (
     "install the driver's libnvidia-ml1, or start the container with its GPUs (--gpus all)"
 )
+_LOST_FIX = "see what nvidia-smi and `dmesg | grep -i nvrm` say there"
 _SUDO = "sudo hangtop"
 _NOT_SENT = ("installed", "shared")
 
@@ -187,6 +188,8 @@ def _nvml(check: Check) -> Rung:
     nvml = check.nvml
     if nvml.driver is not None:
         text = f"driver {clean(nvml.driver, 40)}, {plural(nvml.gpus or 0, 'GPU')}"
+        if nvml.error is not None:
+            return warning("nvml", f"{text}; {clean(nvml.error, 200)}", _LOST_FIX)
         return ok("nvml", text) if nvml.gpus else warning("nvml", text)
     if not nvml.loaded:
         return skipped("nvml", "no NVIDIA driver there")
@@ -194,7 +197,7 @@ def _nvml(check: Check) -> Rung:
         text = f"the driver is loaded, its library is not there: {clean(nvml.missing, 200)}"
         return warning("nvml", text, _DRIVER_FIX)
     text = clean(nvml.error or "no answer", 200)
-    return warning("nvml", text, "see what nvidia-smi and `dmesg | grep -i nvrm` say there")
+    return warning("nvml", text, _LOST_FIX)
 
 
 def _clock(seen: Examined) -> Rung:

@@ -15,7 +15,7 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.model import Job, Node, Snapshot
@@ -25,6 +25,8 @@ _UNSEEN = (*_DEAD, "connecting")
 _STALE = 10.0
 """Seconds after which what was read of a node that answers slowly is told with its age."""
 _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,state,wchan,cmd)"
+_RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
+_RAS_FIX = "hangtop diagnose --ras asks it once, when the job hangs"
 _NO_FIX = "none is known; the reason is all there is to go by"
 
 
@@ -32,15 +34,18 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
     """All blind spots of a job; with no job, of the search for one."""
     found = [
         *_nodes(snapshot.nodes, snapshot.at),
-        *_capabilities(snapshot.nodes),
+        *_capabilities(snapshot.nodes, ("py-spy", "ptrace")),
         *_others(snapshot.nodes),
     ]
     if job is not None:
+        empty = seats(snapshot, job)
         found = [
             *_stacks(job),
             *found,
+            *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
             *unread(job.ranks),
-            *_absent(snapshot, job),
+            *_ras(job),
+            *_absent(snapshot, job, empty),
             *_unnumbered(job),
         ]
     else:
@@ -62,10 +67,26 @@ def _stacks(job: Job) -> Iterator[BlindSpot]:
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
-def _absent(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
+def _ras(job: Job) -> Iterator[BlindSpot]:
+    """Why there is no report of NCCL's RAS, or what is wrong with it."""
+    asked = [rank for rank in job.ranks if rank.ras is not None]
+    if not asked and any("nccl" in rank.process.versions for rank in job.ranks):
+        yield _spot("NCCL RAS", (), (), _RAS_NOT_ASKED, _RAS_FIX)
+    if any(rank.ras.failure is None and rank.ras.whole for rank in asked if rank.ras):
+        return
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for rank in asked:
+        if rank.ras is not None:
+            why = rank.ras.failure or "its report is cut off: there may be more to it"
+            reasons[why, rank.ras.fix or ""].append(rank.node)
+    for (why, fix), names in reasons.items():
+        yield _spot("NCCL RAS", tuple(sorted(set(names))), (), why, fix or _NO_FIX)
+
+
+def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[BlindSpot]:
     """Ranks that were not found: those of nodes that could not be observed by their node."""
     groups: dict[str | None, list[Seat]] = defaultdict(list)
-    for seat in seats(snapshot, job):
+    for seat in empty:
         groups[unseen(snapshot, seat)].append(seat)
     named = {node.name: node for node in snapshot.nodes}
     for reason, some in groups.items():
@@ -117,16 +138,23 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
         yield _spot("node", tuple(sorted(names)), (), f"{state}: {why}", fix or look)
 
 
-def _capabilities(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:
+def _bereft(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> tuple[Node, ...]:
+    """Nodes on which a rank has left: only there the kernel log is asked why."""
+    left = {rank.node for rank in job.ranks if rank.state in ("exited", "zombie")}
+    left |= {seat.node for seat in empty if seat.node is not None}
+    return tuple(node for node in snapshot.nodes if node.name in left)
+
+
+def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[BlindSpot]:
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
-        for name in ("py-spy", "ptrace"):
+        for name in names:
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
                 why, fix = able.why or "not available", able.fix or _NO_FIX
                 groups[name, why, fix].append(node.name)
-    for (name, why, fix), names in groups.items():
-        yield _spot(name, tuple(sorted(names)), (), why, fix)
+    for (name, why, fix), on in groups.items():
+        yield _spot(name, tuple(sorted(on)), (), why, fix)
 
 
 def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:

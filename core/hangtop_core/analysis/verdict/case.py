@@ -12,12 +12,15 @@ from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.gpus import Slot, slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
+from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
+from hangtop_core.analysis.xids import Event, events
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.hardware import Gpu
     from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
 
@@ -80,6 +84,25 @@ class Case:
         return seats(self.snapshot, self.job)
 
     @cached_property
+    def slots(self) -> Mapping[int, tuple[Slot, ...]]:
+        """The GPUs of every subject, by its id()."""
+        return {id(s): slots(s.rank, self.nodes.get(s.rank.node)) for s in self.subjects}
+
+    def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
+        """The GPUs of a subject."""
+        return tuple(slot.gpu for slot in self.slots.get(id(subject), ()))
+
+    @cached_property
+    def xids(self) -> Mapping[tuple[str, int], tuple[Event, ...]]:
+        """Errors of the GPUs of its nodes, by node and GPU."""
+        mine = {subject.rank.node for subject in self.subjects}
+        return {
+            (name, gpu): found
+            for name in sorted(mine & self.nodes.keys())
+            for gpu, found in events(self.nodes[name]).items()
+        }
+
+    @cached_property
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What its ranks and launchers were told that cannot all be true, and still matters."""
         found = contradictions(self.snapshot, self.job)
@@ -101,6 +124,11 @@ class Case:
     def in_flight(self) -> tuple[Operation, ...]:
         """The collectives that flight recorders show under way, those that lack ranks first."""
         return in_flight(self.picture)
+
+    @cached_property
+    def ras(self) -> Report | None:
+        """What NCCL's RAS reported, where a person has let it be asked."""
+        return report(self.snapshot, self.job)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

@@ -250,7 +250,8 @@ MISSING = Rule(
     cause="missing-collective",
     title="A rank stays away from a collective",
     seen="Others wait in a collective; this rank sleeps or waits in user code that is none of the "
-    "known blocking calls. With recorders: its last sequence number is lower.",
+    "known blocking calls. With recorders: its last sequence number is lower. Where all wait "
+    "alike: NCCL's RAS, asked by `--ras`, counts fewer launches of a minority (confidence 0.70).",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.9,
     next_steps=("Compare its stack with the others' call site", "Look for rank conditions"),

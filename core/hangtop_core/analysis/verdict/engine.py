@@ -13,6 +13,7 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
+from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
@@ -75,6 +76,7 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     waits = stalled is not None and stalled >= FLOOR_S
     left: list[Subject] = list(case.suspects)
     found = False
+    missed: set[tuple[int | None, str]] = set()
     for rule in rules:
         if state not in rule.states or (state in ("unknown", "starting") and not waits):
             continue
@@ -83,7 +85,12 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
             if found and hit.explained and not blames:
                 # What is unknown is explained once anybody is to blame.
                 continue
+            absent = {(one.rank, one.node) for one in hit.absent}
+            if absent and not hit.subjects and absent <= missed:
+                # An earlier rule knows more of why they are not there.
+                continue
             found = True
+            missed |= absent
             explained = {id(s) for s in (*hit.subjects, *hit.explained)}
             left = [s for s in left if id(s) not in explained]
             yield rule, hit
@@ -100,13 +107,15 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         confidence *= UNDECIDED
     if case.blind:
         confidence *= PRESUMED
+    culprits = (*(culprit(case, s) for s in hit.subjects), *hit.absent)
+    numbers = {one.rank for one in culprits if one.rank is not None}
     return Verdict(
         cause=rule.cause,
         confidence=round(confidence, 2),
-        culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
+        culprits=culprits,
         victims=tuple(sorted(s.number for s in case.waiters if id(s) not in blamed)),
         summary=hit.summary,
-        evidence=(*hit.evidence, *waiting_facts(case)),
+        evidence=(*hit.evidence, *ras_facts(case, numbers), *waiting_facts(case)),
         next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
     )
 

@@ -48,13 +48,14 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
             ),
-            steps=_exit_steps(group[0].rank),
+            steps=exit_steps(group[0].rank),
         )
     if case.progress.state != "exited":
         yield from _vanished(case)
 
 
-def _exit_steps(rank: Rank) -> tuple[Step, ...]:
+def exit_steps(rank: Rank) -> tuple[Step, ...]:
+    """Where it is told why a rank, or one beside it, has left."""
     # stderr first: that is where a traceback is.
     told = reversed(rank.process.outputs)
     outputs = [path for path in told if path.startswith("/") and "log" in path]
@@ -85,7 +86,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
             absent=absent(some),
             summary=sentence(case, f"{place_text(some)} {verb} left: no such process on {node}"),
             evidence=(fact("environment", None, text), *place_facts(some)),
-            steps=_exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
+            steps=exit_steps(beside[0]) if beside else (Command(node, _KERNEL_LOG),),
             confidence=0.9 if some[0].beside else 0.6 if some[0].named else 0.8,
             decisive=not some[0].named,
         )

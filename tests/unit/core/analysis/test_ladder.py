@@ -214,6 +214,7 @@ def test_py_spy_is_not_blamed_for_what_ptrace_refuses() -> None:
         ({"nvml": Nvml(True, error="GPU is lost (15)")}, "nvml", "warning", "GPU is lost"),
         ({"nvml": Nvml(True, driver="575.1", gpus=8)}, "nvml", "ok", "driver 575.1, 8 GPUs"),
         ({"nvml": Nvml(True, driver="575.1", gpus=0)}, "nvml", "warning", "0 GPUs"),
+        ({"nvml": Nvml(True, None, "GPU 1: lost", "5.1", 8)}, "nvml", "warning", "GPU 1: lost"),
         ({"processes": Processes(9, 0, "2")}, "processes", "warning", "hidepid=2"),
         ({"processes": Processes(9, 5, "off")}, "processes", "ok", "all"),
         ({"processes": Processes(9, contained=True)}, "processes", "ok", "container"),

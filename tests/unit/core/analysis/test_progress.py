@@ -46,6 +46,23 @@ def test_waiters_that_moved_a_moment_ago_are_progress() -> None:
     assert found.stalled_for_s is None
 
 
+def test_a_rank_that_somebody_held_for_a_moment_has_hung_all_the_while() -> None:
+    # GIVEN a rank that sleeps and three that wait, all of which a tool woke up a second ago
+    world = World()
+    world.waiters(3, moved_at=NOW - 1.0, left_at=NOW - 300.0)
+    world.add(user("load_batch", 40), SLEEP, moved_at=NOW - 1.0, left_at=NOW - 300.0)
+    found = run(world)
+    assert (found.state, causes(found)) == ("hung", ["missing-collective"])
+    assert found.hung_for_s == pytest.approx(300.0)
+
+
+def test_a_rank_that_is_read_on_its_way_back_into_its_wait_still_hangs() -> None:
+    world = World()
+    world.waiters(3)
+    world.waiters(1, facts=RUN, left_at=NOW - 300.0)
+    assert run(world).state == "hung"
+
+
 @pytest.mark.parametrize("age", [6.0, 12.0, 20.0, 29.0])
 def test_a_slow_step_is_a_stall_with_a_suspect_but_no_hang(age: float) -> None:
     # GIVEN one rank that sleeps for 20 seconds in each step, and others that wait for it

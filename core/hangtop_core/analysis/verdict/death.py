@@ -1,0 +1,308 @@
+"""Ranks that the kernel ended: killed for want of memory, crashed, or still writing their core."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core import kernelline
+from hangtop_core.analysis.layout import place_text, unseen
+from hangtop_core.analysis.standing import GONE
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import (
+    absent,
+    alike,
+    common_facts,
+    fact,
+    is_are,
+    place_facts,
+    sentence,
+    who,
+)
+from hangtop_core.analysis.verdict.process import exit_steps
+from hangtop_core.analysis.verdict.steps import Command, on, word
+from hangtop_core.text import clean, size
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.kernelline import KernelLine, Kind, Known
+    from hangtop_core.model import Process, Rank
+
+_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
+_CRASHES = frozenset(
+    -one for one in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+)
+_KILLED = frozenset({-signal.SIGKILL})
+_DUMPS = "CoreDumping of /proc/PID/status is 1"
+COUNTED_S = 8.0
+"""The counter of kills is read every fifth time the process table is."""
+NEAR_PIDS = 64
+"""How far the pid of a rank may be from that of one started just before or after it."""
+NEAR_S = 5.0
+"""What the kernel says this close to the end of a process may be about it."""
+
+
+class Told(NamedTuple):
+    """One line of a node's kernel log about the end of a process."""
+
+    line: KernelLine
+    known: Known
+
+    @property
+    def when(self) -> str:
+        """Time of day, UTC."""
+        return f"{time.strftime('%H:%M:%S', time.gmtime(self.line.at))} UTC"
+
+
+def _told(case: Case, node: str, kind: Kind) -> list[Told]:
+    """What the kernel of a node said since the job began, the newest last."""
+    seen = case.nodes.get(node)
+    starts = [r.process.started_at for r in case.job.ranks if r.process.started_at]
+    since = min(starts, default=case.snapshot.observed_since)
+    lines = seen.kernel_lines if seen is not None else ()
+    told = ((line, kernelline.read(line)) for line in lines if line.at >= since)
+    return [Told(line, known) for line, known in told if known is not None and known.kind == kind]
+
+
+def _about(case: Case, subject: Subject, kind: Kind, codes: Container[int]) -> Told | None:
+    """What the kernel said of one process: by pid, or in a container by name and time.
+
+    ``codes`` are the exit statuses that fit.
+    """
+    code = subject.rank.process.exit_code
+    left = subject.rank.process.gone_at
+    pids = {rank.process.pid for rank in case.job.ranks if rank.node == subject.rank.node}
+    for told in reversed(_told(case, subject.rank.node, kind)):
+        if told.known.pid == subject.pid:
+            return told
+        near = left is not None and abs(told.line.at - left) <= NEAR_S
+        unknown = told.known.pid not in pids and (code is None or code in codes)
+        if near and unknown and told.known.comm == subject.rank.process.comm[:15]:
+            return told
+    return None
+
+
+def _gone(left: Sequence[Subject]) -> list[Subject]:
+    return [s for s in left if s.activity.kind in GONE]
+
+
+def _others(case: Case, left: Sequence[Subject], blamed: Sequence[Subject]) -> tuple[Subject, ...]:
+    """Ranks that left because these did: launchers end the rest."""
+    if case.progress.state != "exited":
+        return ()
+    mine = {id(s) for s in blamed}
+    return tuple(s for s in _gone(left) if id(s) not in mine)
+
+
+def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in _gone(left):
+        told, process = _about(case, subject, "oom", _KILLED), subject.rank.process
+        node = case.nodes.get(subject.rank.node)
+        counted = node.oom_killed_at if node is not None else None
+        left_at = process.gone_at or case.at
+        near = counted is not None and -1.0 <= counted - left_at <= COUNTED_S
+        if told is None and not (near and process.exit_code in (None, -signal.SIGKILL)):
+            continue
+        when = f" at {told.when}" if told is not None else ""
+        evidence = [_line_fact(subject.number, told)] if told is not None else []
+        if near:
+            text = f"oom_kill of /proc/vmstat grew when it left, to {node.oom_kills if node else 0}"
+            evidence.append(fact("kernel", subject.number, text))
+        yield Hit(
+            subjects=(subject,),
+            explained=_others(case, left, (subject,)),
+            summary=sentence(
+                case, f"{who([subject])} was killed by the kernel for want of memory{when}"
+            ),
+            evidence=(*evidence, *_memory_facts(case, subject)),
+            steps=_memory_steps(process),
+            confidence=0.97 if told is not None else 0.85,
+        )
+    yield from _absent_ones(case, "oom", "was killed by the kernel for want of memory")
+
+
+def _line_fact(rank: int | None, told: Told) -> Evidence:
+    return fact("kernel", rank, f"{told.when}: {told.line.text}")
+
+
+def _memory_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    node = case.nodes.get(subject.rank.node)
+    if node is not None and node.memory_total:
+        text = f"{size(node.memory_available)} of {size(node.memory_total)} are free now"
+        yield fact("process", subject.number, f"{node.name}: {text}")
+
+
+def _memory_steps(process: Process) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    path = word(process.cgroup) if process.cgroup and process.cgroup.startswith("/") else None
+    if path is not None:
+        files = f"/sys/fs/cgroup{{,/memory}}{path}/memory.{{max,events,limit_in_bytes,failcnt}}"
+        steps.append(Command(process.node, f"grep -s . {files}"))
+    log = "journalctl -k --since -1h | grep -i -A1 -e oom -e 'killed process'"
+    steps.append(Command(process.node, log))
+    steps.append("fewer DataLoader workers, a smaller prefetch_factor, less pinned memory")
+    return tuple(steps)
+
+
+def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
+    """Ranks that had left before anybody looked, where the kernel tells of one that fits."""
+    if not case.waiters:
+        return
+    lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
+    for seat in lacking:
+        if seat.node is None or seat.local is None or not seat.beside:
+            continue
+        beside = {r.local_rank: r for r in case.job.ranks if r.node == seat.node}
+        names = {rank.process.comm[:15] for rank in beside.values()}
+        for told in reversed(_told(case, seat.node, kind)):
+            if told.known.comm in names and _fits(told.known.pid, seat.local, beside):
+                yield Hit(
+                    subjects=(),
+                    absent=absent([seat]),
+                    summary=sentence(
+                        case,
+                        f"{place_text([seat])} {what} at {told.when} (pid {told.known.pid})",
+                    ),
+                    evidence=(
+                        _line_fact(seat.rank, told),
+                        fact("process", seat.rank, _between(seat.local, beside)),
+                        *place_facts([seat]),
+                    ),
+                    steps=exit_steps(next(iter(beside.values()))),
+                    confidence=0.9,
+                )
+                break
+
+
+def _neighbours(
+    local: int, beside: Mapping[int | None, Rank]
+) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Local rank and pid of the nearest ranks that were started before and after one."""
+    pids = sorted((at, rank.process.pid) for at, rank in beside.items() if at is not None)
+    below = [one for one in pids if one[0] < local]
+    above = [one for one in pids if one[0] > local]
+    return (below[-1] if below else None, above[0] if above else None)
+
+
+def _fits(pid: int | None, local: int, beside: Mapping[int | None, Rank]) -> bool:
+    """Whether a pid can be that of a missing rank: launchers start ranks in order, at once."""
+    below, above = _neighbours(local, beside)
+    if pid is None or (below is None and above is None):
+        return False
+    low = below[1] if below is not None else (above or (0, 0))[1] - NEAR_PIDS
+    high = above[1] if above is not None else low + NEAR_PIDS
+    return low < pid < high
+
+
+def _between(local: int, beside: Mapping[int | None, Rank]) -> str:
+    below, above = _neighbours(local, beside)
+    parts = [f"local rank {at} has pid {pid}" for at, pid in filter(None, (below, above))]
+    return f"ranks are started in order: {', '.join(parts)}"
+
+
+def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in _gone(left):
+        told, process = _about(case, subject, "fault", _CRASHES), subject.rank.process
+        if told is None and process.exit_code not in _CRASHES:
+            continue
+        how = "crashed"
+        if process.exit_code in _CRASHES:
+            name = signal.Signals(-(process.exit_code or 0)).name
+            how = f"crashed: {'it aborted' if name == 'SIGABRT' else 'a fault'} ({name})"
+        when = f" at {told.when}" if told is not None else ""
+        yield Hit(
+            subjects=(subject,),
+            explained=_others(case, left, (subject,)),
+            summary=sentence(case, f"{who([subject])} {how}{when}"),
+            evidence=(
+                *([_line_fact(subject.number, told)] if told is not None else []),
+                fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
+            ),
+            steps=_crash_steps(subject),
+        )
+    yield from _absent_ones(case, "fault", "crashed")
+
+
+def _crash_steps(subject: Subject) -> tuple[Step, ...]:
+    process = subject.rank.process
+    found = f"coredumpctl info {subject.pid}"
+    cwd = word(process.cwd) if process.cwd else None
+    steps: list[Step] = [on(subject, f"ls -lt {cwd}/core*")] if cwd else []
+    return (
+        *steps,
+        on(subject, found),
+        "run with PYTHONFAULTHANDLER=1 and ulimit -c unlimited: the next crash leaves a stack",
+    )
+
+
+def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    dumping = [s for s in left if s.activity.kind == "core-dump"]
+    for group in alike(dumping, lambda s: s.rank.node):
+        first = group[0].rank.process
+        where = f", probably under {first.cwd}" if first.cwd else ""
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                who(group),
+                is_are(
+                    group, "has crashed and is writing its core", "have crashed and write cores"
+                ),
+                f"to disk{where}",
+                case.since(group[0]),
+            ),
+            evidence=(
+                *(
+                    fact("process", s.number, "CoreDumping of /proc/PID/status is 1")
+                    for s in group[:4]
+                ),
+                *common_facts(case, group),
+            ),
+            steps=(
+                on(group[0], "cat /proc/sys/kernel/core_pattern"),
+                *([on(group[0], f"ls -l {cwd}")] if (cwd := word(clean(first.cwd or ""))) else []),
+                "wait for it, or next time: ulimit -c 0",
+            ),
+        )
+
+
+OOM_KILLED = Rule(
+    cause="rank-oom-killed",
+    title="The kernel killed a rank for want of memory",
+    seen="The process is gone, and the kernel log names it as killed out of memory; or it left "
+    "(by signal 9, where that is known) when oom_kill of /proc/vmstat grew.",
+    excluded="It left with another status.",
+    confidence=0.97,
+    next_steps=("Look at the memory limit of its cgroup", "Fewer DataLoader workers"),
+    find=_oom_killed,
+    states=_STATES,
+    decisive=True,
+)
+CRASHED = Rule(
+    cause="rank-crashed",
+    title="A rank crashed",
+    seen="The process was ended by SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT, by its exit status "
+    "or the kernel log.",
+    excluded="Killed by another process (SIGKILL, SIGTERM): `rank-exited`.",
+    confidence=0.95,
+    next_steps=("Find the core file", "PYTHONFAULTHANDLER=1"),
+    find=_crashed,
+    states=_STATES,
+    decisive=True,
+)
+DUMPING = Rule(
+    cause="rank-dumping-core",
+    title="A rank has crashed and is still writing its core",
+    seen="CoreDumping in /proc/PID/status, Linux 4.15 and later.",
+    excluded="It is 0.",
+    confidence=0.97,
+    next_steps=("Wait, or ulimit -c 0",),
+    find=_dumping,
+    decisive=True,
+)
+RULES = (DUMPING, OOM_KILLED, CRASHED)

@@ -1,0 +1,153 @@
+"""Folds what a node tells of its GPUs and ports, and watches their meters between readings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hangtop_core.attach import messages
+from hangtop_core.hardware import BUSY_SHARE, UP, Gpu, Nic, Nvml, Xid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_DEVICES = 64
+"""GPUs of one node, and ports of one node, that are followed."""
+SWING = 0.1
+"""Share of the power limit by which power changes when a GPU begins or ends a phase of its work."""
+UTIL_SWING = 10
+"""Percent by which utilisation changes when kernels begin and end."""
+LINK_RATE_KB = 1024.0
+"""KiB/s over NVLink that are data, and not the polling of a flag."""
+PORT_RATE = 65536.0
+"""Bytes/s of a port that are more than chatter."""
+_OWN = frozenset({"index", "worked_at", "power_peak_w", "new_errors"})
+_OWN_PORT = frozenset({"name", "new_errors", "was_up", "moved_at"})
+_GPU_TYPES = {f.name: f.type for f in msgspec.structs.fields(Gpu) if f.name not in _OWN}
+_NIC_TYPES = {f.name: f.type for f in msgspec.structs.fields(Nic) if f.name not in _OWN_PORT}
+
+
+class Devices:
+    """GPUs and ports of one node."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[int, Gpu] = {}
+        self.nics: dict[str, Nic] = {}
+        self._first_gpu: dict[int, dict[str, int]] = {}
+        self._first_nic: dict[str, Mapping[str, int]] = {}
+
+    def fold(
+        self,
+        piece: messages.WatchPiece,
+        at: float,
+        skew: float,
+        complain: Callable[[str], None],
+    ) -> dict[str, Any]:
+        """Take in one piece, read ``at``; return the fields of `model.Node` that changed."""
+        changed: dict[str, Any] = {}
+        if piece.nvml is not None:
+            try:
+                changed["nvml"] = messages.decode(piece.nvml, Nvml)
+            except messages.BadPieceError as error:
+                complain(f"nvml: {error}")
+        for key, raw in piece.gpus.items():
+            number = int(key) if key.isdecimal() and len(key) < 5 else None
+            if number is None or (number not in self.gpus and len(self.gpus) >= MAX_DEVICES):
+                complain("gpus: not a GPU, or too many")
+                continue
+            fields = _read(raw, _GPU_TYPES, f"GPU {number}", complain)
+            self.gpus[number] = self._gpu(number, fields, at, skew)
+        for name, raw in piece.nics.items():
+            if name not in self.nics and len(self.nics) >= MAX_DEVICES:
+                complain("nics: too many")
+                continue
+            fields = _read(raw, _NIC_TYPES, f"port {name[:20]}", complain)
+            self.nics[name] = self._nic(name[:80], fields, at)
+        if piece.gpus:
+            changed["gpus"] = tuple(self.gpus[index] for index in sorted(self.gpus))
+        if piece.nics:
+            changed["nics"] = tuple(self.nics[name] for name in sorted(self.nics))
+        return changed
+
+    def _gpu(self, index: int, fields: dict[str, Any], at: float, skew: float) -> Gpu:
+        old = self.gpus.get(index)
+        if "at" in fields:
+            fields["at"] -= skew
+        if "xids" in fields:
+            fields["xids"] = tuple(Xid(one.number, one.at - skew) for one in fields["xids"])
+        new = Gpu(index, **fields) if old is None else msgspec.structs.replace(old, **fields)
+        errors = _errors(new)
+        first = self._first_gpu.setdefault(index, errors)
+        peak = max(new.power_w or 0, (old.power_peak_w or 0) if old is not None else 0)
+        worked = _worked(old, new) if old is not None and new.state == "ok" else False
+        return msgspec.structs.replace(
+            new,
+            power_peak_w=peak or None,
+            worked_at=at if worked else new.worked_at,
+            new_errors=_grown(first, errors),
+        )
+
+    def _nic(self, name: str, fields: dict[str, Any], at: float) -> Nic:
+        old = self.nics.get(name)
+        new = Nic(name, **fields) if old is None else msgspec.structs.replace(old, **fields)
+        first = self._first_nic.setdefault(name, new.errors)
+        moved = old is not None and _moved(old.sent, new.sent) + _moved(
+            old.received, new.received
+        ) > PORT_RATE * max(at - (old.moved_at or at - 5.0), 1.0)
+        return msgspec.structs.replace(
+            new,
+            new_errors=_grown(first, new.errors),
+            was_up=new.was_up or new.state in UP,
+            moved_at=at if moved else new.moved_at,
+        )
+
+
+def _read(
+    raw: object, types: Mapping[str, Any], what: str, complain: Callable[[str], None]
+) -> dict[str, Any]:
+    wrong: list[str] = []
+    if not isinstance(raw, dict):
+        complain(f"{what}: is not an object")
+        return {}
+    fields = messages.read_fields(raw, types, wrong)
+    for text in wrong:
+        complain(f"{what}: {text}")
+    return fields
+
+
+def _worked(old: Gpu, new: Gpu) -> bool:
+    """Whether a GPU did more than wait between two readings.
+
+    A communication kernel that waits for a peer polls a flag: it keeps the GPU busy by 100 %, draws
+    far less power than training, evenly, and moves no data.
+    """
+    limit, span = new.power_limit_w, new.at - old.at
+    power, before = new.power_w, old.power_w
+    if limit and power is not None:
+        if max(power, _moved(old.energy_j, new.energy_j) / span if span > 0 else 0) > (
+            BUSY_SHARE * limit
+        ):
+            return True
+        if before is not None and abs(power - before) >= SWING * limit:
+            return True
+    if new.util is not None and old.util is not None and abs(new.util - old.util) >= UTIL_SWING:
+        return True
+    # Links are read less often than the rest, at most every ten seconds or so.
+    return span > 0 and _moved(old.nvlink_kb, new.nvlink_kb) > LINK_RATE_KB * max(span, 10.0)
+
+
+def _moved(old: int | None, new: int | None) -> int:
+    return max(new - old, 0) if old is not None and new is not None else 0
+
+
+def _errors(gpu: Gpu) -> dict[str, int]:
+    """Counters of a GPU that only grow when something is wrong."""
+    found = {f"link {one.number} {k}": n for one in gpu.links for k, n in one.errors.items()}
+    rows = gpu.remapped.uncorrected if gpu.remapped is not None else None
+    counts = {"ecc": gpu.ecc_now, "remapped rows": rows, "pcie replays": gpu.pcie_replays}
+    return found | {name: value for name, value in counts.items() if value is not None}
+
+
+def _grown(first: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {k: n - first.get(k, 0) for k, n in now.items() if n > first.get(k, 0)}

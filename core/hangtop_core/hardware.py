@@ -1,0 +1,179 @@
+"""GPUs and network ports, as their node tells of them: part of the nouns of `model`.
+
+Facts only; `analysis.devices` reads them. What a GPU, its driver or pynvml does not have is None,
+and named with the reason in `Gpu.missing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from hangtop_core.text import Text
+
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Counters = Annotated[dict[Text, Whole], Meta(max_length=64)]
+
+
+class NvLink(Struct, frozen=True, gc=False, array_like=True):
+    """One NVLink of a GPU."""
+
+    number: Whole
+    up: bool | None = None
+    version: int | None = None
+    errors: Counters = field(default_factory=dict)
+    """Since the driver was loaded, those that are not 0: replay, recovery, crc_flit, ..."""
+
+
+class GpuProcess(Struct, frozen=True, gc=False):
+    """A process that computes on a GPU, by its pid in the outermost namespace."""
+
+    pid: Annotated[int, Meta(ge=0, le=2**32)]
+    memory: Whole | None = None
+    comm: Text | None = None
+    """None where the probe does not see such a process."""
+
+
+class MigDevice(Struct, frozen=True, gc=False):
+    """A part of a GPU that is used like one."""
+
+    slot: Whole
+    uuid: Text | None = None
+    gpu_instance: Whole | None = None
+    compute_instance: Whole | None = None
+    memory_used: Whole | None = None
+    memory_total: Whole | None = None
+    processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=64)] | None = None
+
+
+class Rows(Struct, frozen=True, gc=False):
+    """Rows of GPU memory that were replaced by spare ones."""
+
+    corrected: Whole = 0
+    uncorrected: Whole = 0
+    pending: bool = False
+    """More are to be replaced, which takes a reset."""
+    failed: bool = False
+    """There was no spare row left."""
+
+
+class Xid(Struct, frozen=True, gc=False, array_like=True):
+    """An error the driver reported, and when: the numbers are NVIDIA's."""
+
+    number: Whole
+    at: float
+
+
+class Gpu(Struct, frozen=True):
+    """One GPU. Everything but its index may be missing."""
+
+    index: int
+    """As NVML and nvidia-smi count: by PCI address."""
+    state: Text = "ok"
+    """ok; lost, reset-required, error (NVML says so); silent (its calls never return); gone."""
+    error: Text | None = None
+    at: float = 0.0
+    """When it was last read."""
+    name: Text | None = None
+    uuid: Text | None = None
+    serial: Text | None = None
+    bus_id: Text | None = None
+    """PCI address as the kernel writes it: 0000:1b:00.0."""
+    numa: int | None = None
+    util: Whole | None = None
+    """Percent of the last second or so in which any kernel ran: one that only waits counts, too."""
+    memory_util: Whole | None = None
+    power_w: Whole | None = None
+    power_limit_w: Whole | None = None
+    energy_j: Whole | None = None
+    sm_mhz: Whole | None = None
+    sm_max_mhz: Whole | None = None
+    memory_mhz: Whole | None = None
+    reasons: Whole | None = None
+    """Why clocks are not higher: bits of nvmlClocksEventReasons."""
+    temperature: Whole | None = None
+    memory_used: Whole | None = None
+    memory_total: Whole | None = None
+    ecc_now: Whole | None = None
+    """Errors of memory that could not be corrected, since the driver was loaded."""
+    ecc_ever: Whole | None = None
+    ecc_corrected: Whole | None = None
+    remapped: Rows | None = None
+    pcie_gen: Whole | None = None
+    pcie_max_gen: Whole | None = None
+    pcie_width: Whole | None = None
+    pcie_max_width: Whole | None = None
+    pcie_tx_kb: Whole | None = None
+    """KB/s over 20 ms."""
+    pcie_rx_kb: Whole | None = None
+    pcie_replays: Whole | None = None
+    nvlink_kb: Whole | None = None
+    """KiB of data over all NVLinks, both ways, since the driver was loaded."""
+    links: Annotated[tuple[NvLink, ...], Meta(max_length=64)] = ()
+    fabric: Text | None = None
+    """Registration with the NVSwitch fabric: completed, in progress, ...; None without one."""
+    mig: bool | None = None
+    mig_devices: Annotated[tuple[MigDevice, ...], Meta(max_length=64)] = ()
+    processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=64)] | None = None
+    missing: Annotated[dict[Text, Text], Meta(max_length=64)] = field(default_factory=dict)
+    """What cannot be read, and why."""
+    xids: Annotated[tuple[Xid, ...], Meta(max_length=64)] = ()
+    """Those that came while it was watched; the kernel log has those before."""
+    worked_at: float | None = None
+    """When it last was seen to do more than wait, see `Meter`. Not the node's own word."""
+    power_peak_w: int | None = None
+    """The highest power seen since hangtop came."""
+    new_errors: Mapping[str, int] = field(default_factory=dict)
+    """What has grown since hangtop came: `link 3 crc_data`, `ecc`, `pcie replays`."""
+
+
+class Nic(Struct, frozen=True):
+    """One port of a network device."""
+
+    name: Text
+    """mlx5_0/1 for port 1 of an RDMA device, else the interface."""
+    kind: Text = "ethernet"
+    """infiniband, roce or ethernet."""
+    state: Text | None = None
+    """ACTIVE, DOWN, INIT, ARMED of RDMA ports; up, down, ... of interfaces; silent, gone."""
+    physical: Text | None = None
+    rate: Text | None = None
+    numa: int | None = None
+    interfaces: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
+    """Ethernet or IPoIB interfaces of this RDMA device."""
+    rdma: Text | None = None
+    """The RDMA device this interface belongs to."""
+    sent: Whole | None = None
+    """Bytes; of RDMA ports with what RDMA moves, which interfaces do not count."""
+    received: Whole | None = None
+    errors: Counters = field(default_factory=dict)
+    new_errors: Mapping[str, int] = field(default_factory=dict)
+    """By how much each has grown since hangtop came."""
+    was_up: bool = False
+    """Whether it was up at any time since hangtop came."""
+    moved_at: float | None = None
+    """When bytes last moved."""
+
+
+class Nvml(Struct, frozen=True, gc=False):
+    """NVIDIA's driver on a node, or why its GPUs cannot be read."""
+
+    driver: Text | None = None
+    cuda: Text | None = None
+    """Highest CUDA version the driver supports."""
+    gpus: Whole | None = None
+    missing: Text | None = None
+    """Why the library cannot be loaded."""
+    error: Text | None = None
+
+
+BUSY_SHARE = 0.5
+"""Share of its power limit from which a GPU computes: a kernel that only polls memory draws less.
+
+A judgement from reports of stalled jobs (100 % busy well under the power of training), not measured
+by hangtop.
+"""
+UP = frozenset({"ACTIVE", "up"})
+"""States of a port that carries data."""

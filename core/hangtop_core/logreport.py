@@ -1,0 +1,175 @@
+"""What logs say, as plain text and as a document: the first error, what follows from it, findings.
+
+No colour codes. Everything that came from a log has been through `hangtop_core.text.clean`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from hangtop_core.logs.conclude import names, told
+from hangtop_core.report import verdict_lines
+from hangtop_core.text import clean, plural, shorten, shorten_path, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.diagnosis import Verdict
+    from hangtop_core.logs.judge import Fold, Judged
+    from hangtop_core.logs.record import Record
+    from hangtop_core.logs.whose import FileLog
+
+SCHEMA = "hangtop.logs/1"
+MIN_WIDTH = 60
+SHOWN_LINES = 16
+SHOWN_FOLDS = 12
+SHOWN_FILES = 8
+
+
+def logs_text(
+    judged: Judged, verdicts: Sequence[Verdict], files: Sequence[FileLog], width: int
+) -> str:
+    """The whole report, wrapped to a width in characters."""
+    width = max(width, MIN_WIDTH)
+    lines = [shorten(_head(judged), width)]
+    if judged.first is not None:
+        lines += _first(judged.first, files, width)
+    for number, verdict in enumerate(verdicts, 1):
+        lines += ["", *verdict_lines(verdict, number, len(verdicts), width)]
+    for title, some in (
+        ("Other errors", judged.others),
+        ("Follows from it", judged.follows),
+        ("Also found", judged.notes),
+    ):
+        if some:
+            lines += ["", title, *_folds(some, width)]
+    if judged.positions:
+        lines += ["", "How far ranks had come, by their watchdogs", *_positions(judged, width)]
+    lines += ["", *_files(judged, files, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _head(judged: Judged) -> str:
+    first = judged.first
+    if first is None:
+        return "NO ERROR FOUND"
+    whose = names(first.ranks) if first.ranks else "not by a rank"
+    word = {"timeout": "waited in vain", "cascade": "only consequences here"}
+    text = word.get(first.record.part, "")
+    return f"FIRST ERROR: {whose}{f' ({text})' if text else ''}: {told(first)}"
+
+
+def _first(first: Fold, files: Sequence[FileLog], width: int) -> Iterator[str]:
+    record = first.record
+    yield shorten(f"  {when(record)}{_place(record, files)}", width)
+    shown = record.lines
+    if len(shown) > SHOWN_LINES:
+        half = SHOWN_LINES // 2
+        left = len(shown) - 2 * half
+        shown = (*shown[:half], f"... {left} more lines", *shown[-half:])
+    yield from (f"  | {shorten(line, width - 4)}" for line in shown)
+
+
+def when(record: Record) -> str:
+    """`2026-11-21 11:17:50`, with what is known of it where that is not its own time."""
+    if record.at is None:
+        return "at an unknown time"
+    text = f"{datetime.fromtimestamp(record.at):%Y-%m-%d %H:%M:%S}"
+    return text if record.exact else f"{text} or later"
+
+
+def _place(record: Record, files: Sequence[FileLog]) -> str:
+    one = files[record.file]
+    whole = not one.left and one.problem is None
+    line = f", line {record.order}" if whole and one.size else ""
+    return f", {shorten_path(clean(one.path, 400), 60)}{line}"
+
+
+def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
+    for one in some[:SHOWN_FOLDS]:
+        whose = names(one.ranks) if one.ranks else "launcher" if one.record.code == "T16" else "-"
+        times = f" ({one.count} times)" if one.count > max(len(one.ranks), 1) else ""
+        at = f"{datetime.fromtimestamp(one.record.at):%H:%M:%S}" if one.record.at else ""
+        text = f"  {at:<8}  {shorten(whose, 16):<16}  {told(one)}{times}"
+        yield shorten(text, width)
+    if len(some) > SHOWN_FOLDS:
+        yield f"  {len(some) - SHOWN_FOLDS} more (--json has all)"
+
+
+def _positions(judged: Judged, width: int) -> Iterator[str]:
+    rows: dict[tuple[str, int, int], list[int]] = {}
+    for one in judged.positions:
+        rows.setdefault((one.group, one.enqueued, one.completed), []).append(one.rank)
+    for (group, enqueued, completed), ranks in sorted(rows.items())[:SHOWN_FOLDS]:
+        of = "" if group == "?" else f"group {group}: "
+        text = f"  {of}begun #{enqueued}, completed #{completed}: {names(ranks)}"
+        yield shorten(clean(text, 400), width)
+
+
+def _files(judged: Judged, files: Sequence[FileLog], width: int) -> Iterator[str]:
+    lines = sum(one.lines for one in files)
+    total = sum(one.size for one in files)
+    ranks = f" of {names(judged.ranks)}" if judged.ranks else ""
+    yield shorten(
+        f"Read {plural(lines, 'line')}{ranks} from {plural(len(files), 'file')} ({size(total)}).",
+        width,
+    )
+    for one in [one for one in files if one.left][:SHOWN_FILES]:
+        for start, end in one.left:
+            path = shorten_path(clean(one.path, 400), 50)
+            text = f"  not read: {path} from {size(start)} to {size(end)} (--all reads it)"
+            yield shorten(text, width)
+    for one in [one for one in files if one.problem][:SHOWN_FILES]:
+        path = shorten_path(clean(one.path, 400), 60)
+        yield shorten(f"  not read: {path}: {clean(one.problem or '', 200)}", width)
+    if judged.earlier:
+        yield f"  {plural(judged.earlier, 'line')} of note of earlier attempts left out"
+
+
+def document(
+    judged: Judged, verdicts: Sequence[Verdict], files: Sequence[FileLog]
+) -> dict[str, Any]:
+    """The report as builtins, schema `hangtop.logs/1`."""
+    return {
+        "schema": SCHEMA,
+        "ranks": list(judged.ranks),
+        "first": _fold_document(judged.first, files) if judged.first is not None else None,
+        "verdicts": verdicts,
+        "others": [_fold_document(one, files) for one in judged.others],
+        "follows": [_fold_document(one, files) for one in judged.follows],
+        "notes": [_fold_document(one, files) for one in judged.notes],
+        "positions": judged.positions,
+        "files": [
+            {
+                "path": one.path,
+                "rank": one.place.rank,
+                "size": one.size,
+                "lines": one.lines,
+                "not_read": [list(span) for span in one.left],
+                "problem": one.problem,
+            }
+            for one in files
+        ],
+    }
+
+
+def _fold_document(one: Fold, files: Sequence[FileLog]) -> dict[str, Any]:
+    record = one.record
+    return {
+        "code": record.code,
+        "part": record.part,
+        "ranks": list(one.ranks),
+        "nodes": list(one.nodes),
+        "at": record.at,
+        "exact": record.exact,
+        "text": record.text,
+        "means": record.means,
+        "cause": record.cause,
+        "where": record.where.text if record.where is not None else None,
+        "fields": dict(record.fields),
+        "lines": list(record.lines),
+        "count": one.count,
+        "file": files[record.file].path,
+        "line": record.order,
+    }

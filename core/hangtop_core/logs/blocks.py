@@ -1,0 +1,258 @@
+"""Things of several lines: tracebacks, crashes that Python reports, torchrun's summary.
+
+A block takes lines of one stream until one does not belong to it any more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from hangtop_core.logs.known import TRACEBACK, Part, recognise
+from hangtop_core.logs.record import Call, Record, fill, kept, signal_name
+from hangtop_core.logs.stamp import stamp
+from hangtop_core.text import clean
+
+MAX_LINES = 2000
+"""Lines after which a block ends, whatever comes."""
+MAX_BLANKS = 3
+
+_FRAME = re.compile(
+    r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
+)
+_EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?::\s|:$|$)")
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+_GOES_ON = (
+    " ",
+    "\t",
+    "frame #",
+    "Exception raised from",
+    "CUDA kernel errors",
+    "For debugging consider",
+    "Compile with",
+    "Last error:",
+    "nccl",
+    "NET/",
+    "Search for",
+    "Device-side assert",
+    "GPU ",
+)
+"""How lines begin that continue the message of an exception."""
+
+
+class Block(Protocol):
+    """Lines that belong together."""
+
+    lines: list[str]
+
+    def take(self, line: str) -> bool:
+        """Take the next line of the stream; False when it does not belong to this."""
+        ...
+
+    def records(self) -> list[Record]:
+        """What it says, once it is over."""
+        ...
+
+
+class Traceback:
+    """A Python traceback with all exceptions chained to it."""
+
+    def __init__(self, order: int, line: str, own: bool = False) -> None:
+        """Begin with the line that says so; ``own`` where torch's hook has printed every line."""
+        self.order = order
+        self.lines = [line]
+        self.exceptions: list[str] = []
+        self._own = own
+        self._indent = len(line) - len(line.lstrip(" "))
+        self._in_frames = True
+        self._blanks = 0
+        self._chained = False
+
+    def take(self, line: str) -> bool:
+        """Take the next line."""
+        if len(self.lines) >= MAX_LINES:
+            return False
+        text = line[self._indent :] if line[: self._indent].isspace() else line
+        if self._in_frames:
+            return self._frame(line, text)
+        return self._after(line, text)
+
+    def _frame(self, line: str, text: str) -> bool:
+        if TRACEBACK in text:
+            # Another one begins inside: two processes print here, and nothing tells them apart.
+            return False
+        if text.startswith((" ", "\t")):
+            self.lines.append(line)
+            return True
+        if not text.strip() or not _EXCEPTION.match(text):
+            return False
+        self.lines.append(line)
+        self.exceptions.append(text)
+        self._in_frames, self._blanks, self._chained = False, 0, False
+        return True
+
+    def _after(self, line: str, text: str) -> bool:
+        if not text.strip():
+            self._blanks += 1
+            return self._blanks < MAX_BLANKS
+        if text.strip() in _CHAINED:
+            self._chained = True
+        elif TRACEBACK in text:
+            if not self._chained and not text.startswith("Original "):
+                return False
+            self._in_frames = True
+            self._indent = len(line) - len(line.lstrip(" "))
+        elif self._chained or not self._goes_on(text):
+            return False
+        else:
+            self.exceptions[-1] += "\n" + text
+        self.lines.append(line)
+        return True
+
+    def _goes_on(self, text: str) -> bool:
+        if self._own:
+            return not text.startswith("[")
+        return not self._blanks and text.startswith(_GOES_ON)
+
+    def records(self) -> list[Record]:
+        """One record, of the last exception and with what all of them say."""
+        said = self.exceptions[-1] if self.exceptions else "(its end is not here)"
+        found = recognise("\n".join(self.exceptions))
+        part: Part = "root"
+        means, cause = "", None
+        fields: dict[str, str] = {}
+        if found is not None and found[0].code != "E":
+            row, fields = found
+            part, cause, means = row.part, row.cause, fill(row.means, fields)
+            fields = {**fields, "known": row.code}
+        first = self.exceptions[0].partition("\n")[0] if len(self.exceptions) > 1 else ""
+        if first:
+            fields = {**fields, "first": clean(first, 200)}
+        if not self.exceptions and part == "root":
+            part = "error"
+        return [
+            Record(
+                "traceback",
+                part,
+                clean(said.partition("\n")[0], 400),
+                0,
+                self.order,
+                means=means,
+                cause=cause,
+                fields=fields,
+                lines=kept(self.lines),
+                calls=_calls(self.lines, backwards=False),
+            )
+        ]
+
+
+class Crash:
+    """What faulthandler prints: `Fatal Python error`, and where every thread was."""
+
+    def __init__(self, order: int, line: str) -> None:
+        self.order = order
+        self.lines = [line]
+        self._over = False
+
+    def take(self, line: str) -> bool:
+        """Take the next line."""
+        inside = line.startswith(("  File ", "  ...", "Thread 0x", "Current thread", "  <no "))
+        inside = inside or not line.strip() or line.startswith("Extension modules:")
+        if not inside or len(self.lines) >= MAX_LINES:
+            return False
+        self.lines.append(line)
+        return True
+
+    def records(self) -> list[Record]:
+        """One record."""
+        found = recognise(self.lines[0])
+        row, fields = found if found is not None else (None, {})
+        calls = _calls(self.lines, backwards=True)
+        return [
+            Record(
+                "SEGV",
+                "root",
+                clean(self.lines[0], 400),
+                0,
+                self.order,
+                means=fill(row.means, fields) if row is not None else "",
+                cause=row.cause if row is not None else None,
+                fields=fields,
+                lines=kept(self.lines),
+                calls=calls,
+            )
+        ]
+
+
+class Summary:
+    """What torchrun says at the end: every rank that failed, and the one it saw first.
+
+    Source: ChildFailedError.format_msg of torch/distributed/elastic/multiprocessing/errors, whose
+    first is the one that failed first by the clock, with no regard to why.
+    """
+
+    _KEY = re.compile(r"\s+(time|host|rank|exitcode)\s*: (.*)")
+    _RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+    _EXIT = re.compile(r"(-?\d+) \(pid: (\d+)\)")
+
+    def __init__(self, order: int, line: str, near: float = 0.0) -> None:
+        self.order = order
+        self.lines = [line]
+        self._near = near
+
+    def take(self, line: str) -> bool:
+        """Take the next line; one of equal signs is the last."""
+        if len(self.lines) >= MAX_LINES or self.lines[-1].startswith("====="):
+            return False
+        self.lines.append(line)
+        return True
+
+    def records(self) -> list[Record]:
+        """One record for every rank that it names."""
+        entries: list[dict[str, str]] = []
+        for line in self.lines:
+            if re.match(r"\[\d+\]:", line.strip()):
+                entries.append({})
+            found = self._KEY.match(line)
+            if found and entries:
+                entries[-1].setdefault(found[1], found[2].strip())
+        return [one for one in map(self._record, entries) if one is not None]
+
+    def _record(self, entry: dict[str, str]) -> Record | None:
+        rank = self._RANK.match(entry.get("rank", ""))
+        left = self._EXIT.match(entry.get("exitcode", ""))
+        if rank is None or left is None:
+            return None
+        status = int(left[1])
+        fields = {
+            "rank": rank[1],
+            "local": rank[2],
+            "exit": left[1],
+            "pid": left[2],
+            "host": clean(entry.get("host", ""), 100),
+        }
+        part: Part = "exit" if status >= 0 else "cascade" if status == -15 else "root"
+        text = f"rank {rank[1]} (pid {left[2]}) left with {signal_name(status)}"
+        return Record(
+            "T16",
+            part,
+            text,
+            0,
+            self.order,
+            means=f"ended by {signal_name(status)}, says torchrun"
+            if status < 0
+            else f"left with {signal_name(status)}, says torchrun",
+            cause="rank-crashed" if part == "root" else None,
+            fields=fields,
+            lines=(text,),
+            at=stamp(entry.get("time", ""), self._near),
+        )
+
+
+def _calls(lines: list[str], backwards: bool) -> tuple[Call, ...]:
+    found = [match for match in map(_FRAME.match, lines) if match is not None]
+    calls = [Call(clean(m[1], 400), int(m[2]), clean(m[3], 120)) for m in found[:200]]
+    return tuple(reversed(calls)) if backwards else tuple(calls)

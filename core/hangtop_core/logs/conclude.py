@@ -1,0 +1,271 @@
+"""Verdicts from logs alone: what the first error means, who is to blame, what to do.
+
+Pure. `hangtop logs` prints them; for a job that can be observed, rules weigh the same records
+against what its processes do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hangtop_core.diagnosis import Culprit, Evidence, Verdict
+from hangtop_core.logs.steps import STEPS
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hangtop_core.logs.judge import Fold, Judged, Position
+
+SHOWN = 6
+"""Errors that are told apart, one verdict each."""
+
+
+def conclude(judged: Judged) -> tuple[Verdict, ...]:
+    """Verdicts, best first."""
+    found: list[Verdict] = []
+    first = judged.first
+    if first is not None and first.record.part == "root":
+        found.append(_of_root(judged, first, 0.9 if first.record.at is not None else 0.8))
+    elif first is not None and first.record.part == "timeout":
+        found += _of_waits(judged, first)
+    elif first is not None and first.record.part == "cascade":
+        found += _of_silence(judged, first)
+    elif first is not None and first.record.part == "exit":
+        found.append(_of_exit(judged, first))
+    found += [_of_root(judged, one, 0.5) for one in judged.others[:SHOWN]]
+    found += _of_setup(judged)
+    if not found:
+        found += _of_init(judged)
+    return tuple(_once(found))
+
+
+def _once(found: Iterable[Verdict]) -> Iterator[Verdict]:
+    seen = set()
+    for one in sorted(found, key=lambda one: -one.confidence):
+        key = (one.cause, tuple(c.rank for c in one.culprits))
+        if key not in seen:
+            seen.add(key)
+            yield one
+
+
+def names(ranks: Sequence[int]) -> str:
+    """`rank 2`, `ranks 0-1,3`."""
+    return f"rank{'s' * (len(set(ranks)) > 1)} {fold(ranks)}"
+
+
+def who(one: Fold) -> str:
+    """Whom a thing happened to, for a sentence."""
+    on = f" ({', '.join(one.nodes[:3])})" if one.nodes else ""
+    return f"{names(one.ranks)}{on}" if one.ranks else f"a process{on}"
+
+
+def told(one: Fold) -> str:
+    """What happened, in half a sentence: what the line means, or what the exception says."""
+    record = one.record
+    text = record.means or record.text
+    if record.code == "traceback":
+        text = f"ended with {record.text}" if record.part == "root" else record.means or record.text
+        if record.fields.get("first"):
+            text += f" (after {record.fields['first']})"
+        if record.where is not None:
+            text += f" at {record.where.text}"
+    return clean(text, 400)
+
+
+def _evidence(one: Fold, label: str = "") -> Evidence:
+    rank = one.ranks[0] if len(one.ranks) == 1 else None
+    text = one.record.text
+    if one.record.where is not None:
+        text += f" at {one.record.where.text}"
+    if len(one.ranks) > 1:
+        text = f"{names(one.ranks)}: {text}"
+    elif one.count > 1:
+        text += f" ({one.count} times)"
+    return Evidence("log", rank, clean(label + text, 600))
+
+
+def _verdict(
+    cause: str,
+    confidence: float,
+    ranks: Sequence[int],
+    victims: Iterable[int],
+    summary: str,
+    evidence: Iterable[Evidence],
+    node: str = "",
+) -> Verdict:
+    return Verdict(
+        cause=cause,
+        confidence=round(confidence, 2),
+        culprits=tuple(Culprit(rank, node, None) for rank in ranks[:64]),
+        victims=tuple(sorted(set(victims) - set(ranks))),
+        summary=clean(summary, 800),
+        evidence=tuple(evidence),
+        next_steps=STEPS.get(cause, ()),
+    )
+
+
+def _victims(judged: Judged) -> set[int]:
+    return {rank for one in judged.follows for rank in one.ranks if one.record.part != "exit"}
+
+
+def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
+    cause = one.record.cause or "rank-exited"
+    same = [f for f in judged.follows if set(f.ranks) & set(one.ranks)]
+    wakes = [f for f in judged.follows if f.record.part == "cascade" and f.record.code != "T16"]
+    tail = ""
+    lost = sorted({rank for f in wakes for rank in f.ranks} - set(one.ranks))
+    if one is judged.first and lost:
+        tail = f"; {names(lost)} lost the connection to it"
+    return _verdict(
+        cause,
+        confidence,
+        one.ranks,
+        _victims(judged) if one is judged.first else (),
+        f"{who(one)}: {told(one)}{tail}",
+        [_evidence(one), *(_evidence(f) for f in same[:3]), *(_evidence(f) for f in wakes[:2])],
+        one.nodes[0] if one.nodes else "",
+    )
+
+
+def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
+    """Somebody has waited in vain: for whom do the numbers tell, or who said nothing."""
+    behind = list(_behind(judged.positions))
+    waited = {r for f in (one, *judged.follows) if f.record.part == "timeout" for r in f.ranks}
+    if behind:
+        yield from (_of_behind(judged, one, some) for some in behind[:SHOWN])
+        return
+    cause = one.record.cause or "missing-collective"
+    silent = sorted(set(judged.ranks) - waited)
+    named = _numbers(one.record.fields.get("ranks", ""))
+    if one.record.code != "T14" and cause != "missing-collective":
+        text = f"{who(one)}: {told(one)}"
+        yield _verdict(cause, 0.75, (), waited, text, [_evidence(one)])
+    elif named or (silent and len(silent) * 2 <= len(judged.ranks)):
+        guilty = named or silent
+        last = [
+            Evidence("log", rank, f"its last line: {judged.last[rank][0]}")
+            for rank in guilty[:4]
+            if rank in judged.last
+        ]
+        text = f"{names(guilty)} did not come where {names(sorted(waited))} waited: {told(one)}"
+        yield _verdict(cause, 0.75 if named else 0.7, guilty, waited, text, [_evidence(one), *last])
+    elif judged.positions and not silent:
+        text = f"all of {names(sorted(waited))} had joined and none got on: {told(one)}"
+        yield _verdict("all-joined-transport", 0.55, (), waited, text, [_evidence(one)])
+    else:
+        text = f"{who(one)}: {told(one)}; for whom, these logs do not tell"
+        yield _verdict("unknown", 0.3, (), waited, text, [_evidence(one)])
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.replace(",", " ").split() if word.isdecimal()][:4096]
+
+
+def _behind(positions: Sequence[Position]) -> Iterator[tuple[list[Position], list[Position]]]:
+    """Groups in which some ranks have begun less than others: those behind, and the others."""
+    groups: dict[str, list[Position]] = defaultdict(list)
+    for one in positions:
+        groups[one.group].append(one)
+    for some in groups.values():
+        most = max(one.enqueued for one in some)
+        less = [one for one in some if one.enqueued < most]
+        if less and len(less) * 2 <= len(some):
+            least = min(one.enqueued for one in less)
+            yield [one for one in less if one.enqueued == least], some
+
+
+def _of_behind(judged: Judged, one: Fold, found: tuple[list[Position], list[Position]]) -> Verdict:
+    less, some = found
+    guilty = sorted(position.rank for position in less)
+    others = [position for position in some if position.rank not in guilty]
+    # All began that one, so what the others wait for is the next.
+    seq, op = less[0].enqueued + 1, next((p.op for p in others if p.op), "") or "a collective"
+    group = "" if less[0].group == "?" else f" of group {less[0].group}"
+    text = f"{names(guilty)} did not issue {op.lower()} #{seq}{group} that "
+    text += f"{names([p.rank for p in others])} wait for"
+    facts = [
+        Evidence("log", p.rank, f"had begun #{p.enqueued}{group}, completed #{p.completed}")
+        for p in (*less[:3], *others[:3])
+    ]
+    return _verdict(
+        "missing-collective", 0.85, guilty, [p.rank for p in others], text, [*facts, _evidence(one)]
+    )
+
+
+def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
+    """Only consequences: who said nothing died without a word, or its log is not here."""
+    lost = {rank for f in (one, *judged.follows) for rank in f.ranks}
+    silent = sorted(set(judged.ranks) - lost)
+    if silent and len(silent) * 2 <= len(judged.ranks):
+        last = [
+            Evidence("log", rank, f"its last line: {judged.last[rank][0]}")
+            for rank in silent[:4]
+            if rank in judged.last
+        ]
+        text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"
+        yield _verdict("rank-crashed", 0.6, silent, lost, text, [_evidence(one), *last])
+        return
+    text = f"{who(one)}: {told(one)}. That only follows from what another rank did, whose log is "
+    text += "not here, or which ended without a word"
+    yield _verdict("unknown", 0.3, (), lost, text, [_evidence(one)])
+
+
+def _of_exit(judged: Judged, one: Fold) -> Verdict:
+    text = f"{who(one)} {told(one)}; why, its own log tells, which is not here"
+    if one.ranks:
+        text = text.replace(f"{names(one.ranks)} rank", "rank")
+    return _verdict("rank-exited", 0.6, one.ranks, _victims(judged), text, [_evidence(one)])
+
+
+def _of_setup(judged: Judged) -> Iterator[Verdict]:
+    """What was set up in a way that cannot work, where something did not work."""
+    if judged.first is None:
+        return
+    nodes = {node for one in judged.notes for node in one.nodes}
+    for one in judged.notes:
+        if one.record.cause == "wrong-interface" and len(nodes) > 1:
+            met = any(f.record.code == "N8C" for f in judged.notes)
+            text = f"{who(one)}: {told(one)}"
+            yield _verdict(
+                "wrong-interface", 0.5 if met else 0.85, one.ranks, (), text, [_evidence(one)]
+            )
+            break
+    versions = {f.record.fields["nccl"]: f for f in judged.notes if f.record.code == "version"}
+    if len(versions) > 1:
+        text = "ranks run different versions of NCCL: " + ", ".join(
+            f"{version} ({who(one)})" for version, one in versions.items()
+        )
+        facts = [_evidence(one) for one in versions.values()]
+        yield _verdict("version-mismatch", 0.5, (), (), text, facts)
+
+
+def _of_init(judged: Judged) -> Iterator[Verdict]:
+    """Communicators that some ranks began to join and not all have joined."""
+    started: dict[str, dict[int, int]] = defaultdict(dict)
+    complete: dict[str, set[int]] = defaultdict(set)
+    size: dict[str, int] = {}
+    for one in judged.notes:
+        for record in one.members:
+            key = record.fields.get("id")
+            if record.code not in ("N8", "N8C") or key is None:
+                continue
+            number = int(record.fields["comm_rank"])
+            size[key] = int(record.fields["nranks"])
+            if record.code == "N8":
+                started[key][number] = record.rank if record.rank is not None else number
+            else:
+                complete[key].add(number)
+    for key, some in started.items():
+        absent = sorted(set(range(min(size[key], 1 << 16))) - set(some))
+        left = sorted(set(some) - complete[key])
+        if not left:
+            continue
+        guilty = absent if absent and len(absent) * 2 <= size[key] else []
+        text = f"{plural(len(left), 'rank')} began to join NCCL's communicator {key} of "
+        text += f"{size[key]} and did not get through"
+        text += f"; {names(guilty)} of it never began" if guilty else ""
+        confidence = 0.7 if guilty else 0.5
+        yield _verdict("nccl-init-incomplete", confidence, guilty, some.values(), text, ())

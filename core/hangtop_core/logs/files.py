@@ -1,0 +1,241 @@
+"""Reads log files: whole where they are small, else their beginning and end and what lies between
+by searching backwards for errors. Says what it has not read.
+
+The only part of `logs` that reads anything. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import sys
+import time
+from functools import partial
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
+
+from hangtop_core.logs.names import places
+from hangtop_core.logs.parse import Line, Parser
+from hangtop_core.logs.whose import FileLog, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+WHOLE = 48 << 20
+"""Bytes up to which a file is read whole."""
+HEAD = 1 << 20
+TAIL = 16 << 20
+CHUNK = 4 << 20
+QUIET = 128 << 20
+"""Bytes without an error before the tail after which no earlier one is looked for."""
+SEARCHED = 4 << 30
+SEARCH_S = 10.0
+"""Bytes and seconds that one search backwards may take."""
+MARKED = 8
+"""Pieces with errors in them that are read beside the head and the tail: those furthest back."""
+MAX_FILES = 20_000
+
+_MARKS = (
+    b"Traceback (most recent",
+    b"Watchdog caught",
+    b"NCCL WARN",
+    b"Fatal Python error",
+    b"(exitcode: ",
+    b"CANCELLED AT",
+)
+_ENDINGS = (".log", ".out", ".err", ".txt", ".stdout", ".stderr", ".log.gz", ".out.gz")
+_NAMES = ("stdout", "stderr")
+
+
+class Found(NamedTuple):
+    """A file to read, and whose it is by its name."""
+
+    path: str
+    place: Place
+
+
+def find(arguments: Sequence[str]) -> tuple[list[Found], list[str]]:
+    """Files to read, and arguments that lead to none.
+
+    A directory stands for all that looks like a log in it; `-` for standard input.
+    """
+    paths: dict[str, None] = {}
+    nothing = []
+    for one in arguments:
+        if one == "-" or (os.path.exists(one) and not os.path.isdir(one)):
+            paths[one] = None
+        elif os.path.isdir(one):
+            inside = sorted(_inside(one))
+            paths.update(dict.fromkeys(inside))
+            nothing += [] if inside else [one]
+        else:
+            nothing.append(one)
+    whose = places(paths)
+    return [Found(path, whose[path]) for path in list(paths)[:MAX_FILES]], nothing
+
+
+def _inside(folder: str) -> Iterator[str]:
+    for base, folders, names in os.walk(folder):
+        folders.sort()
+        for name in names:
+            if name.endswith(_ENDINGS) or name in _NAMES or name.startswith("slurm-"):
+                path = os.path.join(base, name)
+                if stat.S_ISREG(os.lstat(path).st_mode):
+                    yield path
+
+
+def read(
+    found: Found,
+    number: int,
+    *,
+    everything: bool = False,
+    keep: Callable[[Line], None] | None = None,
+) -> FileLog:
+    """Read one file and parse it.
+
+    Args:
+        found: which.
+        number: its number among all, for its records.
+        everything: read it whole, whatever its size.
+        keep: gets every line that is read.
+    """
+    try:
+        if found.path == "-":
+            return _of_stream(found, number, sys.stdin.buffer, keep)
+        info = os.stat(found.path)
+        if not stat.S_ISREG(info.st_mode):
+            with open(found.path, "rb") as stream:
+                return _of_stream(found, number, stream, keep)
+        if found.path.endswith(".gz"):
+            with gzip.open(found.path) as packed:
+                return _of_stream(found, number, cast("IO[bytes]", packed), keep)
+        with open(found.path, "rb") as file:
+            return _of_file(found, number, file, info, everything, keep)
+    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        return FileLog(found.path, found.place, problem=why)
+
+
+def _of_stream(
+    found: Found, number: int, stream: IO[bytes], keep: Callable[[Line], None] | None
+) -> FileLog:
+    """All of what cannot be searched backwards: a pipe, or a packed file."""
+    parser = Parser(number, time.time(), keep)
+    size = 0
+    while piece := stream.read(CHUNK):
+        size += len(piece)
+        parser.feed(piece.decode("utf-8", "replace"))
+    parser.finish()
+    return _log(found, parser, size, time.time(), ())
+
+
+def _of_file(
+    found: Found,
+    number: int,
+    file: IO[bytes],
+    info: os.stat_result,
+    everything: bool,
+    keep: Callable[[Line], None] | None,
+) -> FileLog:
+    size = info.st_size
+    parser = Parser(number, info.st_mtime, keep)
+    spans = [(0, size)]
+    left: tuple[tuple[int, int], ...] = ()
+    if size > WHOLE and not everything:
+        spans, left = choose(file, size)
+    for index, (start, end) in enumerate(spans):
+        if index:
+            parser.finish()
+        _feed(parser, file, start, end)
+    parser.finish()
+    return _log(found, parser, size, info.st_mtime, left)
+
+
+def _log(
+    found: Found,
+    parser: Parser,
+    size: int,
+    changed: float,
+    left: tuple[tuple[int, int], ...],
+) -> FileLog:
+    return FileLog(
+        found.path,
+        found.place,
+        size,
+        changed,
+        tuple(sorted(parser.records, key=lambda record: record.order)),
+        parser.origins,
+        parser.last(),
+        parser.whose,
+        parser.lines,
+        left,
+    )
+
+
+def _feed(parser: Parser, file: IO[bytes], start: int, end: int) -> None:
+    """Feed the lines of a span: one that began before it is left out."""
+    file.seek(start)
+    if start:
+        file.readline(CHUNK)
+    while (at := file.tell()) < end:
+        piece = file.read(min(CHUNK, end - at))
+        if not piece:
+            return
+        if len(piece) == CHUNK:
+            piece += file.readline(CHUNK)
+        parser.feed(piece.decode("utf-8", "replace"))
+
+
+def choose(file: IO[bytes], size: int) -> tuple[list[tuple[int, int]], tuple[tuple[int, int], ...]]:
+    """Which spans of a big file to read, and which were not even searched.
+
+    Its beginning says what was set up, its end how it ended. From there it is searched backwards
+    for errors, until there were none for `QUIET` bytes.
+    """
+    began = time.monotonic()
+    tail = size - TAIL
+    marked: list[tuple[int, int]] = []
+    at, quiet = tail, 0
+    while at > HEAD and quiet < QUIET and tail - at < SEARCHED:
+        if time.monotonic() - began > SEARCH_S:
+            break
+        start = max(at - CHUNK, HEAD)
+        file.seek(start)
+        # Some more, for what lies across the border.
+        piece = file.read(at - start + 64)
+        if any(mark in piece for mark in _MARKS):
+            marked.append((start, at))
+            quiet = 0
+        else:
+            quiet += at - start
+        at = start
+    left = ((HEAD, at),) if at > HEAD else ()
+    spans = [(0, HEAD), *sorted(marked[-MARKED:]), (tail, size)]
+    return _joined(spans), left
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for start, end in spans:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def read_all(
+    found: Sequence[Found],
+    *,
+    everything: bool = False,
+    keep: Callable[[int, Line], None] | None = None,
+    told: Callable[[int], None] | None = None,
+) -> list[FileLog]:
+    """Read all files; ``keep`` gets number of the file and line, ``told`` how many are done."""
+    logs = []
+    for number, one in enumerate(found):
+        one_keep = partial(keep, number) if keep is not None else None
+        logs.append(read(one, number, everything=everything, keep=one_keep))
+        if told is not None:
+            told(number + 1)
+    return logs

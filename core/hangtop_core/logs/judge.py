@@ -1,0 +1,192 @@
+"""Which error was first, and which only follow from it: pure, from the records of all files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from hangtop_core.logs.record import Record
+from hangtop_core.logs.whose import FileLog, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LATER = 5.0
+"""Seconds by which a wait must have ended in vain before another rank's error, to be the earlier
+one whatever that error is. Launchers print late, and clocks of nodes differ."""
+
+_WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3, "error": 4, "info": 5}
+
+
+class Fold(Struct, frozen=True):
+    """One thing that happened, and all ranks it happened to."""
+
+    record: Record
+    """The earliest of them."""
+    ranks: tuple[int, ...]
+    """Ascending; empty for launchers and where nothing tells the rank."""
+    nodes: tuple[str, ...]
+    count: int
+    """How often it was printed."""
+    members: tuple[Record, ...]
+
+
+class Position(Struct, frozen=True, gc=False):
+    """How far a rank had come in a process group, as its watchdog has printed."""
+
+    rank: int
+    group: str
+    enqueued: int
+    completed: int
+    op: str = ""
+
+
+class Judged(Struct, frozen=True):
+    """What the logs of a job say."""
+
+    first: Fold | None
+    """The error that was first, as far as they tell."""
+    others: tuple[Fold, ...]
+    """Other errors that follow from no other, by time."""
+    follows: tuple[Fold, ...]
+    """What only follows."""
+    notes: tuple[Fold, ...]
+    """What was set up, and other lines that are known."""
+    positions: tuple[Position, ...]
+    ranks: tuple[int, ...]
+    """All ranks of which there is a line."""
+    last: dict[int, tuple[str, float | None]]
+    """The last line of every rank, and its time."""
+    earlier: int = 0
+    """Records of earlier attempts of torchrun, which are left out."""
+
+
+def judge(files: Sequence[FileLog]) -> Judged:
+    """Put the records of all files in order of cause and consequence."""
+    newest: dict[str | None, int] = {}
+    for one in files:
+        node, attempt = one.place.node, one.place.attempt
+        newest[node] = max(newest.get(node, 0), attempt or 0)
+    whose, records = settled(files)
+    current, earlier = [], 0
+    for record in records:
+        place = files[record.file].place
+        if place.attempt is not None and place.attempt < newest[place.node]:
+            earlier += 1
+        else:
+            current.append(record)
+    folds = _fold(_demoted(current))
+    errors = [fold for fold in folds if fold.record.part in ("root", "timeout", "cascade", "exit")]
+    first = _first(errors)
+    if first is None:
+        first = next((fold for fold in folds if fold.record.part == "error"), None)
+    rest = [fold for fold in folds if fold is not first]
+    return Judged(
+        first=first,
+        others=tuple(f for f in rest if f.record.part == "root" and not _same(first, f)),
+        follows=tuple(
+            f
+            for f in rest
+            if f.record.part in ("timeout", "cascade", "exit")
+            or (f.record.part == "root" and _same(first, f))
+        ),
+        notes=tuple(f for f in rest if f.record.part in ("info", "error")),
+        positions=_positions(current),
+        ranks=tuple(sorted(whose.ranks() | {r.rank for r in current if r.rank is not None})),
+        last=whose.last(),
+        earlier=earlier,
+    )
+
+
+def _demoted(records: Sequence[Record]) -> Iterable[Record]:
+    """Aborts that the watchdog has brought about are consequences."""
+    waited = any(record.code in ("T1", "T2", "T7") for record in records)
+    gone = any(record.code == "T16" and record.fields.get("exit") == "-6" for record in records)
+    for record in records:
+        aborted = record.code == "T16" and record.fields.get("exit") == "-6"
+        if waited and gone and aborted and record.part == "root":
+            yield msgspec.structs.replace(record, part="cascade")
+        else:
+            yield record
+
+
+def _key(record: Record) -> tuple[float, int, int]:
+    return (record.at if record.at is not None else float("inf"), record.file, record.order)
+
+
+def _fold(records: Iterable[Record]) -> list[Fold]:
+    groups: dict[object, list[Record]] = defaultdict(list)
+    for record in records:
+        about = record.rank if record.code == "T16" and record.part in ("root", "exit") else None
+        groups[record.part, record.shape, about].append(record)
+    folds = []
+    for members in groups.values():
+        members.sort(key=_key)
+        ranks = sorted({record.rank for record in members if record.rank is not None})
+        nodes = sorted({record.node for record in members if record.node is not None})
+        count = sum(record.count for record in members)
+        folds.append(Fold(members[0], tuple(ranks), tuple(nodes), count, tuple(members)))
+    folds.sort(key=lambda fold: _key(fold.record))
+    return folds
+
+
+def _first(errors: Sequence[Fold]) -> Fold | None:
+    """The error that explains the others.
+
+    One of its own comes before all that follow from others, unless somebody had by their own
+    clock given up waiting well before.
+    """
+    roots = [fold for fold in errors if fold.record.part == "root"]
+    if not roots:
+        return min(errors, key=lambda f: (_WEIGHT[f.record.part], _key(f.record)), default=None)
+    root = min(
+        roots, key=lambda fold: (fold.record.code in ("T16", "MPI", "SLURM"), _key(fold.record))
+    )
+    told = min(roots, key=lambda fold: _key(fold.record))
+    if told is not root and (root.record.at or 0) - (told.record.at or 0) > LATER:
+        root = told
+    waits = [f for f in errors if f.record.part == "timeout" and f.record.exact]
+    for wait in waits:
+        if root.record.at is not None and (wait.record.at or 0) < root.record.at - LATER:
+            return wait
+    return root
+
+
+def _same(first: Fold | None, other: Fold) -> bool:
+    """Whether another error is the same event told once more: a launcher says how its rank left."""
+    if first is None or first is other:
+        return False
+    about = set(first.ranks) & set(other.ranks)
+    return bool(about) and "T16" in (first.record.code, other.record.code)
+
+
+def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
+    """The newest position of every rank in every group: what a flight recorder would tell."""
+    ops = {
+        (record.rank, record.fields.get("seq")): record.fields.get("op", "")
+        for record in records
+        if record.code == "T1"
+    }
+    found: dict[tuple[int, str], Position] = {}
+    for record in records:
+        if record.rank is None or record.code != "T2":
+            continue
+        fields = record.fields
+        group = fields.get("desc") or fields.get("guid") or fields.get("pg") or "?"
+        op = ops.get((record.rank, fields.get("seq")), "")
+        found[record.rank, group] = Position(
+            record.rank, group, int(fields["enqueued"]), int(fields["completed"]), op
+        )
+    for record in records:
+        # Without a recorder's state (torch before 2.5) the number of what it waited for is all.
+        seq = record.fields.get("seq")
+        if record.code == "T1" and record.rank is not None and seq is not None:
+            if any(rank == record.rank for rank, _ in found):
+                continue
+            found[record.rank, "?"] = Position(
+                record.rank, "?", int(seq), int(seq) - 1, record.fields.get("op", "")
+            )
+    return tuple(sorted(found.values(), key=lambda one: (one.group, one.rank)))

@@ -1,0 +1,234 @@
+"""Lines that are known: what NCCL, torch, launchers and the kernel print, and what it means.
+
+One row a line, so that the table can be read. `needle` is text that every such line holds: lines
+without any needle are never looked at closer. Rows are tried in order; the first that fits counts.
+
+Sources: NCCL 2.18 to 2.30 (src/debug.cc, transport/net_ib.cc, misc/socket.cc, bootstrap.cc,
+init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore, elastic/multiprocessing), gloo
+(transport/tcp/pair.cc), Open MPI 4, Slurm 22 to 24, Linux 5 to 6.18 (mm/oom_kill.c,
+kernel/hung_task.c).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+Part = Literal["root", "timeout", "cascade", "exit", "error", "info"]
+"""What a line says of the failure. root: an error of its own. timeout: it has waited in vain for
+others. cascade: it only tells of somebody else's end. exit: a process has left with an error that
+is told elsewhere. error: some error, of which nothing is known. info: what was set up, and how."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """One kind of line."""
+
+    code: str
+    needle: str
+    pattern: str
+    part: Part
+    means: str
+    """For people; `{name}` is a field of the line."""
+    cause: str | None = None
+    """The cause code it supports."""
+    kept: str = ""
+    """Fields by which lines of one stream are told apart, where only the last of each is kept."""
+    match: re.Pattern[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "match", re.compile(self.pattern))
+
+
+_WRONG = r"(?:docker\d*|lo|virbr\d*|veth\w*|br-\w+|cni\d*|flannel[\w.]*|cali\w*|tun\d+|podman\d*)"
+_AT = r"(?P<peer>[\w.:\[\]-]*[\w\]](?:<\d+>)?)"
+
+KNOWN: tuple[Known, ...] = (
+    # NCCL: what it has chosen
+    Known("N1", "NET/IB : Using", r"NET/IB : Using (?P<devices>.{1,300}?)(?:; OOB (?P<interface>[^:\s]+):|$)", "info",
+          "NCCL uses InfiniBand or RoCE: {devices}"),
+    Known("N1", "NET/Socket : Using", rf"NET/Socket : Using \[0\](?P<interface>{_WRONG}):(?P<address>[\d.a-f:]+)", "info",
+          "NCCL sends over {interface} ({address}), which leads to no other node", "wrong-interface"),
+    Known("N1", "NET/Socket : Using", r"NET/Socket : Using \[0\](?P<interface>[^:\s]+):(?P<address>\S+?)<", "info",
+          "NCCL sends over plain sockets on {interface} ({address})"),
+    Known("N1", "Bootstrap : Using", rf"Bootstrap : Using (?P<interface>{_WRONG}):(?P<address>[\d.a-f:]+)", "info",
+          "NCCL meets over {interface} ({address}), which leads to no other node", "wrong-interface"),
+    Known("N1", "Bootstrap : Using", r"Bootstrap : Using (?P<interface>[^:\s]+):(?P<address>\S+?)<", "info",
+          "NCCL meets over {interface} ({address})"),
+    Known("N1", "Using network", r"NCCL INFO .*Using network (?P<network>[\w ]{1,40})", "info", "NCCL's network is {network}"),
+    Known("N1", "NET/IB : No device", r"NET/IB : No device found", "info", "NCCL has found no InfiniBand device"),
+    Known("version", "NCCL version", r"NCCL version (?P<nccl>\d[\w.+-]{2,40})", "info", "NCCL {nccl}"),
+    Known("N8", "Init START", r"comm (?P<comm>0x[0-9a-f]+) rank (?P<comm_rank>\d+) nranks (?P<nranks>\d+) .*?(?:commId (?P<id>0x[0-9a-f]+) )?- Init START", "info",
+          "began to join the communicator {id} as {comm_rank} of {nranks}", kept="id"),
+    Known("N8C", "Init COMPLETE", r"comm (?P<comm>0x[0-9a-f]+) rank (?P<comm_rank>\d+) nranks (?P<nranks>\d+) .*?(?:commId (?P<id>0x[0-9a-f]+) )?- Init COMPLETE", "info",
+          "joined the communicator {id} as {comm_rank} of {nranks}", kept="id"),
+    Known("N9", "opCount", r"NCCL INFO (?P<op>\w+): opCount (?P<count>[0-9a-f]+) .*?comm (?P<comm>0x[0-9a-f]+)", "info",
+          "last NCCL call of this communicator: {op}, number 0x{count}", kept="comm"),
+    # NCCL: what went wrong
+    Known("N2", "Got completion from peer", rf"NET/IB ?: ?Got completion from peer {_AT} with (?:status=(?P<name>[A-Z_]+)?\(?(?P<status>12)\b|error (?P<error>12)\b).*?(?:hca (?P<hca>\S+))?$", "root",
+          "InfiniBand error 12 (retries exceeded): {peer} no longer answers", "nccl-ib-error"),
+    Known("N2", "Got completion from peer", rf"NET/IB ?: ?Got completion from peer {_AT} with (?:status=(?P<name>[A-Z_]+)?\(?(?P<status>5)\b|error (?P<error>5)\b)", "cascade",
+          "InfiniBand error 5 (flushed): the connection to {peer} had failed before"),
+    Known("N2", "Got completion from peer", rf"NET/IB ?: ?Got completion from peer {_AT} with (?:status=(?P<name>[A-Z_]+)?\(?(?P<status>\d+)\b|error (?P<error>\d+)\b).*?(?:hca (?P<hca>\S+))?$", "root",
+          "InfiniBand error {status}{error} towards {peer}", "nccl-ib-error"),
+    Known("N3", "HINT:", r"NCCL .*HINT: (?P<hint>.{1,200})", "info", "NCCL's hint: {hint}"),
+    Known("N4", "async fatal event", r"NET/IB : (?P<device>[^:\s]+:\d+)?.*async fatal event: (?P<event>.{1,80})", "root",
+          "InfiniBand device {device}: {event}", "ib-port-down"),
+    Known("N4", "async event", r"Got non-fatal async event: (?P<event>[^(]{1,60}\(\d+\))", "info", "InfiniBand event: {event}"),
+    Known("N5", "marked as failed", r"Device (?P<device>\S+) marked as failed", "root", "InfiniBand device {device} has failed", "ib-port-down"),
+    Known("N6", "losed by remote peer", rf"(?:Connection closed by remote peer|closed by remote peer) {_AT}", "cascade",
+          "the connection to {peer} was closed: it has ended, or ended the connection"),
+    Known("N6", "exceeded", rf"(?:Connect to|socketPollConnect.*) ?{_AT}.*exceeded (?:error )?retr", "timeout",
+          "cannot connect to {peer}: nobody listens there, or the way is blocked"),
+    Known("N6", "Connect to", rf"Connect to {_AT} (?:returned|failed).{{0,80}}(?:Connection refused|No route to host|Connection timed out|errno (?:111|113|110))", "timeout",
+          "cannot connect to {peer}: nobody listens there, or the way is blocked"),
+    Known("N7", "Bootstrap Root : mismatch", r"Bootstrap Root : mismatch in info from procs, nranks (?P<one>\d+) vs (?P<other>\d+)", "root",
+          "ranks meet that were told different world sizes: {one} and {other}", "launch-misconfigured"),
+    Known("N7", "already checked in", r"rank (?P<rank>\d+) of (?P<nranks>\d+) ranks has already checked in", "root",
+          "rank {rank} is there twice", "launch-misconfigured"),
+    Known("GPU", "Duplicate GPU detected", r"Duplicate GPU detected : rank (?P<rank>\d+) and rank (?P<other>\d+) both on CUDA device (?P<device>\S+)", "root",
+          "ranks {rank} and {other} use one GPU ({device})", "launch-misconfigured"),
+    Known("SHM", "hared memory", r"(?:[Uu]nable to allocate shared memory|Error while creating shared memory segment|insufficient shared memory|out of shared memory)", "root",
+          "shared memory (/dev/shm) was too small", "shm-too-small"),
+    Known("SHM", "/dev/shm/", r"/dev/shm/\S+.{0,40}(?:No space left on device|size \d+ .*error)", "root", "/dev/shm is full", "shm-too-small"),
+    Known("MEM", "ibv_reg_mr", r"(?:Call to )?ibv_reg_mr\w* failed.{0,60}(?:Cannot allocate memory|errno 12)", "root",
+          "memory could not be registered with InfiniBand: the limit of locked memory (ulimit -l) is too small"),
+    # torch: the watchdog
+    Known("T1", "collective operation timeout", r"(?:.*?\[Rank (?P<rank>\d+)\])?.*collective operation timeout: (?:WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d+))?.*?Timeout\(ms\)=(?P<timeout_ms>\d+)\) ran for (?P<ran_ms>\d+)|NCCL operation timed out)", "timeout",
+          "waited in {op} #{seq} for {ran_ms} ms, and gave up", "missing-collective", kept="seq"),
+    Known("T2", "last enqueued", r"(?:.*?\[PG (?:ID )?(?P<pg>\S+)(?: PG GUID (?P<guid>[^\s(]*)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\])?.*?(?:work sequence id|(?:at|by) (?:NCCL )?watchdog at work|[Tt]imeout at NCCL work|at work): (?P<seq>\d+)\D.*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)", "timeout",
+          "had begun #{enqueued} of group {pg} {desc} and completed #{completed}", "missing-collective", kept="pg"),
+    Known("T3", "watchdog got stuck", r"watchdog got stuck for (?P<seconds>\d+) ?seconds", "timeout",
+          "its watchdog got nowhere for {seconds} s: a CUDA call, or the GIL, holds it"),
+    Known("T4", "Could not acquire GIL", r"Could not acquire GIL within", "root", "a thread held the GIL and did not let go", "gil-held"),
+    Known("T5", "First PG on this rank to signal dumping", r"First PG on this rank to signal dumping", "info", "this rank was the first of its own to ask for recorder dumps"),
+    Known("T5", "dump signal", r"(?:Received a dump signal due to a collective timeout from +(?:global )?(?:rank )?(?P<from>\d+)|Observed flight recorder dump signal)", "cascade",
+          "was told by another rank that a collective has timed out"),
+    Known("T6", "Stack trace of the failed collective not found", r"Stack trace of the failed collective not found", "info",
+          "the flight recorder is off: with TORCH_FR_BUFFER_SIZE=2000 it would name the place in the code"),
+    Known("T7", "Some NCCL operations have failed", r"Some NCCL operations have failed or timed out", "cascade", "NCCL's work has failed, and the process ends"),
+    Known("T7", "taking the entire process down", r"taking the entire process down", "cascade", "the watchdog ends the process"),
+    Known("T7", "watchdog thread terminated", r"watchdog thread terminated with exception", "cascade", "the watchdog ends the process"),
+    Known("T7", "terminate called after throwing", r"terminate called after throwing an instance of '(?:c10::DistBackendError|c10::DistNetworkError)'", "cascade", "the watchdog ends the process"),
+    Known("T7", "terminate called after throwing", r"terminate called after throwing an instance of '(?P<type>[^']{1,100})'", "root", "ended by a C++ exception: {type}", "rank-crashed"),
+    # torch: the store
+    Known("T8", "exception_dump", r"check for dump key .exception_dump. failed", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
+    Known("T8", '"should dump" flag', r"Failed to check the .should dump. flag", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
+    Known("T9", "Ping failed, invalid value", r"Ping failed, invalid value returned from server\. Expected: (?P<expected>\S+), Got: (?P<got>-?\d+)", "root",
+          "another program answers on the port of the store", "store-port-taken"),
+    Known("T9", "failed to connect/validate to host", r"failed to connect/validate to host (?P<host>[^\s:]+):(?P<port>\d+)", "timeout",
+          "cannot reach the store at {host}:{port}", "store-unreachable", kept="host"),
+    Known("T9", "client socket", r"client socket has (?:timed out after \S+|failed to connect to any network address).*?\((?P<host>[^,()\s]+), (?P<port>\d+)\)", "timeout",
+          "cannot reach the store at {host}:{port}", "store-unreachable"),
+    Known("T9", "waiting for clients", r"Timed out after (?P<seconds>\d+) seconds waiting for clients\. (?P<joined>\d+)/(?P<world>\d+) clients joined", "timeout",
+          "only {joined} of {world} ranks have come to the store", "rank-never-joined"),
+    Known("T9", "wait timeout after", r"wait timeout after (?P<ms>\d+) ?ms, keys: (?P<keys>\S{1,200})", "timeout",
+          "waited {ms} ms for the store's key {keys}, which no rank has set"),
+    Known("PORT", "ddress already in use", r"(?:.*?port:? ?\(?(?P<port>\d{2,5})\b)?.*?[Aa]ddress already in use", "root",
+          "the port {port} was taken already", "store-port-taken"),
+    Known("PORT", "EADDRINUSE", r"(?:.*?port: (?P<port>\d+))?.*?EADDRINUSE", "root", "the port {port} was taken already", "store-port-taken"),
+    Known("T10", "recvValueWithTimeout failed", r"recvValueWithTimeout failed", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
+    Known("T10", "got 0 bytes", r"Failed to recv, got 0 bytes", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
+    Known("T11", "NO watchdog thread", r"NO watchdog thread is created", "info", "TORCH_NCCL_BLOCKING_WAIT is set: there is no watchdog, and no recorder dump"),
+    Known("T12", "Guessing device ID", r"Guessing device ID based on global rank", "info", "the GPU was guessed from the rank: with another mapping a barrier hangs; pass device_id="),
+    Known("T13", "Detected mismatch between collectives", r"Detected mismatch between collectives on ranks(?P<text>.{0,300})", "root",
+          "ranks are in different collectives:{text}", "mismatched-collective"),
+    Known("T14", "failed to pass monitoredBarrier", r"Ranks? (?P<ranks>[\d, ]+?) failed to pass monitoredBarrier", "timeout",
+          "rank {ranks} did not come to the barrier", "missing-collective"),
+    Known("T15", "DataLoader worker", r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal: (?P<signal>[^.]{1,40})|exited unexpectedly)", "root",
+          "DataLoader worker {pid} has died {signal}", "dataloader-worker-dead"),
+    Known("T15", "Pin memory thread exited", r"Pin memory thread exited unexpectedly", "root", "the pin-memory thread has died", "pin-memory-stuck"),
+    # gloo
+    Known("G1", "onnection closed by peer", rf"Connection closed by peer {_AT}", "cascade", "its connection to {peer} was closed: that rank has ended"),
+    Known("G1", "onnection reset by peer", rf"(?:Read error {_AT}: )?Connection reset by peer", "cascade", "its connection was reset: the rank at the other end has ended"),
+    Known("G1", "roken pipe", r"Broken pipe", "cascade", "whoever it wrote to had ended"),
+    Known("G1", "Application timeout caused pair closure", r"Application timeout caused pair closure", "cascade", "gloo gave up after a timeout"),
+    Known("G2", "Timed out waiting", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation", "timeout", "waited {ms} ms to {what}, and gave up", "missing-collective"),
+    Known("G3", "connectFullMesh failed", r"connectFullMesh failed", "timeout", "gloo could not connect all ranks", "port-blocked"),
+    # NCCL's results, as exceptions carry them
+    Known("N10", "remote process exited or there was a network error", r"remote process exited or there was a network error", "cascade", "NCCL lost a rank, or the network"),
+    Known("N10", "ncclRemoteError", r"ncclRemoteError", "cascade", "NCCL lost a rank, or the network"),
+    # torchrun
+    Known("T16", "failed (exitcode:", r"failed \(exitcode: (?P<exit>-(?!15\b)\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)", "root",
+          "ended by {signal}, says torchrun", "rank-crashed"),
+    Known("T16", "failed (exitcode:", r"failed \(exitcode: (?P<exit>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)", "exit",
+          "left with exit status {exit}, says torchrun", "rank-exited"),
+    Known("T16", "closing signal", r"Sending process (?P<pid>\d+) closing signal (?P<signal>\w+)", "cascade", "torchrun ends the other ranks"),
+    Known("T16", "death signal", r"Received (?P<signal>\S+) death signal", "root", "torchrun itself was told to end ({signal}): cancelled, preempted, or out of time", "rank-exited"),
+    Known("T16", "RendezvousTimeoutError", r"RendezvousTimeoutError", "timeout", "torchrun waited in vain for the other nodes", "rendezvous-incomplete"),
+    Known("T16", "keep-alive heartbeat", r"The node '(?P<node>[^']+)' has failed to send a keep-alive heartbeat", "root", "torchrun on {node} is no longer heard of", "node-unreachable"),
+    Known("T16", "ChildFailedError", r"ChildFailedError", "cascade", "torchrun reports what ended its ranks"),
+    Known("T16", "got signal: 15", r"got signal: 15", "cascade", "was told to end (SIGTERM)"),
+    Known("T16", "got signal:", r"got signal: (?P<signal>\d+)", "root", "was told to end by signal {signal}"),
+    # Memory, disk, GPU
+    Known("OOM", "CUDA out of memory", r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ \w+)", "root", "its GPU is out of memory: {size} more were wanted", "rank-exited"),
+    Known("OOM", "CUDA out of memory", r"CUDA out of memory", "root", "its GPU is out of memory", "rank-exited"),
+    Known("OOM", "DefaultCPUAllocator", r"DefaultCPUAllocator: (?:can't|not enough).*?allocate (?P<size>\d+) bytes", "root", "the node had no memory for {size} bytes more", "rank-exited"),
+    Known("DISK", "No space left on device", r"No space left on device(?:.{0,4}: '(?P<path>[^']{1,200})')?", "root", "the disk is full: {path}", "disk-full"),
+    Known("DISK", "Disk quota exceeded", r"Disk quota exceeded", "root", "the disk quota is used up", "disk-full"),
+    Known("ECC", "uncorrectable ECC", r"uncorrectable ECC error", "root", "its GPU has an uncorrectable memory error", "gpu-ecc"),
+    Known("NVL", "uncorrectable NVLink", r"uncorrectable NVLink error", "root", "its GPU has an uncorrectable NVLink error", "gpu-nvlink"),
+    Known("CUDA", "CUDA error:", r"CUDA error: (?P<error>[^\n]{1,120})", "root", "CUDA error: {error}", "rank-exited"),
+    # Signals, as Python, the shell and launchers tell them
+    Known("SEGV", "Fatal Python error:", r"Fatal Python error: (?P<error>[^\n]{1,80})", "root", "crashed: {error}", "rank-crashed"),
+    Known("SEGV", "(core dumped)", r"(?P<error>\w[\w ]{3,40}) \(core dumped\)", "root", "crashed: {error}", "rank-crashed"),
+    Known("MPI", "exited on signal", r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?P<exit>\d+) \((?P<error>[^)]{1,40})\)", "root",
+          "ended by {error}, says mpirun", "rank-crashed"),
+    Known("MPI", "returned a non-zero exit code", r"returned a\s*non-zero exit code", "cascade", "mpirun ends the job because a rank has failed"),
+    Known("SLURM", "srun: error:", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+)(?P<more>[\d,-]*): (?P<error>(?:Out Of Memory|Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)[^\n]{0,40})", "root",
+          "ended: {error}, says srun", "rank-crashed"),
+    Known("SLURM", "srun: error:", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+)(?P<more>[\d,-]*): Exited with exit code (?P<exit>\d+)", "exit",
+          "left with exit status {exit}, says srun", "rank-exited"),
+    Known("SLURM", "srun: error:", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<rank>\d+)(?P<more>[\d,-]*): Terminated", "cascade", "srun ends the other ranks"),
+    Known("SLURM", "oom", r"(?i)oom[-_ ]kill(?:ed)? event", "root", "Slurm saw the kernel kill a process for want of memory", "rank-oom-killed"),
+    Known("SLURM", "CANCELLED AT", r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT (?P<when>\S+)(?: (?P<why>DUE TO [A-Z ]+))?", "root", "Slurm ended the job: {why}", "rank-exited"),
+    # The kernel
+    Known("K1", "NVRM: Xid", r"NVRM: Xid \(PCI:(?P<gpu>[0-9a-fA-F:.]+)\): (?P<xid>43|45)\b(?:, pid='?(?P<pid>\d+))?", "cascade", "GPU {gpu} reports Xid {xid}, which follows from another error", None),
+    Known("K1", "NVRM: Xid", r"NVRM: Xid \(PCI:(?P<gpu>[0-9a-fA-F:.]+)\): (?P<xid>\d+)\b(?:, pid='?(?P<pid>\d+))?", "root", "GPU {gpu} reports Xid {xid}", "gpu-xid"),
+    Known("K2", "Killed process", r"(?:Out of memory|[Mm]emory cgroup out of memory): Killed process (?P<pid>\d+) \((?P<comm>[^)]{0,16})\)", "root", "the kernel killed process {pid} ({comm}) for want of memory", "rank-oom-killed"),
+    Known("K3", "blocked for more than", r"INFO: task (?P<comm>.{1,16}):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds", "root", "process {pid} ({comm}) has waited for a disk or a file server for over {seconds} s", "io-wait"),
+    Known("K4", "not responding", r"nfs: server (?P<server>\S+) not responding", "root", "the file server {server} does not answer", "io-wait"),
+    Known("K4", "LustreError", r"LustreError: .*timed? ?out", "root", "a Lustre server does not answer", "io-wait"),
+    Known("K4", "Port module event", r"mlx5_core \S+.*Port module event", "info", "a cable or module of a network card has changed"),
+    Known("K4", "segfault at", r"(?P<comm>[^\s\[]{1,16})\[(?P<pid>\d+)\]: segfault at (?P<address>[0-9a-f]+)", "root", "process {pid} ({comm}) crashed: segmentation fault", "rank-crashed"),
+    # Whatever else calls itself an error
+    Known("E", "ERROR", r"(?:^|[\s\[|:-])ERROR[\s\]|:]", "error", "an error was logged"),
+    Known("E", "CRITICAL", r"(?:^|[\s\[|:-])CRITICAL[\s\]|:]", "error", "a critical error was logged"),
+    Known("E", "[E", r"^\[E\d{0,4} ?", "error", "torch logged an error"),
+)  # fmt: skip
+
+TRACEBACK = "Traceback (most recent call last)"
+SUMMARY = ("Root Cause (first observed failure):", "Failures:")
+NEEDLES: tuple[str, ...] = tuple(
+    dict.fromkeys([TRACEBACK, SUMMARY[0], SUMMARY[1], *(one.needle for one in KNOWN)])
+)
+_BY_NEEDLE: dict[str, list[Known]] = {}
+for _one in KNOWN:
+    _BY_NEEDLE.setdefault(_one.needle, []).append(_one)
+
+MATCHED = 2000
+"""Characters of a line that are matched; the patterns are linear, but lines may be megabytes."""
+
+
+def recognise(line: str) -> tuple[Known, dict[str, str]] | None:
+    """Return the row a line belongs to and its fields, or None.
+
+    Args:
+        line: without prefixes of launchers; may be the message of an exception, several lines long.
+    """
+    head = line[:MATCHED]
+    other = None
+    for needle, rows in _BY_NEEDLE.items():
+        if needle not in head:
+            continue
+        for row in rows:
+            found = row.match.search(head)
+            if found is not None:
+                one = row, {k: v for k, v in found.groupdict().items() if v is not None}
+                if row.part not in ("info", "error"):
+                    return one
+                # The message of an exception names the version of NCCL, too.
+                other = other or one
+                break
+    return other

@@ -1,0 +1,302 @@
+"""The lines themselves: of chosen ranks, of all files in one order, around a time, as they come."""
+
+from __future__ import annotations
+
+import codecs
+import heapq
+import os
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.logs.files import Found, find
+from hangtop_core.logs.parse import Line, Parser
+from hangtop_core.logs.prefix import split
+from hangtop_core.logs.record import printable
+from hangtop_core.logs.stamp import stamp
+from hangtop_core.logs.whose import FileLog, Whose
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hangtop_core.logs.record import Record
+
+MAX_KEPT = 64 << 20
+"""Bytes of lines that are kept to be shown: the last ones."""
+BEGIN = 1 << 14
+"""Bytes before the end of a file with which following it begins."""
+PIECE = 1 << 20
+PROBE = 1 << 16
+"""Bytes in which a time is looked for."""
+
+
+class Shown(NamedTuple):
+    """One line to show."""
+
+    rank: int | None
+    node: str | None
+    text: str
+    """Safe to print, without prefixes of launchers."""
+
+
+class Choice(NamedTuple):
+    """Which lines are wanted."""
+
+    ranks: frozenset[int] | None = None
+    node: str | None = None
+    grep: re.Pattern[str] | None = None
+
+    def takes(self, one: Shown) -> bool:
+        """Whether a line is wanted."""
+        if self.ranks is not None and one.rank not in self.ranks:
+            return False
+        if self.node is not None and one.node != self.node:
+            return False
+        return self.grep is None or self.grep.search(one.text) is not None
+
+
+class Kept:
+    """Keeps the lines that are read, the last ones within `MAX_KEPT`."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[int, Line]] = deque()
+        self._size = 0
+        self.dropped = 0
+
+    def add(self, number: int, line: Line) -> None:
+        """Keep a line of a file."""
+        self._lines.append((number, line))
+        self._size += len(line.text) + 100
+        while self._size > MAX_KEPT:
+            self._size -= len(self._lines.popleft()[1].text) + 100
+            self.dropped += 1
+
+    def shown(self, files: Sequence[FileLog], choice: Choice) -> Iterator[Shown]:
+        """The lines that are wanted; those of several files by their times."""
+        whose = Whose(files)
+        numbers = {number for number, _ in self._lines}
+        if len(numbers) <= 1:
+            lines: Iterable[tuple[int, Line]] = self._lines
+        else:
+            lines = self._merged(numbers, files)
+        for number, line in lines:
+            one = Shown(
+                whose.rank(number, line.origin),
+                whose.node(number, line.origin),
+                printable(line.text),
+            )
+            if choice.takes(one):
+                yield one
+
+    def _merged(
+        self, numbers: Iterable[int], files: Sequence[FileLog]
+    ) -> Iterator[tuple[int, Line]]:
+        by_file: dict[int, list[Line]] = {number: [] for number in numbers}
+        for number, line in self._lines:
+            by_file[number].append(line)
+        streams = [_timed(n, some, files[n].changed or 0.0) for n, some in by_file.items()]
+        for _, number, _, line in heapq.merge(*streams, key=lambda one: one[:3]):
+            yield number, line
+
+
+def _timed(
+    number: int, lines: Iterable[Line], near: float
+) -> Iterator[tuple[float, int, int, Line]]:
+    """Lines of one file with their times; one without has that of the line before it."""
+    at = 0.0
+    for index, line in enumerate(lines):
+        at = max(stamp(line.text, near) or at, at)
+        yield at, number, index, line
+
+
+def around(path: str, at: float, seconds: float) -> tuple[int, int]:
+    """Byte range of a file whose lines were printed within some seconds of a time.
+
+    By bisection, so that a file of any size costs some dozen reads. Assumes that times rise.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        near = os.fstat(file.fileno()).st_mtime
+
+        def first_after(wanted: float) -> int:
+            low, high = 0, size
+            while high - low > PROBE:
+                middle = (low + high) // 2
+                file.seek(middle)
+                said = _first_time(file.read(PROBE), near)
+                if said is not None and said < wanted:
+                    low = middle
+                else:
+                    high = middle
+            return low
+
+        start = first_after(at - seconds)
+        end = min(first_after(at + seconds) + 2 * PROBE, size)
+    return start, max(end, min(start + PROBE, size))
+
+
+def _first_time(data: bytes, near: float) -> float | None:
+    for line in split(data.decode("utf-8", "replace").partition("\n")[2]):
+        # Prefixes of launchers do not look like times, so the line need not be taken apart.
+        said = stamp(line[line.find("]:") + 2 :] if "]:" in line[:40] else line, near)
+        if said is not None:
+            return said
+    return None
+
+
+def span(found: Found, number: int, start: int, end: int, keep: Callable[[Line], None]) -> FileLog:
+    """Read one byte range of a file."""
+    info = os.stat(found.path)
+    parser = Parser(number, info.st_mtime, keep)
+    with open(found.path, "rb") as file:
+        file.seek(start)
+        if start:
+            file.readline(PROBE)
+        parser.feed(file.read(min(end - start, MAX_KEPT)).decode("utf-8", "replace"))
+    parser.finish()
+    return _log(found, parser, info)
+
+
+def _log(found: Found, parser: Parser, info: os.stat_result) -> FileLog:
+    return FileLog(
+        found.path,
+        found.place,
+        info.st_size,
+        info.st_mtime,
+        tuple(parser.records),
+        parser.origins,
+        parser.last(),
+        parser.whose,
+        parser.lines,
+    )
+
+
+class _Tail:
+    """One file that grows, is cut, or makes place for another of its name."""
+
+    def __init__(self, found: Found, number: int, keep: Callable[[int, Line], None]) -> None:
+        self.found = found
+        self.changed = time.monotonic()
+        self.notes: list[str] = []
+        self._number = number
+        self._keep = keep
+        self._file = open(found.path, "rb")  # noqa: SIM115  # it stays open
+        size = os.fstat(self._file.fileno()).st_size
+        self.parser = self._parser()
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        if size > BEGIN:
+            self._file.seek(size - BEGIN)
+            self._file.readline(BEGIN)
+
+    def _parser(self) -> Parser:
+        return Parser(self._number, time.time(), lambda line: self._keep(self._number, line))
+
+    def poll(self) -> bool:
+        """Take what is new; say whether there was anything."""
+        news = self._read()
+        try:
+            now = os.stat(self.found.path)
+        except OSError:
+            return news
+        old = os.fstat(self._file.fileno())
+        if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
+            self._begin(open(self.found.path, "rb"), "was replaced by a new file")  # noqa: SIM115
+            news = self._read() or news
+        elif now.st_size < self._file.tell():
+            self._file.seek(0)
+            self._begin(self._file, "was cut")
+            news = self._read() or news
+        return news
+
+    def _begin(self, file: object, why: str) -> None:
+        self.parser.finish()
+        if file is not self._file:
+            self._file.close()
+            self._file = file  # type: ignore[assignment]
+        self.notes.append(f"{self.found.path} {why}")
+
+    def _read(self) -> bool:
+        news = False
+        while data := self._file.read(PIECE):
+            news = True
+            self.parser.feed(self._decode(data))
+        if news:
+            self.changed = time.monotonic()
+        elif time.monotonic() - self.changed > 1.0:
+            self.parser.settle()
+        return news
+
+    def log(self) -> FileLog:
+        """What was read so far."""
+        return _log(self.found, self.parser, os.fstat(self._file.fileno()))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Follower:
+    """Follows files as they grow; new ones in a directory, too."""
+
+    RESCAN_S = 2.0
+
+    def __init__(self, arguments: Sequence[str], choice: Choice) -> None:
+        self._arguments = [one for one in arguments if one != "-"]
+        self._choice = choice
+        self._tails: dict[str, _Tail] = {}
+        self._new: list[tuple[int, Line]] = []
+        self._told: dict[int, int] = {}
+        self._scanned = 0.0
+
+    def poll(self) -> tuple[list[Shown], list[Record], list[str]]:
+        """New lines that are wanted, new records of all, and notes on files."""
+        if time.monotonic() - self._scanned > self.RESCAN_S:
+            self._scan()
+        for tail in self._tails.values():
+            tail.poll()
+        logs = self.logs()
+        whose = Whose(logs)
+        lines, self._new = self._new, []
+        some = (
+            Shown(
+                whose.rank(number, line.origin),
+                whose.node(number, line.origin),
+                printable(line.text),
+            )
+            for number, line in lines
+        )
+        shown = [one for one in some if self._choice.takes(one)]
+        records, notes = [], []
+        for number, tail in enumerate(self._tails.values()):
+            told = self._told.get(number, 0)
+            records += [whose.settle(record) for record in tail.parser.records[told:]]
+            self._told[number] = len(tail.parser.records)
+            notes += tail.notes
+            tail.notes = []
+        return shown, records, notes
+
+    def _scan(self) -> None:
+        self._scanned = time.monotonic()
+        for found in find(self._arguments)[0]:
+            if found.path not in self._tails:
+                try:
+                    tail = _Tail(found, len(self._tails), self._take)
+                except OSError:
+                    continue
+                self._tails[found.path] = tail
+
+    def _take(self, number: int, line: Line) -> None:
+        self._new.append((number, line))
+
+    def logs(self) -> list[FileLog]:
+        """What was read so far of every file."""
+        return [tail.log() for tail in self._tails.values()]
+
+    def close(self) -> None:
+        """Close all files."""
+        for tail in self._tails.values():
+            tail.close()

@@ -1,0 +1,258 @@
+"""Text of one log file in, records out: streams told apart, tracebacks put together.
+
+A file may hold what many ranks have printed, line by line mixed. Every stream (who printed it, by
+`prefix`) is read on its own, so a traceback comes out whole however its lines were mixed with
+those of others. What has no prefix cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
+from hangtop_core.logs.known import NEEDLES, SUMMARY, TRACEBACK, recognise
+from hangtop_core.logs.prefix import Origin, Prefixes, split
+from hangtop_core.logs.record import Record, fill, kept, signal_name
+from hangtop_core.logs.stamp import stamp
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hangtop_core.logs.known import Known
+
+MAX_RECORDS = 4000
+"""Records of one file; whatever repeats counts once."""
+MAX_STREAMS = 20_000
+MAX_LINE = 65_536
+RECENT = 64
+"""Lines before one without a time in which a time is looked for."""
+SAMPLE = 1 << 18
+"""Characters at the beginning of what is read that tell which prefixes a file has."""
+
+_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\n\x07\x1b]{0,4000}(?:\x07|\x1b\\)")
+_NCCL = re.compile(
+    r"(?:^|\s)(?P<host>[\w.-]{1,100}):(?P<pid>\d{1,9}):\d{1,9} (?:\[\w+\] )?"
+    r".{0,200}?NCCL (?:INFO|WARN)"
+)
+
+
+class Line(NamedTuple):
+    """One line, and who printed it."""
+
+    origin: Origin
+    text: str
+
+
+class _Stream:
+    """What one origin prints, as far as it is not over."""
+
+    __slots__ = ("began", "block", "last", "origin", "seen")
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.block: Block | None = None
+        self.began: tuple[float | None, bool] = (None, False)
+        """When the block began."""
+        self.last = ""
+        self.seen: dict[tuple[str, str], int] = {}
+        """Index into the records, by code and what is kept apart."""
+
+
+class Parser:
+    """Reads one file. Give it the text in order, in pieces of any size."""
+
+    def __init__(
+        self,
+        number: int = 0,
+        near: float = 0.0,
+        keep: Callable[[Line], None] | None = None,
+        prefixes: Prefixes | None = None,
+    ) -> None:
+        """Begin a file.
+
+        Args:
+            number: of the file, for its records.
+            near: a time not long after its last line, such as its time of change.
+            keep: gets every line.
+            prefixes: what its lines begin with; told from the first text where not given.
+        """
+        self.number = number
+        self.near = near
+        self.records: list[Record] = []
+        self.lines = 0
+        self.left_out = 0
+        """Records beyond `MAX_RECORDS`."""
+        self.origins: dict[Origin, int] = {}
+        """Lines by who printed them."""
+        self.whose: dict[tuple[str | None, int | None, int], int] = {}
+        """Global rank by node, task and local rank, where lines told both."""
+        self._keep = keep
+        self._prefixes = prefixes
+        self._streams: dict[Origin, _Stream] = {}
+        self._rest = ""
+        self._recent: deque[tuple[Origin, str]] = deque(maxlen=RECENT)
+
+    def feed(self, text: str) -> None:
+        """Take the next piece; a last line without an end waits for the next one."""
+        text = self._rest + text
+        cut = max(text.rfind("\n"), text.rfind("\r", 0, len(text) - 1)) + 1
+        if cut == 0 and len(text) < MAX_LINE:
+            self._rest = text
+            return
+        cut = cut or len(text)
+        self._rest = text[cut:]
+        self._take(text[:cut])
+
+    def finish(self) -> None:
+        """Take what is left: after the last piece, or before a gap."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            self._take(rest)
+        self.settle()
+
+    def settle(self) -> None:
+        """Take blocks that seem whole for whole: for a file that grows, and has stopped to."""
+        for stream in self._streams.values():
+            self._close(stream)
+
+    def last(self) -> dict[Origin, tuple[str, float | None]]:
+        """The last line of every stream, and when that was printed, where it says so."""
+        return {
+            origin: (clean(stream.last, 300), stamp(stream.last, self.near))
+            for origin, stream in self._streams.items()
+            if stream.last
+        }
+
+    def _take(self, text: str) -> None:
+        if "\x1b" in text:
+            text = _COLOURS.sub("", text)
+        if "\0" in text:
+            text = text.replace("\0", "")
+        if self._prefixes is None:
+            self._prefixes = Prefixes(text[:SAMPLE].replace("\r", "\n"))
+        take, hot = self._prefixes.take, _hot(text)
+        for raw in split(text):
+            if not raw:
+                continue
+            self.lines += 1
+            origin, line = take(raw[:MAX_LINE])
+            self.origins[origin] = self.origins.get(origin, 0) + 1
+            stream = self._streams.get(origin)
+            if stream is None:
+                stream = self._stream(origin)
+            if line:
+                stream.last = line
+            if self._keep is not None:
+                self._keep(Line(origin, line))
+            if stream.block is not None:
+                if stream.block.take(line):
+                    continue
+                self._close(stream)
+            if hot and any(needle in line for needle in hot):
+                self._look(stream, line)
+            self._recent.append((origin, line))
+
+    def _stream(self, origin: Origin) -> _Stream:
+        if len(self._streams) >= MAX_STREAMS:
+            # Whoever makes up origins does not get more memory for it.
+            return next(iter(self._streams.values()))
+        if origin.rank is not None and origin.local is not None:
+            self.whose.setdefault((origin.node, origin.task, origin.local), origin.rank)
+        stream = self._streams[origin] = _Stream(origin)
+        return stream
+
+    def _look(self, stream: _Stream, line: str) -> None:
+        stream.block = self._block(stream, line)
+        if stream.block is not None:
+            stream.began = self._time(stream.origin, line)
+            return
+        found = recognise(line)
+        if found is not None:
+            row, fields = found
+            self._note(stream, self._of_line(stream, row, fields, line), row.kept)
+
+    def _block(self, stream: _Stream, line: str) -> Block | None:
+        if TRACEBACK in line:
+            return Traceback(self.lines, line, own=stream.origin.own)
+        if line.strip() in SUMMARY:
+            return Summary(self.lines, line, self.near)
+        return Crash(self.lines, line) if line.startswith("Fatal Python error:") else None
+
+    def _of_line(self, stream: _Stream, row: Known, fields: dict[str, str], line: str) -> Record:
+        at, exact = self._time(stream.origin, line)
+        nccl = _NCCL.search(line[:500])
+        if nccl is not None:
+            fields.setdefault("host", nccl["host"])
+            fields.setdefault("pid", nccl["pid"])
+        if row.code in ("T16", "SLURM", "MPI") and "exit" in fields:
+            fields.setdefault("signal", signal_name(int(fields["exit"])))
+        return Record(
+            row.code,
+            row.part,
+            clean(line, 400),
+            self.number,
+            self.lines,
+            stream.origin,
+            fill(row.means, fields),
+            row.cause,
+            fields,
+            kept([line]),
+            at=at,
+            exact=exact,
+        )
+
+    def _close(self, stream: _Stream) -> None:
+        block, stream.block = stream.block, None
+        for record in block.records() if block is not None else ():
+            at, exact = (record.at, True) if record.at is not None else stream.began
+            record = msgspec.structs.replace(
+                record, file=self.number, origin=stream.origin, at=at, exact=exact
+            )
+            self._note(stream, record)
+
+    def _note(self, stream: _Stream, record: Record, apart: str = "") -> None:
+        """Add a record; what this stream has said before only counts, and its last is kept."""
+        by = record.fields.get(apart, "") if apart else "".join(record.shape)
+        # One stream may tell of several ranks: a launcher's, or NCCL's lines without a prefix.
+        about = [record.fields.get(name, "") for name in ("rank", "local")]
+        about += [record.fields.get("pid", "")] if "host" in record.fields else []
+        key = (record.code, " ".join([by, *about]))
+        at = stream.seen.get(key)
+        if at is None:
+            if len(self.records) >= MAX_RECORDS:
+                self.left_out += 1
+                return
+            stream.seen[key] = len(self.records)
+            self.records.append(record)
+            return
+        first = self.records[at]
+        fields = record.fields if apart else first.fields
+        self.records[at] = msgspec.structs.replace(
+            first,
+            count=first.count + 1,
+            fields=fields,
+            means=record.means if apart else first.means,
+        )
+
+    def _time(self, origin: Origin, line: str) -> tuple[float | None, bool]:
+        """When a line was printed: its own time, or that of a line before it."""
+        at = stamp(line, self.near)
+        if at is not None:
+            return at, True
+        for same in (True, False):
+            for other, text in reversed(self._recent):
+                if (other == origin) is same:
+                    at = stamp(text, self.near)
+                    if at is not None:
+                        return at, False
+        return None, False
+
+
+def _hot(text: str) -> list[str]:
+    """The needles that a text holds at all: few, so lines are only searched for those."""
+    return [needle for needle in NEEDLES if needle in text]

@@ -1,0 +1,173 @@
+"""Who has printed a line: the prefixes that launchers and tools put before what ranks print.
+
+Told apart, also nested in one another:
+
+* torchrun --tee: `[default0]:`, `[trainer1]:`, `[node-1:0]:` (--role "$(hostname -s):"), and
+  templates with rank and local rank, `[default3/1]:` (torch/distributed/elastic/multiprocessing)
+* torch's own hook for exceptions and its C++ log: `[rank3]: ` and `[rank3]:[W...`
+* mpirun --tag-output: `[1,3]<stdout>:`, with --timestamp-output a date before it; Open MPI 4 and 5
+* kubectl logs --prefix: `[pod/name/container] `
+* Ray: `(Worker pid=4711, ip=10.0.0.7) `
+* srun --label: `3: `, and pdsh: `node-1: `. Any text may begin like that, so these two count only
+  where nearly all lines of a file begin so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SAMPLE_LINES = 4000
+SHARE = 0.8
+"""Part of a file's lines that must begin with a label or a node before that is taken for one."""
+NESTED = 6
+
+_DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+_MPI = (
+    rf"(?:{_DATE})?\[(?:[\w.@-]{{1,80}}@)?\d{{1,9}},\d{{1,9}}\]<std(?:out|err|diag)>:"
+    rf"|{_DATE}<std(?:out|err)>:"
+)
+_POD = r"\[pod/[^\]\s/]{1,260}/[^\]\s]{1,260}\] "
+_RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
+_ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7})?\]:"
+_LABEL = r"[ ]{0,6}\d{1,7}: "
+_HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
+_LABELLED = re.compile(_LABEL)
+_FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}"
+
+_PARTS = re.compile(
+    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE})|(?P<label>{_LABEL})"
+    r"|(?P<host>[^\s:]+): "
+)
+_MPI_PARTS = re.compile(r"(?:\[[^\]]*?(\d+),(\d+)\])?<std(out|err|diag)>")
+_ROLE_PARTS = re.compile(r"\[(.*?)(\d+)(?:/(\d+))?\]:")
+_RAY_PARTS = re.compile(r"pid=(\d+)(?:, ip=([\d.]+))?")
+_NO_HOST = re.compile(
+    r"(?i)(?:info|debug|warn(?:ing)?|err(?:or)?|fatal|critical|notice|trace|note|hint|[a-z]"
+    r"|.*(?:error|exception|warning|interrupt)|https?|file|time|host|step|epoch|loss|rank)"
+)
+_GLUED = re.compile(r"(?<=[^\s\]:\[(])(?=\[rank\d{1,7}\]:)")
+"""Where a progress line without an end has torch's prefix behind it."""
+
+
+class Origin(NamedTuple):
+    """Who printed a line, as far as its prefixes tell."""
+
+    rank: int | None = None
+    """The global rank."""
+    local: int | None = None
+    """Rank on its node."""
+    node: str | None = None
+    task: int | None = None
+    """Number of srun's label: a rank, or a node where a launcher is inside."""
+    std: str | None = None
+    """stdout or stderr, where told."""
+    own: bool = False
+    """Whether the line carries torch's own `[rank3]:`."""
+    group: str | None = None
+    """What else tells streams apart: role, pod, pid of a Ray worker."""
+
+
+class Prefixes:
+    """Takes the prefixes off the lines of one file."""
+
+    def __init__(self, sample: str = "") -> None:
+        lines = [line for line in sample.split("\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.strip()]
+        self.hosts = _hosts(lines)
+        self.labels = _are_labels(lines)
+        kinds = _FIXED
+        if self.labels:
+            kinds += f"|{_LABEL}"
+        if self.hosts:
+            kinds += "|(?:" + "|".join(map(re.escape, sorted(self.hosts))) + "): "
+        self._match = re.compile(rf"(?:{kinds}){{0,{NESTED}}}").match
+        self._known: dict[str, Origin] = {}
+
+    def take(self, line: str) -> tuple[Origin, str]:
+        """Return who printed a line, and the line without its prefixes."""
+        found = self._match(line)
+        head = found[0] if found else ""
+        origin = self._known.get(head)
+        if origin is None:
+            origin = self._known[head] = _origin(head)
+        return origin, line[len(head) :]
+
+
+def split(text: str) -> Iterator[str]:
+    """Lines of a text; a carriage return ends one, too, and `[rank3]:` in its middle begins one."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for line in text.split("\n"):
+        if "[rank" in line and not line.startswith("[rank"):
+            yield from _GLUED.split(line)
+        else:
+            yield line
+
+
+def _origin(head: str) -> Origin:
+    """Read a run of prefixes; what stands further right is nearer to the rank."""
+    origin = Origin()
+    at = 0
+    while at < len(head):
+        found = _PARTS.match(head, at)
+        if found is None or not found[0]:
+            break
+        at = found.end()
+        origin = origin._replace(**_fields(found.lastgroup or "", found[0], origin))
+    return origin
+
+
+def _fields(kind: str, text: str, origin: Origin) -> dict[str, Any]:
+    if kind == "mpi":
+        found = _MPI_PARTS.search(text)
+        rank = found[2] if found else None
+        std = f"std{found[3]}" if found else None
+        return {"rank": int(rank) if rank else origin.rank, "std": std}
+    if kind == "pod":
+        return {"node": text[5:].partition("/")[0], "group": text.strip()}
+    if kind == "ray":
+        ray = _RAY_PARTS.search(text)
+        return {"node": (ray[2] if ray else None) or origin.node, "group": text.strip()}
+    if kind == "role":
+        return _role(text, origin)
+    if kind == "label":
+        return {"task": int(text.strip()[:-1])}
+    return {"node": text[:-2]}
+
+
+def _role(text: str, origin: Origin) -> dict[str, Any]:
+    found = _ROLE_PARTS.match(text)
+    if found is None:
+        return {}
+    role, number, local = found[1], int(found[2]), found[3]
+    if role == "rank" and local is None:
+        return {"rank": number, "own": text.endswith((" ", ":"))}
+    if local is not None:
+        return {"rank": number, "local": int(local), "group": role}
+    # A role that ends in a colon is a node's name: --role "$(hostname -s):".
+    node = role[:-1] if role.endswith(":") and len(role) > 1 else origin.node
+    return {"local": number, "node": node, "group": role}
+
+
+def _hosts(lines: Iterable[str]) -> frozenset[str]:
+    """The words that nearly all lines begin with, followed by a colon and a blank: pdsh's nodes."""
+    words: Counter[str] = Counter()
+    total = 0
+    for line in lines:
+        total += 1
+        found = _HOST.match(line)
+        if found and not found[1].isdigit() and not _NO_HOST.fullmatch(found[1]):
+            words[found[1]] += 1
+    often = {word: count for word, count in words.items() if count > 1 or total < 5}
+    if total < 2 or sum(often.values()) < SHARE * total:
+        return frozenset()
+    return frozenset(often)
+
+
+def _are_labels(lines: Iterable[str]) -> bool:
+    found = [bool(_LABELLED.match(line)) for line in lines]
+    return len(found) >= 2 and sum(found) >= SHARE * len(found)

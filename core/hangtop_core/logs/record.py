@@ -1,0 +1,129 @@
+"""What parsing gives: a record for everything of note that was printed, and who printed it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from hangtop_core.logs.known import Part
+from hangtop_core.logs.prefix import Origin
+from hangtop_core.text import clean
+
+KEPT_LINES = 60
+"""Lines of one record that are kept, the first and the last of them."""
+KEPT_CHARS = 2000
+"""Characters of one kept line."""
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
+_BLANKS = re.compile(r" {2,}")
+
+
+class Call(Struct, frozen=True, gc=False):
+    """One frame of a printed traceback."""
+
+    file: str
+    line: int
+    name: str
+
+    @property
+    def text(self) -> str:
+        """`train.py:41 (step)`."""
+        return f"{self.file.rpartition('/')[2]}:{self.line} ({self.name})"
+
+
+class Record(Struct, frozen=True):
+    """Something of note that one stream of one file has printed."""
+
+    code: str
+    """Of `known.KNOWN`; `traceback` and `exit` (torchrun's summary) for what has many lines."""
+    part: Part
+    text: str
+    """What it says, in one line, safe to print."""
+    file: int
+    """Number of the file among those read."""
+    order: int
+    """Which line of what was read of the file."""
+    origin: Origin = Origin()
+    means: str = ""
+    cause: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    """As printed, without prefixes of launchers; safe to print."""
+    calls: tuple[Call, ...] = ()
+    """Of a traceback, innermost last."""
+    at: float | None = None
+    exact: bool = False
+    """Whether `at` is its own time; else it is that of a line shortly before."""
+    count: int = 1
+    """How often this stream has printed it."""
+    rank: int | None = None
+    """Whom it is about: who printed it, or whom the line names."""
+    node: str | None = None
+
+    @property
+    def where(self) -> Call | None:
+        """The innermost frame of a traceback that is in no library."""
+        own = [call for call in self.calls if not _is_library(call.file)]
+        return own[-1] if own else (self.calls[-1] if self.calls else None)
+
+    @property
+    def shape(self) -> tuple[str, str, str]:
+        """What equal records of several ranks have in common."""
+        where = f"{self.where.file}:{self.where.line}" if self.where else ""
+        if self.code == "T2":
+            # Its numbers are what it is about.
+            return self.code, self.means, where
+        text = self.fields.get("known") or (self.means if self.code == "T16" else self.text)
+        return self.code, normal(text)[:300], where
+
+
+def printable(line: str) -> str:
+    """A line that is safe to print, with the blanks it begins with."""
+    body = line.lstrip(" \t")
+    lead = line[: len(line) - len(body)].replace("\t", "    ")[:80]
+    return lead + clean(body, KEPT_CHARS)
+
+
+def kept(lines: list[str]) -> tuple[str, ...]:
+    """The lines of a record that are kept."""
+    if len(lines) > KEPT_LINES:
+        half = KEPT_LINES // 2
+        left = len(lines) - 2 * half
+        lines = [*lines[:half], f"    ... {left} more lines", *lines[-half:]]
+    return tuple(printable(line) for line in lines)
+
+
+def normal(text: str) -> str:
+    """A text without its numbers and addresses, in which ranks differ that say the same."""
+    return _NUMBERS.sub("N", text)
+
+
+def fill(template: str, fields: Mapping[str, str]) -> str:
+    """A row's meaning with the fields of a line; those it lacks leave nothing."""
+    text = template
+    for name in re.findall(r"{(\w+)}", template):
+        text = text.replace(f"{{{name}}}", fields.get(name, "").strip())
+    text = re.sub(r"\(\s*\)|:\s*$", "", _BLANKS.sub(" ", text))
+    return clean(text.replace(" ,", ",").replace(" :", ":"), 400)
+
+
+def _is_library(path: str) -> bool:
+    return (
+        "/site-packages/" in path
+        or "/dist-packages/" in path
+        or re.search(r"/lib(?:64)?/python\d", path) is not None
+        or path.startswith("<frozen")
+    )
+
+
+def signal_name(status: int) -> str:
+    """`SIGKILL` for a negative exit status, `exit status 1` for another."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

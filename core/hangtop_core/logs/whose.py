@@ -1,0 +1,159 @@
+"""Whose a record is: the global rank and the node, from all that the files of a job tell together.
+
+`[default1]:` is a local rank: with one node it is the global one, with several the rank is known
+where a line of the same stream says it (`[rank9]:`), or a file does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, field
+
+from hangtop_core.logs.prefix import Origin
+from hangtop_core.logs.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ABOUT = frozenset({"T16", "MPI", "SLURM", "N7", "GPU"})
+"""Lines that tell of another rank than the one that prints them."""
+_INIT = frozenset({"N8", "N8C"})
+_OF_GROUP = frozenset({"T1", "T2"})
+"""Lines whose number is a rank of their group: it counts where nothing else tells."""
+
+
+class Place(Struct, frozen=True):
+    """Who has printed a whole file, as its name or its process tells."""
+
+    rank: int | None = None
+    local: int | None = None
+    node: str | None = None
+    std: str | None = None
+    attempt: int | None = None
+    """How often torchrun had started its ranks again."""
+
+
+class FileLog(Struct, frozen=True):
+    """What was read of one file."""
+
+    path: str
+    place: Place = Place()
+    size: int = 0
+    changed: float | None = None
+    records: tuple[Record, ...] = ()
+    origins: dict[Origin, int] = field(default_factory=dict)
+    """Lines by who printed them."""
+    last: dict[Origin, tuple[str, float | None]] = field(default_factory=dict)
+    """The last line of each, and its time."""
+    whose: dict[tuple[str | None, int | None, int], int] = field(default_factory=dict)
+    lines: int = 0
+    left: tuple[tuple[int, int], ...] = ()
+    """Byte ranges that were not read."""
+    problem: str | None = None
+    """Why it could not be read."""
+
+
+class Whose:
+    """Knows which rank an origin is."""
+
+    def __init__(self, files: Sequence[FileLog]) -> None:
+        self._files = files
+        self._known: dict[tuple[str | None, int | None, int], int] = {}
+        self._pids: dict[tuple[str, str], int] = {}
+        """Rank by host (empty where not told) and process id."""
+        self._launched = [any(o.local is not None for o in one.origins) for one in files]
+        nodes: set[tuple[str | None, int | None]] = set()
+        for one in files:
+            self._known.update(one.whose)
+            nodes |= {
+                (o.node or one.place.node, o.task) for o in one.origins if o.local is not None
+            }
+            if one.place.local is not None:
+                nodes.add((one.place.node, None))
+        self._one_node = len(nodes) <= 1
+        records = [record for one in files for record in one.records]
+        world = max((int(r.fields["nranks"]) for r in records if r.code in _INIT), default=0)
+        for record in records:
+            self._learn(record, world)
+
+    def _learn(self, record: Record, world: int) -> None:
+        """Note which process is which rank, where a line tells both."""
+        fields = record.fields
+        pid, host, rank = fields.get("pid"), fields.get("host", ""), fields.get("rank")
+        if pid is None:
+            return
+        if record.code in ("T16", "MPI") and rank is not None:
+            self._pids.setdefault(("", pid), int(rank))
+        elif record.origin.rank is not None and host:
+            self._pids.setdefault((host, pid), record.origin.rank)
+        elif record.code in _INIT and int(fields["nranks"]) == world:
+            # In the communicator of all, its rank is the global one.
+            self._pids.setdefault((host, pid), int(fields["comm_rank"]))
+
+    def rank(self, file: int, origin: Origin) -> int | None:
+        """The global rank of who prints; None for launchers, and where nothing tells it."""
+        place = self._files[file].place
+        if origin.rank is not None:
+            return origin.rank
+        local = origin.local if origin.local is not None else place.local
+        if place.rank is not None and origin.local is None:
+            return place.rank
+        if local is not None:
+            node = origin.node or place.node
+            known = self._known.get((node, origin.task, local))
+            return local if known is None and self._one_node else known
+        # Where torchrun is inside, srun's label is a node.
+        return origin.task if not self._launched[file] else None
+
+    def node(self, file: int, origin: Origin) -> str | None:
+        """The node of who prints, where told."""
+        return origin.node or self._files[file].place.node
+
+    def settle(self, record: Record) -> Record:
+        """The record with the rank and the node that it is about."""
+        rank = self.rank(record.file, record.origin)
+        node = record.fields.get("node") or self.node(record.file, record.origin)
+        told = record.fields.get("rank")
+        if record.code in _ABOUT:
+            pid, local = record.fields.get("pid", ""), record.fields.get("local")
+            # Whom a launcher ends is no matter; whom it saw end is.
+            named = self._pids.get(("", pid)) if "exit" in record.fields else None
+            rank = int(told) if told else named
+            if rank is None and local is not None:
+                beside = record.origin._replace(local=int(local))
+                rank = self.rank(record.file, beside)
+        elif rank is None and told and record.code in _OF_GROUP:
+            rank = int(told)
+        elif rank is None and "pid" in record.fields and record.code != "T15":
+            pid = record.fields["pid"]
+            rank = self._pids.get((record.fields.get("host", ""), pid), self._pids.get(("", pid)))
+        if node is None:
+            node = record.fields.get("host") if record.code != "T16" else None
+        return msgspec.structs.replace(record, rank=rank, node=node)
+
+    def ranks(self) -> set[int]:
+        """All ranks of which there is a line."""
+        some = (
+            self.rank(number, origin)
+            for number, one in enumerate(self._files)
+            for origin in one.origins
+        )
+        return {rank for rank in some if rank is not None}
+
+    def last(self) -> dict[int, tuple[str, float | None]]:
+        """The last line of every rank and its time; of several files the one with the later."""
+        found: dict[int, tuple[str, float | None]] = {}
+        for number, one in enumerate(self._files):
+            for origin, (text, at) in one.last.items():
+                rank = self.rank(number, origin)
+                if rank is not None and (rank not in found or (at or 0) >= (found[rank][1] or 0)):
+                    found[rank] = (text, at)
+        return found
+
+
+def settled(files: Sequence[FileLog]) -> tuple[Whose, Iterable[Record]]:
+    """Who is who, and all records with the rank they are about."""
+    whose = Whose(files)
+    return whose, [whose.settle(record) for one in files for record in one.records]

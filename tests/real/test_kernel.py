@@ -1,0 +1,182 @@
+"""Ranks that the kernel really ends or refuses: crash, OOM killer, core, full disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.session import Options, Session
+from support.launch import SUPPORT, Started, free_port
+from support.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop_core.diagnosis import Verdict
+    from hangtop_core.session import Update
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+CAUSES = {
+    "crash": "rank-crashed",
+    "memory": "rank-oom-killed",
+    "core": "rank-dumping-core",
+    "disk": "disk-full",
+}
+CGROUPS = {
+    "/sys/fs/cgroup/memory": "memory.limit_in_bytes",
+    "/sys/fs/cgroup": "memory.max",
+}
+LIMIT_BYTES = 500 << 20
+OPTIONS = Options(hang_after=4.0)
+
+
+class Dying:
+    """A job whose rank 1 dies once `gate` exists."""
+
+    def __init__(self, gate: Path, *how: str) -> None:
+        self.gate = gate
+        self.port = free_port()
+        script = str(SUPPORT / "kernel_job.py")
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
+        env = {**where, "DYING_GATE": str(gate)}
+        self.started = Started(sys.executable, script, "LAUNCH", *how, env=env)
+        # One after the other: it is by their order that pids of lost ranks are told.
+        assert wait_until(lambda: len(self.started.pids()) == 4, 30)
+
+    def ranks(self, update: Update) -> int:
+        """How many ranks of it are there and sampled."""
+        job = next((j for j in update.snapshot.jobs if self._is(j.master)), None)
+        return sum(rank.sample is not None for rank in job.ranks) if job is not None else 0
+
+    def verdict(self, update: Update) -> Verdict | None:
+        """What is said of it first."""
+        key = next((j.key for j in update.snapshot.jobs if self._is(j.master)), "")
+        diagnosis = update.diagnoses.get(key)
+        return diagnosis.verdicts[0] if diagnosis is not None and diagnosis.verdicts else None
+
+    def _is(self, master: str | None) -> bool:
+        return (master or "").endswith(f":{self.port}")
+
+
+@contextmanager
+def limited() -> Iterator[Path]:
+    """A memory cgroup with little memory."""
+    for root, name in CGROUPS.items():
+        group = Path(root, f"hangtop-test-{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        limit = group / name
+        if limit.exists():
+            limit.write_text(str(LIMIT_BYTES))
+            yield group
+            group.rmdir()
+            return
+        group.rmdir()
+    pytest.skip("no memory cgroup can be made here")
+
+
+@contextmanager
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system on which there is hardly any room."""
+    point = tmp_path / "small"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(point)], check=True)
+    yield point
+    subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+class Disk:
+    """A mounted file system that is frozen."""
+
+    def __init__(self, point: Path) -> None:
+        self.point = point
+        subprocess.run(["fsfreeze", "-f", str(point)], check=True)
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """Let everybody write."""
+        if self.frozen:
+            subprocess.run(["fsfreeze", "-u", str(self.point)], check=True)
+            self.frozen = False
+
+
+@contextmanager
+def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
+    """A file system to which every write waits."""
+    image, point = tmp_path / "disk", tmp_path / "mounted"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    done = subprocess.run(["mount", "-o", "loop", str(image), str(point)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no loop device can be mounted here: {done.stderr.decode().strip()}")
+    disk = Disk(point)
+    try:
+        yield disk
+    finally:
+        disk.thaw()
+        subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dying]]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for a cgroup and a file system of its own")
+    if shutil.which("fsfreeze") is None or shutil.which("mkfs.ext4") is None:
+        pytest.skip("fsfreeze or mkfs.ext4 is missing")
+    here = tmp_path_factory.mktemp("dying")
+    with ExitStack() as stack:
+        group = stack.enter_context(limited())
+        disk = stack.enter_context(frozen_disk(here))
+        how = {
+            "crash": ("segfault",),
+            "memory": ("memory", str(group)),
+            "core": ("core", str(disk.point)),
+            "disk": ("disk", str(stack.enter_context(small_disk(here)))),
+        }
+        started = {name: Dying(here / name, *words) for name, words in how.items()}
+        for one in started.values():
+            stack.enter_context(one.started)
+        yield started
+        # A process that writes its core cannot be killed before it can write.
+        disk.thaw()
+
+
+def told(jobs: dict[str, Dying], update: Update) -> dict[str, str]:
+    verdicts = {name: one.verdict(update) for name, one in jobs.items()}
+    return {name: verdict.cause for name, verdict in verdicts.items() if verdict is not None}
+
+
+def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
+    with Session(OPTIONS, diagnose) as session:
+        assert session.wait(lambda u: all(one.ranks(u) == 3 for one in jobs.values()), 60)
+        for one in jobs.values():
+            one.gate.touch()
+        seen = session.wait(lambda u: told(jobs, u) == CAUSES, 40)
+        assert seen is not None, session.latest and told(jobs, session.latest)
+    for name, one in jobs.items():
+        verdict = one.verdict(seen)
+        assert verdict is not None
+        assert [culprit.rank for culprit in verdict.culprits] == [1], name
+        assert verdict.victims == (0, 2), name
+        assert {"kernel", "process"} & {fact.source for fact in verdict.evidence}, name
+        assert verdict.next_steps, name
+    with Session(OPTIONS, diagnose) as session:
+        late = session.wait(lambda u: told(jobs, u) == CAUSES, 40)
+        assert late is not None, session.latest and told(jobs, session.latest)
+    for name, one in jobs.items():
+        verdict = one.verdict(late)
+        assert verdict is not None
+        assert [culprit.rank for culprit in verdict.culprits] == [1], name

@@ -1,0 +1,39 @@
+"""Reads and judges log texts for tests, as the command does with files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hangtop_core.logs.judge import Judged, judge
+from hangtop_core.logs.names import places
+from hangtop_core.logs.parse import Parser
+from hangtop_core.logs.whose import FileLog
+
+RECORDINGS = Path(__file__).parents[1] / "recordings" / "logs"
+NEAR = 1795262400.0
+"""2026-11-21 12:00 UTC, some time after the recorded jobs."""
+
+
+def parsed(text: str, path: str = "train.out", number: int = 0, piece: int = 0) -> FileLog:
+    """What the parser makes of a text, given whole or in pieces."""
+    parser = Parser(number, NEAR)
+    for start in range(0, len(text), piece or max(len(text), 1)):
+        parser.feed(text[start : start + (piece or len(text))])
+    parser.finish()
+    records = tuple(sorted(parser.records, key=lambda one: one.order))
+    place = places([path])[path]
+    return FileLog(
+        path, place, len(text), NEAR, records, parser.origins, parser.last(), parser.whose
+    )
+
+
+def judged(*texts: str, paths: tuple[str, ...] = ()) -> Judged:
+    """What is concluded of the texts of one job's logs."""
+    named = paths or tuple(f"log{number}.out" for number in range(len(texts)))
+    return judge([parsed(text, named[number], number) for number, text in enumerate(texts)])
+
+
+def recording(name: str) -> str:
+    """What a real job has printed, as recorded."""
+    with (RECORDINGS / f"{name}.out").open(newline="") as file:
+        return file.read()

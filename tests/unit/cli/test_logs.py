@@ -1,0 +1,71 @@
+"""`hangtop logs` on files: what is printed, and the exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from hangtop.cli.main import main
+from support.logs import RECORDINGS, recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+RAISE = str(RECORDINGS / "tee_raise.out")
+
+
+def test_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", RAISE]) == 10
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "FIRST ERROR: rank 1: ended with KeyError: 'labels' at job.py:13 (step)"
+    assert "  | KeyError: 'labels'" in lines
+    assert "Verdict: rank-exited   confidence 0.90 (high)" in lines
+    assert lines[-1] == "Read 127 lines of ranks 0-3 from 1 file (6.7 KiB)."
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", RAISE, "--json"]) == 10
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "hangtop.logs/1"
+    assert (told["first"]["ranks"], told["first"]["where"]) == ([1], "job.py:13 (step)")
+    assert told["verdicts"][0]["cause"] == "rank-exited"
+
+
+def test_lines_of_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", RAISE, "--rank", "1", "--grep", "step [23]"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "[1] 2026-11-21 11:17:50,155 INFO train: step 2",
+        "[1] 2026-11-21 11:17:50,207 INFO train: step 3",
+    ]
+
+
+def test_lines_around_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", RAISE, "--around", "2026-11-21 11:17:40", "--rank", "2"]) == 0
+    assert "[2] 2026-11-21 11:17:50,046 INFO train: step 0" in capsys.readouterr().out
+    assert main(["logs", RAISE, "--around", "soon"]) == 2
+
+
+def test_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = recording("tee_kill").splitlines(keepends=True)
+    data = "".join(f"[pod/train-0/main] {line}" for line in lines)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data.encode())))
+    assert main(["logs", "-"]) == 10
+    assert "rank 1 (train-0): ended by SIGKILL" in capsys.readouterr().out
+
+
+def test_nothing_wrong_and_nothing_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("step 1\n")
+    assert main(["logs", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("NO ERROR FOUND\n")
+    assert main(["logs", str(tmp_path / "none.log")]) == 12
+    assert main(["logs", RAISE, "--grep", "("]) == 2

@@ -1,0 +1,102 @@
+"""Ranks that the kernel ended: what is believed of them, and what is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.kernelline import KernelLine
+from hangtop_core.model import Fact, Node
+from support.build import FUTEX, HUNG_SINCE, NOW, World, c10d
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+
+OOM = "Memory cgroup out of memory: Killed process {} (python3) total-vm:1kB"
+FAULT = "python3[{}]: segfault at 0 ip 00007f sp 00007f error 4 in libc.so.6[1+2]"
+
+
+def lost(exit_code: int | None, *lines: str, when: float = HUNG_SINCE, **node: Any) -> Diagnosis:
+    """Three ranks, of which rank 1 with pid 4010 has left."""
+    world = World()
+    told = tuple(KernelLine(when, text) for text in lines)
+    world.nodes["n1"] = Node("n1", "ready", kernel_lines=told, **node)
+    world.waiters(1)
+    process = {"state": "X", "gone_at": HUNG_SINCE, "exit_code": exit_code}
+    world.add(None, None, state="exited", process=process)
+    world.waiters(1)
+    snapshot = world.snapshot()
+    return diagnose(snapshot, snapshot.job(None))
+
+
+@pytest.mark.parametrize(
+    ("cause", "exit_code", "lines", "node"),
+    [
+        ("rank-oom-killed", None, [OOM.format(4010)], {}),
+        ("rank-oom-killed", -9, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
+        ("rank-oom-killed", None, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
+        ("rank-exited", 1, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
+        ("rank-exited", -9, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE - 60}),
+        ("rank-exited", -9, [], {"oom_kills": 3}),
+        ("rank-exited", -15, [OOM.format(77)], {"oom_kills": 3}),
+        ("rank-crashed", -11, [], {}),
+        ("rank-crashed", -6, [], {}),
+        ("rank-crashed", None, [FAULT.format(4010)], {}),
+        # In a container the kernel's pids are other ones: name and time tell.
+        ("rank-crashed", None, [FAULT.format(990123)], {}),
+        # One of another rank of the job.
+        ("rank-exited", None, [FAULT.format(4000)], {}),
+    ],
+)
+def test_cause(cause: str, exit_code: int | None, lines: list[str], node: dict[str, Any]) -> None:
+    found = lost(exit_code, *lines, **node)
+    assert [v.cause for v in found.verdicts] == [cause]
+    assert [c.rank for c in found.verdicts[0].culprits] == [1]
+    assert found.verdicts[0].victims == (0, 2)
+
+
+def test_line_from_before_the_job_is_not_believed() -> None:
+    found = lost(None, OOM.format(4010), when=NOW - 5000)
+    assert [v.cause for v in found.verdicts] == ["rank-exited"]
+
+
+def absent(*lines: str) -> Diagnosis:
+    """Three ranks of pids 4000, 4010, 4020 on one node, of which nobody has seen rank 1."""
+    world = World()
+    told = tuple(KernelLine(HUNG_SINCE, text) for text in lines)
+    world.nodes["n1"] = Node("n1", "ready", kernel_lines=told)
+    for rank in (0, 2):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+        world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
+    snapshot = world.snapshot(world_size=3)
+    return diagnose(snapshot, snapshot.job(None))
+
+
+@pytest.mark.parametrize(
+    ("cause", "line"),
+    [
+        ("rank-oom-killed", OOM.format(4010)),
+        ("rank-crashed", FAULT.format(4015)),
+        ("rank-exited", FAULT.format(4021)),
+        ("rank-exited", FAULT.format(3999)),
+        ("rank-exited", FAULT.format(4010).replace("python3", "vim")),
+    ],
+)
+def test_rank_that_nobody_has_seen_is_told_by_its_pid(cause: str, line: str) -> None:
+    found = absent(line)
+    assert [v.cause for v in found.verdicts] == [cause]
+    assert [c.rank for c in found.verdicts[0].culprits] == [1]
+
+
+def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:
+    denied = {"kernel log": Fact(ok=False, why="/dev/kmsg: not permitted", fix="--sudo")}
+    spots = [s for s in lost(None, capabilities=denied).blind_spots if s.what == "kernel log"]
+    assert [(s.nodes, s.fix) for s in spots] == [(("n1",), "--sudo")]
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", capabilities=denied)
+    world.waiters(3)
+    snapshot = world.snapshot()
+    told = diagnose(snapshot, snapshot.job(None)).blind_spots
+    assert "kernel log" not in [s.what for s in told]

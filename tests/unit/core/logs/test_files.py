@@ -1,0 +1,180 @@
+"""Files: what is read of them, whose they are by name, and how they are followed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import resource
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.logs.files import TAIL, WHOLE, find, read
+from hangtop_core.logs.judge import judge
+from hangtop_core.logs.lines import Choice, Follower, Kept, around, span
+from hangtop_core.logs.names import places
+from support.logs import recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hangtop_core.logs.parse import Line
+
+ERROR = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "a.py", line 3, in f\n'
+ERROR += "[rank1]: KeyError: {}\n"
+
+
+def texts(path: Path, **options: bool) -> list[str]:
+    (found,), _ = find([str(path)])
+    return [record.text for record in read(found, 0, **options).records]
+
+
+def test_of_ten_gigabytes_little_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.out"
+    with path.open("wb") as file:
+        file.write(b"NCCL version 2.21.5+cuda12.4\n")
+        file.seek((10 << 30) - (20 << 20))
+        file.write(b"\n" + ERROR.format("'before'").encode())
+        file.seek(10 << 30)
+        file.write(b"\n" + recording("tee_raise").encode())
+    (found,), _ = find([str(path)])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    log = read(found, 0)
+    assert time.perf_counter() - began < 8.0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+    said = [record.text for record in log.records]
+    assert said[:2] == ["NCCL version 2.21.5+cuda12.4", "KeyError: 'before'"]
+    assert "KeyError: 'labels'" in said
+    ((start, end),) = log.left
+    assert 0 < start < end < (10 << 30) - (20 << 20)
+
+
+def test_a_big_file_is_read_whole_when_asked_to(tmp_path: Path) -> None:
+    path = tmp_path / "train.out"
+    with path.open("wb") as file:
+        file.seek(4 << 20)
+        file.write(b"\n" + ERROR.format("'early'").encode())
+        file.seek(WHOLE + 150 * (1 << 20))
+        file.write(b"\nend\n")
+    assert WHOLE > TAIL
+    assert texts(path) == []
+    assert texts(path, everything=True) == ["KeyError: 'early'"]
+
+
+def test_packed_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress(ERROR.format(1).encode()))
+    assert texts(path) == ["KeyError: 1"]
+    path.write_bytes(b"\x1f\x8b nonsense")
+    (found,), _ = find([str(path)])
+    assert read(found, 0).problem
+
+
+def test_a_folder_stands_for_the_logs_in_it(tmp_path: Path) -> None:
+    for name in ("none_x/attempt_0/1/stderr.log", "slurm-7.out", "model.pt", "train.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x\n")
+    (tmp_path / "link.log").symlink_to("/etc/passwd")
+    found, nothing = find([str(tmp_path), "/no/such/file"])
+    names = sorted(os.path.relpath(one.path, tmp_path) for one in found)
+    assert names == ["none_x/attempt_0/1/stderr.log", "slurm-7.out"]
+    assert nothing == ["/no/such/file"]
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.log").touch()
+    (found,), _ = find([str(tmp_path / "x.log")])
+    (tmp_path / "x.log").unlink()
+    assert read(found, 0).problem == "No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("paths", "ranks"),
+    [
+        (["slurm-4711_3.out"], [3]),
+        (["logs/rank_12.log"], [12]),
+        (["out/1/rank.2/stderr"], [2]),
+        (["train_0.log", "train_1.log", "train_2.log"], [0, 1, 2]),
+        (["train_0.log"], [None]),
+        (["run_7.log", "run_8.log"], [None, None]),
+        (["slurm-4711.out"], [None]),
+        (["frank3.log"], [None]),
+    ],
+)
+def test_ranks_are_told_from_names(paths: list[str], ranks: list[int | None]) -> None:
+    found = places(paths)
+    assert [found[path].rank for path in paths] == ranks
+
+
+def test_the_runs_of_several_nodes_are_kept_apart() -> None:
+    found = places([f"d/none_{run}/attempt_0/0/stdout.log" for run in ("aa", "bb")])
+    assert sorted(str(place.node) for place in found.values()) == ["none_aa", "none_bb"]
+
+
+def test_lines_of_several_files_come_by_their_times(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        lines = [f"2026-11-21 11:17:{s:02},000 step {s}" for s in range(rank, 20, 2)]
+        (tmp_path / f"rank_{rank}.log").write_text("\n".join(lines) + "\n")
+    found, _ = find([str(tmp_path)])
+    kept = Kept()
+    logs = [
+        read(one, number, keep=lambda line, n=number: kept.add(n, line))
+        for number, one in enumerate(found)
+    ]
+    shown = list(kept.shown(logs, Choice()))
+    assert [one.rank for one in shown] == [0, 1] * 10
+    assert [one.rank for one in kept.shown(logs, Choice(ranks=frozenset({1})))] == [1] * 10
+
+
+def test_a_time_is_found_by_bisection(tmp_path: Path) -> None:
+    path = tmp_path / "train.out"
+    with path.open("w") as file:
+        for number in range(60_000):
+            minute, second = divmod(number // 20, 60)
+            file.write(f"[default0]:2026-11-21 11:{minute:02}:{second:02},000 step {number} abc\n")
+    at = time.mktime((2026, 11, 21, 11, 25, 0, 0, 0, -1))
+    start, end = around(str(path), at, 2.0)
+    (found,), _ = find([str(path)])
+    lines: list[Line] = []
+    span(found, 0, start, end, lines.append)
+    assert any("11:25:00" in line.text for line in lines)
+    assert end - start < 600_000
+
+
+def test_growing_cut_and_replaced_files_are_followed(tmp_path: Path) -> None:
+    path = tmp_path / "rank_1.log"
+    path.write_text("one\n")
+    follower = Follower([str(tmp_path)], Choice())
+    follower.RESCAN_S = 0.0
+    said = []
+
+    def poll() -> list[str]:
+        lines, records, notes = follower.poll()
+        said.extend(record.text for record in records)
+        return [*(one.text for one in lines), *(note.rpartition("/")[2] for note in notes)]
+
+    assert poll() == ["one"]
+    with path.open("a") as file:
+        file.write("two\nhal")
+    assert poll() == ["two"]
+    with path.open("a") as file:
+        file.write("f\r50%\r")
+    assert poll() == ["half"]
+    path.write_text("cut\n")
+    assert poll() == ["50%", "cut", "rank_1.log was cut"]
+    path.rename(tmp_path / "old")
+    path.write_text("new\n" + ERROR.format(7) + "next\n")
+    assert poll()[0] == "new"
+    # A block is over when its stream goes on, or has been silent for a moment.
+    until = time.monotonic() + 10
+    while not said and time.monotonic() < until:
+        poll()
+        time.sleep(0.05)
+    assert said == ["KeyError: 7"]
+    (tmp_path / "rank_2.log").write_text("other\n")
+    assert poll() == ["other"]
+    assert judge(follower.logs()).first is not None
+    follower.close()

@@ -1,0 +1,169 @@
+"""Which error was first. The recordings are of real gloo jobs of 4 ranks under torchrun."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.logs.conclude import conclude
+from support.logs import judged, recording
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Verdict
+
+NCCL = "[rank{rank}]:[E1206 18:44:{second:02}.7 ProcessGroupNCCL.cpp:1] "
+WATCHDOG = (
+    NCCL + "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, "
+    "OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600061 milliseconds "
+    "before timing out.\n"
+)
+STATUS = (
+    NCCL + "[PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work "
+    "sequence id: {seq} PG status: last enqueued work: {enqueued}, last completed work: {done}\n"
+)
+
+
+def verdict(*texts: str, paths: tuple[str, ...] = ()) -> Verdict:
+    return conclude(judged(*texts, paths=paths))[0]
+
+
+def blamed(one: Verdict) -> list[int | None]:
+    return [culprit.rank for culprit in one.culprits]
+
+
+def test_the_exception_is_first_and_not_what_torchrun_calls_the_root_cause() -> None:
+    text = recording("tee_raise")
+    assert "rank      : 0" in text.partition("Root Cause")[2]
+    found = judged(text)
+    assert found.first is not None
+    assert (found.first.ranks, found.first.record.text) == ((1,), "KeyError: 'labels'")
+    lost = [one for one in found.follows if one.record.code == "traceback" and one.ranks]
+    assert [(one.ranks, one.record.part) for one in lost] == [((0, 2, 3), "cascade")]
+    one = conclude(found)[0]
+    assert (one.cause, blamed(one), one.victims) == ("rank-exited", [1], (0, 2, 3))
+
+
+def test_without_prefixes_of_torchrun_the_same_is_told() -> None:
+    one = verdict(recording("plain_raise"))
+    assert (one.cause, blamed(one)) == ("rank-exited", [1])
+
+
+def test_a_killed_rank_is_known_by_what_torchrun_says() -> None:
+    one = verdict(recording("tee_kill"))
+    assert (one.cause, blamed(one)) == ("rank-crashed", [1])
+    assert "SIGKILL" in one.summary
+
+
+def test_a_crashed_rank_too() -> None:
+    one = verdict(recording("plain_segv"))
+    assert (one.cause, blamed(one)) == ("rank-crashed", [1])
+    assert "SIGSEGV" in one.summary
+
+
+def test_who_said_nothing_while_the_others_waited_in_vain_is_to_blame() -> None:
+    one = verdict(recording("tee_sleep"))
+    assert (one.cause, blamed(one), one.victims) == ("missing-collective", [1], (0, 2, 3))
+
+
+def test_a_dead_rank_is_told_from_its_silence_where_no_launcher_speaks() -> None:
+    text = recording("tee_kill")
+    one = verdict(text[: text.index("W1121")])
+    assert (one.cause, blamed(one)) == ("rank-crashed", [1, 3])
+    assert one.confidence < 0.7
+
+
+def test_the_numbers_of_watchdogs_are_a_poor_mans_recorder() -> None:
+    text = "".join(
+        WATCHDOG.format(rank=r, second=12, seq=17)
+        + STATUS.format(rank=r, second=12, seq=17, enqueued=19, done=16)
+        for r in (0, 1, 3)
+    ) + STATUS.format(rank=2, second=13, seq=16, enqueued=16, done=16)
+    one = verdict(text)
+    assert (one.cause, blamed(one), one.victims) == ("missing-collective", [2], (0, 1, 3))
+    assert "rank 2 did not issue allreduce #17" in one.summary
+
+
+def test_torch_before_2_5_tells_only_what_each_waited_for() -> None:
+    text = "".join(WATCHDOG.format(rank=r, second=12, seq=96120) for r in range(3))
+    one = verdict(text + WATCHDOG.format(rank=3, second=12, seq=64088))
+    assert blamed(one) == [3]
+
+
+def test_where_all_had_joined_nobody_is_to_blame() -> None:
+    text = "".join(
+        WATCHDOG.format(rank=r, second=12, seq=17)
+        + STATUS.format(rank=r, second=12, seq=17, enqueued=17, done=16)
+        for r in range(4)
+    )
+    one = verdict(text)
+    assert (one.cause, blamed(one)) == ("all-joined-transport", [])
+
+
+def test_an_error_well_after_a_timeout_only_follows() -> None:
+    text = WATCHDOG.format(rank=0, second=12, seq=17)
+    text += "[rank1]:[E1206 18:44:40.1 x.cpp:1] CUDA error: unspecified launch failure\n"
+    found = judged(text)
+    assert found.first is not None
+    assert found.first.record.code == "T1"
+
+
+def test_aborts_of_the_watchdog_are_no_cause() -> None:
+    text = "".join(
+        WATCHDOG.format(rank=r, second=12, seq=17)
+        + STATUS.format(rank=r, second=12, seq=17, enqueued=19, done=16)
+        for r in (0, 1, 3)
+    ) + STATUS.format(rank=2, second=13, seq=16, enqueued=16, done=16)
+    text += (
+        "E1206 18:45:20.1 1 api.py:1] failed (exitcode: -6) local_rank: 0 (pid: 7) of binary: p\n"
+    )
+    assert blamed(verdict(text)) == [2]
+
+
+def test_error_12_names_its_peer() -> None:
+    text = "n1:7:8 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<39412> "
+    text += "with status=12 opcode=0 len=0 vendor err 129 (Send) hca mlx5_3\n"
+    one = verdict("[rank3]: x\n" + f"[default3]:{text}")
+    assert one.cause == "nccl-ib-error"
+    assert "10.0.0.2<39412>" in one.summary
+
+
+def test_the_wrong_interface_counts_where_there_are_several_nodes() -> None:
+    boot = "{host}:{pid}:8 [0] NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>\n"
+    refused = "n2:9:8 NCCL WARN Net : Connect to 172.17.0.1<43211> failed : Connection refused\n"
+    two = boot.format(host="n1", pid=7) + boot.format(host="n2", pid=9)
+    causes = [one.cause for one in conclude(judged(two + refused))]
+    assert "wrong-interface" in causes
+    one_node = boot.format(host="n1", pid=7) + refused
+    assert "wrong-interface" not in [one.cause for one in conclude(judged(one_node))]
+
+
+def test_ranks_that_never_joined_a_communicator_are_named() -> None:
+    line = "n1:{pid}:8 [0] NCCL INFO comm 0x5 rank {rank} nranks 4 cudaDev 0 nvmlDev 0 "
+    line += "busId 9b000 commId 0x5ae7 - Init START\n"
+    text = "".join(line.format(pid=100 + rank, rank=rank) for rank in (0, 1, 3))
+    one = verdict(text)
+    assert (one.cause, blamed(one)) == ("nccl-init-incomplete", [2])
+
+
+def test_files_of_single_ranks_are_put_together() -> None:
+    traceback = "Traceback (most recent call last):\n" + '  File "a.py", line 3, in f\n'
+    folder = "logs/none_x1/attempt_0/{}/stderr.log"
+    texts = [traceback + "ValueError: bad\n"]
+    texts += [traceback + "RuntimeError: Connection closed by peer [10.0.0.1]:7\n"] * 3
+    paths = tuple(folder.format(rank) for rank in (2, 0, 1, 3))
+    one = verdict(*texts, paths=paths)
+    assert (blamed(one), one.victims) == ([2], (0, 1, 3))
+
+
+def test_earlier_attempts_of_torchrun_do_not_count() -> None:
+    traceback = "Traceback (most recent call last):\n" + '  File "a.py", line 3, in f\n'
+    folder = "logs/none_x1/attempt_{}/{}/stderr.log"
+    texts = (traceback + "ValueError: old\n", traceback + "KeyError: new\n")
+    found = judged(*texts, paths=(folder.format(0, 0), folder.format(1, 1)))
+    assert found.first is not None
+    assert (found.first.record.text, found.earlier) == ("KeyError: new", 1)
+
+
+def test_logs_without_errors_have_no_first() -> None:
+    found = judged("step 1\nstep 2\n")
+    assert found.first is None
+    assert conclude(found) == ()

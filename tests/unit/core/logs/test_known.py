@@ -1,0 +1,138 @@
+"""Known lines. Those of NCCL, of InfiniBand, of GPUs and of the kernel are written by hand after
+their sources and public reports, with made-up names: no such hardware is at hand. Those of gloo,
+torchrun and Python are printed by real jobs."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from hangtop_core.logs.known import KNOWN, NEEDLES, recognise
+
+SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
+    ("N1", "info", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>", None, {"interface": "eth0"}),
+    ("N1", "info", "n1:1:2 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>", "wrong-interface", {"interface": "docker0"}),
+    ("N1", "info", "n1:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>", None, {"interface": "eth0"}),
+    ("N1", "info", "n1:1:2 [0] NCCL INFO Bootstrap : Using lo:127.0.0.1<0>", "wrong-interface", {"interface": "lo"}),
+    ("N1", "info", "n1:1:2 [0] NCCL INFO Using network Socket", None, {"network": "Socket"}),
+    ("version", "info", "NCCL version 2.21.5+cuda12.4", None, {"nccl": "2.21.5+cuda12.4"}),
+    ("N2", "root", "n1:1:2 [0] transport/net_ib.cc:89 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<39412> with error 12, opcode 0, len 0, vendor err 129", "nccl-ib-error", {"peer": "10.0.0.2<39412>", "error": "12"}),
+    ("N2", "root", "n1:1:2 [0] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<39412> with status=12 opcode=0 len=0 vendor err 129 (Send) localGid fe80::1 remoteGids fe80::2 hca mlx5_3", "nccl-ib-error", {"status": "12", "hca": "mlx5_3"}),
+    ("N2", "root", "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) vendor_err=129 req_type=Send hca mlx5_3", "nccl-ib-error", {"status": "12", "name": "IBV_WC_RETRY_EXC_ERR"}),
+    ("N2", "cascade", "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with status=5 opcode=0 len=0 vendor err 249", None, {"status": "5"}),
+    ("N2", "root", "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<1> with status=4 opcode=1 len=0 vendor err 81", "nccl-ib-error", {"status": "4"}),
+    ("N4", "root", "NCCL WARN NET/IB : mlx5_2:1 async fatal event: port error", "ib-port-down", {"event": "port error"}),
+    ("N5", "root", "NCCL WARN Device 3 marked as failed. Initiating recovery?", "ib-port-down", {"device": "3"}),
+    ("N6", "cascade", "n1:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2<40213>", None, {"peer": "n2<40213>"}),
+    ("N6", "timeout", "n1:1:2 NCCL WARN Net : Connect to 172.17.0.1<43211> failed : Connection refused", None, {"peer": "172.17.0.1<43211>"}),
+    ("N7", "root", "NCCL WARN Bootstrap Root : mismatch in info from procs, nranks 8 vs 16", "launch-misconfigured", {"one": "8"}),
+    ("GPU", "root", "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 9b000", "launch-misconfigured", {"rank": "1", "other": "0"}),
+    ("N8", "info", "NCCL INFO comm 0x55 rank 36 nranks 64 cudaDev 4 nvmlDev 4 busId 9b000 commId 0x5ae7 - Init START", None, {"comm_rank": "36", "id": "0x5ae7"}),
+    ("N8C", "info", "NCCL INFO comm 0x55 rank 36 nranks 64 cudaDev 4 nvmlDev 4 busId 9b000 commId 0x5ae7 - Init COMPLETE", None, {"comm_rank": "36"}),
+    ("N9", "info", "n1:1:2 [0] NCCL INFO AllReduce: opCount 1f sendbuff 0x7f recvbuff 0x7f count 10 datatype 7 op 0 root 0 comm 0x55 [nranks=8] stream 0x66", None, {"op": "AllReduce", "count": "1f"}),
+    ("SHM", "root", "RuntimeError: unable to allocate shared memory(shm) for file </torch_1>: Resource temporarily unavailable (11)", "shm-too-small", {}),
+    ("SHM", "root", "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)", "shm-too-small", {}),
+    ("N3", "info", "NCCL WARN NET/IB: HINT: In many cases this error occurs when the NCCL_IB_TIMEOUT is set too short.", None, {}),
+    ("MEM", "root", "NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory errno 12", None, {}),
+    ("T1", "timeout", "[E1206 18:44:12.7 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=17, OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600061 milliseconds before timing out.", "missing-collective", {"rank": "3", "seq": "17", "op": "ALLREDUCE", "timeout_ms": "600000"}),
+    ("T1", "timeout", "[E ProcessGroupNCCL.cpp:458] [Rank 7] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=64088, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 25625251 milliseconds before timing out.", "missing-collective", {"seq": "64088"}),
+    ("T2", "timeout", "[E1206 18:44:12.7 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 3]  failure detected by watchdog at work sequence id: 17 PG status: last enqueued work: 19, last completed work: 16", "missing-collective", {"desc": "default_pg", "rank": "3", "enqueued": "19", "completed": "16"}),
+    ("T2", "timeout", "[rank4]:[E1016 03:31:38.9 ProcessGroupNCCL.cpp:1709] [PG 3 Rank 4] Timeout at NCCL work: 9141, last enqueued NCCL work: 9141, last completed NCCL work: 9140.", "missing-collective", {"pg": "3", "enqueued": "9141"}),
+    ("T3", "timeout", "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued collectives.", None, {"seconds": "480"}),
+    ("T4", "root", "Could not acquire GIL within 300 ms on exit, possible GIL induced hang", "gil-held", {}),
+    ("T5", "cascade", "Received a dump signal due to a collective timeout from  rank 3 and we will try our best", None, {"from": "3"}),
+    ("T6", "info", "Stack trace of the failed collective not found, potentially because FlightRecorder is disabled.", None, {}),
+    ("T7", "cascade", "To avoid data inconsistency, we are taking the entire process down.", None, {}),
+    ("T8", "cascade", "Failed to check the \"should dump\" flag on TCPStore, (maybe TCPStore server has shut down too early)", None, {}),
+    ("T9", "timeout", "[c10d] TCP client failed to connect/validate to host 10.0.0.1:29500 - retrying (try=3, timeout=1800000ms, delay=4000ms): Connection refused", "store-unreachable", {"host": "10.0.0.1", "port": "29500"}),
+    ("T9", "root", "[c10d] TCP client failed to connect/validate to host n1:29500 - retrying (try=0): Ping failed, invalid value returned from server. Expected: 1, Got: 1347703880", "store-port-taken", {"got": "1347703880"}),
+    ("T9", "timeout", "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500).", "store-unreachable", {"host": "10.0.0.1"}),
+    ("T9", "timeout", "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 3/4 clients joined.", "rank-never-joined", {"joined": "3", "world": "4"}),
+    ("PORT", "root", "The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", "store-port-taken", {"port": "29500"}),
+    ("T10", "cascade", "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?", None, {}),
+    ("T11", "info", "TORCH_NCCL_BLOCKING_WAIT is enabled, NO watchdog thread is created.", None, {}),
+    ("T12", "info", "Guessing device ID based on global rank. This can cause a hang if rank to GPU mapping is heterogeneous.", None, {}),
+    ("T13", "root", "Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE, but Rank 1 is running collective: BROADCAST", "mismatched-collective", {}),
+    ("T14", "timeout", "RuntimeError: Rank 2, 3 failed to pass monitoredBarrier in 5000 ms", "missing-collective", {"ranks": "2, 3"}),
+    ("T15", "root", "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ", "dataloader-worker-dead", {"pid": "4711", "signal": "Killed"}),
+    ("T15", "root", "RuntimeError: DataLoader worker (pid(s) 4711, 4712) exited unexpectedly", "dataloader-worker-dead", {"pid": "4711, 4712"}),
+    ("T15", "root", "RuntimeError: Pin memory thread exited unexpectedly", "pin-memory-stuck", {}),
+    ("G2", "timeout", "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete", "missing-collective", {"ms": "8000"}),
+    ("G1", "cascade", "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:60572. This is", None, {"peer": "[127.0.0.1]:60572"}),
+    ("G3", "timeout", "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error", "port-blocked", {}),
+    ("N10", "cascade", "DistBackendError: NCCL error in: x.cpp:1970, remote process exited or there was a network error, NCCL version 2.21.5", None, {}),
+    ("T16", "root", "E1121 11:18:02.853000 24301 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 24304) of binary: /opt/python3", "rank-crashed", {"local": "1", "pid": "24304"}),
+    ("T16", "exit", "E1121 11:18:02.853000 24301 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 24304) of binary: /opt/python3", "rank-exited", {"exit": "1"}),
+    ("T16", "cascade", "W1121 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 24303 closing signal SIGTERM", None, {"signal": "SIGTERM"}),
+    ("T16", "root", "torch.distributed.elastic Received 15 death signal, shutting down workers", "rank-exited", {"signal": "15"}),
+    ("T16", "timeout", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "rendezvous-incomplete", {}),
+    ("T16", "root", "The node 'n2_4711_0' has failed to send a keep-alive heartbeat to the rendezvous", "node-unreachable", {"node": "n2_4711_0"}),
+    ("OOM", "root", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total", "rank-exited", {"size": "2.00 GiB"}),
+    ("DISK", "root", "OSError: [Errno 28] No space left on device: '/scratch/ckpt.pt'", "disk-full", {"path": "/scratch/ckpt.pt"}),
+    ("ECC", "root", "RuntimeError: CUDA error: uncorrectable ECC error encountered", "gpu-ecc", {}),
+    ("NVL", "root", "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", "gpu-nvlink", {}),
+    ("CUDA", "root", "RuntimeError: CUDA error: an illegal memory access was encountered", "rank-exited", {}),
+    ("SEGV", "root", "Fatal Python error: Segmentation fault", "rank-crashed", {"error": "Segmentation fault"}),
+    ("MPI", "root", "mpirun noticed that process rank 2 with PID 4711 on node n1 exited on signal 9 (Killed).", "rank-crashed", {"rank": "2", "node": "n1"}),
+    ("SLURM", "root", "srun: error: n2: task 3: Out Of Memory", "rank-crashed", {"rank": "3", "node": "n2"}),
+    ("SLURM", "exit", "srun: error: n2: task 3: Exited with exit code 1", "rank-exited", {"exit": "1"}),
+    ("SLURM", "root", "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.", "rank-oom-killed", {}),
+    ("SLURM", "root", "slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-21T11:17:50 DUE TO TIME LIMIT ***", "rank-exited", {"why": "DUE TO TIME LIMIT "}),
+    ("K1", "root", "[ 123.4] NVRM: Xid (PCI:0000:9b:00): 79, pid=4711, GPU has fallen off the bus.", "gpu-xid", {"xid": "79"}),
+    ("K1", "cascade", "NVRM: Xid (PCI:0000:9b:00): 45, pid=4711, Ch 00000008", None, {"xid": "45"}),
+    ("K2", "root", "Out of memory: Killed process 4711 (pt_main_thread) total-vm:1kB", "rank-oom-killed", {"pid": "4711"}),
+    ("K2", "root", "Memory cgroup out of memory: Killed process 4711 (python3) total-vm:1kB", "rank-oom-killed", {"comm": "python3"}),
+    ("K3", "root", "INFO: task python3:4711 blocked for more than 122 seconds.", "io-wait", {"pid": "4711"}),
+    ("K4", "root", "nfs: server nfs04 not responding, still trying", "io-wait", {"server": "nfs04"}),
+    ("K4", "root", "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libtorch.so", "rank-crashed", {"pid": "4711"}),
+    ("E", "error", "2026-11-21 11:17:50,048 ERROR train: could not log in", None, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "part", "line", "cause", "fields"),
+    SAMPLES,
+    ids=[f"{number}-{sample[0]}" for number, sample in enumerate(SAMPLES)],
+)
+def test_known_lines(
+    code: str, part: str, line: str, cause: str | None, fields: dict[str, str]
+) -> None:
+    found = recognise(line)
+    assert found is not None
+    row, said = found
+    assert (row.code, row.part, row.cause) == (code, part, cause)
+    assert fields.items() <= said.items()
+
+
+def test_every_code_has_a_sample() -> None:
+    assert {row.code for row in KNOWN} == {sample[0] for sample in SAMPLES}
+
+
+def test_every_row_can_be_found_by_its_needle() -> None:
+    assert all(row.needle in NEEDLES for row in KNOWN)
+    for row in KNOWN:
+        for name in re.findall(r"{(\w+)}", row.means):
+            assert f"(?P<{name}>" in row.pattern or name in ("signal", "status", "error"), row
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "step 3 loss 0.1",
+        "no errors today",
+        "Connected to peer",
+        "NCCL INFO Channel 00/16 : 0 1",
+    ],
+)
+def test_plain_lines_are_nothing(line: str) -> None:
+    assert recognise(line) is None
+
+
+def test_matching_is_linear() -> None:
+    began = time.perf_counter()
+    for row in KNOWN:
+        recognise((row.needle + " ") * 20_000)
+    assert time.perf_counter() - began < 5.0

@@ -1,0 +1,165 @@
+"""Streams told apart and tracebacks put together, however their lines were mixed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hangtop_core.logs.parse import MAX_RECORDS, Parser
+from support.logs import parsed, recording
+
+if TYPE_CHECKING:
+    from hangtop_core.logs.record import Record
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/data/train/job.py", line 24, in <module>
+    step(n)
+  File "/data/train/job.py", line {line}, in step
+    data["labels"]
+    ~~~~^^^^^^^^^^
+KeyError: 'labels'
+"""
+
+
+def errors(log: object) -> list[Record]:
+    return [record for record in log.records if record.part != "info"]  # type: ignore[attr-defined]
+
+
+def test_a_traceback_has_its_frames_and_where_it_is() -> None:
+    (one,) = errors(parsed("step 1\n" + TRACEBACK.format(line=13) + "step 2\n"))
+    assert (one.text, one.part, one.order) == ("KeyError: 'labels'", "root", 2)
+    assert [call.text for call in one.calls] == ["job.py:24 (<module>)", "job.py:13 (step)"]
+    assert one.lines[3] == '  File "/data/train/job.py", line 13, in step'
+
+
+def test_the_innermost_frame_outside_libraries_is_where_it_was() -> None:
+    text = TRACEBACK.format(line=13).replace(
+        "KeyError",
+        '  File "/opt/lib/python3.11/site-packages/torch/x.py", line 3, in y\n    z()\nKeyError',
+    )
+    (one,) = errors(parsed(text))
+    assert one.where is not None
+    assert one.where.text == "job.py:13 (step)"
+
+
+def test_chained_exceptions_are_one_record() -> None:
+    text = TRACEBACK.format(line=13)
+    text += "\nDuring handling of the above exception, another exception occurred:\n\n"
+    text += TRACEBACK.format(line=15).replace("KeyError: 'labels'", "app.StepError: step 3 failed")
+    (one,) = errors(parsed(text + "\nnext\n"))
+    assert one.text == "app.StepError: step 3 failed"
+    assert one.fields["first"] == "KeyError: 'labels'"
+
+
+def test_what_a_dataloader_worker_raised_is_kept() -> None:
+    worker = TRACEBACK.format(line=7).replace("Traceback", "Original Traceback")
+    text = TRACEBACK.format(line=13).replace(
+        "KeyError: 'labels'\n",
+        "ValueError: Caught ValueError in DataLoader worker process 1.\n" + worker,
+    )
+    (one,) = errors(parsed(text))
+    assert one.lines[-1] == "KeyError: 'labels'"
+    assert len(one.calls) == 4
+
+
+def test_two_tracebacks_without_prefixes_that_are_mixed_are_two_and_nothing_is_made_up() -> None:
+    head = "Traceback (most recent call last):\n"
+    text = head + head + '  File "a.py", line 1, in a\nKeyError: 1\n'
+    first, second = errors(parsed(text))
+    assert (first.part, second.text) == ("error", "KeyError: 1")
+
+
+def test_torchruns_summary_tells_how_every_rank_left() -> None:
+    log = parsed(recording("tee_kill"))
+    left = {r.fields["rank"]: r.fields["exit"] for r in log.records if "rank" in r.fields}
+    assert left == {"0": "-15", "1": "-9", "2": "-15", "3": "-15"}
+
+
+def test_python_tells_of_a_crash() -> None:
+    text = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+    )
+    text += '  File "/data/train/job.py", line 9 in step\n'
+    text += '  File "/data/train/job.py", line 30 in <module>\n'
+    (one,) = errors(parsed(text))
+    assert (one.code, one.cause) == ("SEGV", "rank-crashed")
+
+
+def test_progress_without_line_ends_does_not_hide_what_follows() -> None:
+    text = "".join(f"{n}%|###| loss=1\r" for n in range(100)) + "[rank1]: "
+    text += TRACEBACK.format(line=13).replace("\n", "\n[rank1]: ")
+    (one,) = errors(parsed(text))
+    assert (one.text, one.origin.rank) == ("KeyError: 'labels'", 1)
+
+
+def test_escape_sequences_and_other_hostile_bytes_are_gone() -> None:
+    text = "[rank1]: \x1b[31mTraceback (most recent call last):\x1b[0m\n"
+    text += '[rank1]:   File "\x1b]0;x\x07/a\u202e.py", line 3, in f\n'
+    text += "[rank1]: KeyError: \x1b]52;c;aGk=\x07\x1b[2J\0'\u202ex'\n"
+    (one,) = errors(parsed(text))
+    everything = "\n".join((one.text, *one.lines, *(call.text for call in one.calls)))
+    assert everything.isprintable() or set(everything) <= set(map(chr, range(32, 127))) | {"\n"}
+    assert one.text == "KeyError: 'x'"
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_pieces_of_any_size_give_the_same(piece: int) -> None:
+    text = recording("tee_raise")
+    assert parsed(text, piece=piece).records == parsed(text).records
+
+
+def test_endless_errors_take_bounded_memory() -> None:
+    parser = Parser(0, 0.0)
+    for start in range(0, 6000, 1000):
+        text = "".join(
+            f"[E1121 11:11:11.1 a.cpp:1] word{chr(97 + n % 26)}{'x' * (n // 26)}\n"
+            for n in range(start, start + 1000)
+        )
+        parser.feed(text)
+    parser.finish()
+    assert len(parser.records) <= MAX_RECORDS
+    same = Parser(0, 0.0)
+    same.feed(TRACEBACK.format(line=13) * 1000)
+    same.finish()
+    assert [record.count for record in same.records] == [1000]
+
+
+MESSAGES = st.sampled_from(
+    ["step 1", "", "  indented", "2026-11-21 11:17:50,048 INFO x", TRACEBACK, "KeyError: 'a'"]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    streams=st.lists(st.lists(MESSAGES, min_size=1, max_size=5), min_size=1, max_size=5),
+    order=st.randoms(use_true_random=False),
+)
+def test_any_interleaving_gives_the_same_records(streams: list[list[str]], order: object) -> None:
+    """Lines of several ranks mixed in any order, each rank's own order kept."""
+    queues = []
+    for rank, some in enumerate(streams):
+        text = "\n".join(one.format(line=rank) if "{line}" in one else one for one in some)
+        queues.append([f"[default{rank}]:{line}" for line in text.split("\n")])
+    apart = {}
+    for rank, lines in enumerate(queues):
+        log = parsed("\n".join(lines) + "\n")
+        apart[rank] = [(r.text, r.lines, r.calls, r.count) for r in log.records]
+    mixed = []
+    left = [list(lines) for lines in queues]
+    while any(left):
+        one = order.choice([lines for lines in left if lines])  # type: ignore[attr-defined]
+        mixed.append(one.pop(0))
+    log = parsed("\n".join(mixed) + "\n")
+    for rank in apart:
+        some = [r for r in log.records if r.origin.local == rank]
+        assert [(r.text, r.lines, r.calls, r.count) for r in some] == apart[rank]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(alphabet=st.characters(max_codepoint=0x2FFF), max_size=400))
+def test_any_text_can_be_read(text: str) -> None:
+    parsed("Traceback (most recent call last):\n" + text + "\n[rank1]: " + text)

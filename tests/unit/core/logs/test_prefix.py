@@ -1,0 +1,64 @@
+"""Whose a line is, from the prefixes that launchers and tools write."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangtop_core.logs.prefix import Origin, Prefixes, split
+
+SAMPLES = [
+    ("[default1]:  text", Origin(local=1, group="default"), "  text"),
+    ("[node-1:0]:text", Origin(local=0, node="node-1", group="node-1:"), "text"),
+    ("[trainer3/1]:text", Origin(rank=3, local=1, group="trainer"), "text"),
+    ("[rank3]: Traceback", Origin(rank=3, own=True), "Traceback"),
+    ("[rank3]:   File", Origin(rank=3, own=True), "  File"),
+    ("[rank3]:[W1121 x", Origin(rank=3, own=True), "[W1121 x"),
+    (
+        "[default1]:[rank5]: KeyError",
+        Origin(rank=5, local=1, group="default", own=True),
+        "KeyError",
+    ),
+    ("[1,3]<stderr>:text", Origin(rank=3, std="stderr"), "text"),
+    ("[prterun-n1-42@1,3]<stdout>:text", Origin(rank=3, std="stdout"), "text"),
+    ("Sat Nov 21 02:20:43 2026[1,3]<stdout>:text", Origin(rank=3, std="stdout"), "text"),
+    ("[pod/train-0/main] text", Origin(node="train-0", group="[pod/train-0/main]"), "text"),
+    (
+        "(Worker pid=4711, ip=10.0.0.7) text",
+        Origin(node="10.0.0.7", group="(Worker pid=4711, ip=10.0.0.7)"),
+        "text",
+    ),
+    # No prefixes, though they look a little like one.
+    ("[0]:", Origin(), "[0]:"),
+    ("[127.0.0.1]:1234 refused", Origin(), "[127.0.0.1]:1234 refused"),
+    ("[E1206 18:44:12.71 File.cpp:1] x", Origin(), "[E1206 18:44:12.71 File.cpp:1] x"),
+    ("ValueError: 3", Origin(), "ValueError: 3"),
+    ("3: three", Origin(), "3: three"),
+]
+
+
+@pytest.mark.parametrize(("line", "origin", "text"), SAMPLES, ids=[s[0][:24] for s in SAMPLES])
+def test_prefixes_are_told_apart(line: str, origin: Origin, text: str) -> None:
+    assert Prefixes().take(line) == (origin, text)
+
+
+def test_labels_of_srun_count_where_all_lines_have_one() -> None:
+    some = Prefixes(" 3: a\n10: b\n 3: ValueError: x\n")
+    assert some.take("10: b") == (Origin(task=10), "b")
+    assert some.take(" 3: [default1]:x")[0] == Origin(task=3, local=1, group="default")
+
+
+def test_nodes_of_pdsh_count_where_all_lines_have_one() -> None:
+    some = Prefixes("n1: a\nn2: [default0]:b\nn1: c\nn2: d\n")
+    assert some.take("n2: [default0]:b") == (Origin(local=0, node="n2", group="default"), "b")
+    assert some.take("n3: x") == (Origin(), "n3: x")
+
+
+def test_levels_and_exceptions_are_no_nodes() -> None:
+    assert Prefixes("INFO: a\nINFO: b\nWARNING: c\n").hosts == frozenset()
+    assert Prefixes("KeyError: a\nKeyError: b\n").hosts == frozenset()
+
+
+def test_what_a_progress_bar_overwrites_is_lines() -> None:
+    assert list(split("10%\r20%\r\nend")) == ["10%", "20%", "end"]
+    glued = "step 3[rank1]: Traceback (most recent call last):"
+    assert list(split(glued)) == ["step 3", "[rank1]: Traceback (most recent call last):"]

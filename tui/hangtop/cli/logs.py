@@ -1,0 +1,151 @@
+"""`hangtop logs`: what ranks have printed, told apart; the first error, and what follows."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hangtop.cli.output import StatusLine, coloured, width
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import NoLogError, UsageError
+from hangtop_core.logreport import document, logs_text
+from hangtop_core.logs.conclude import conclude, names
+from hangtop_core.logs.files import Found, find, read_all
+from hangtop_core.logs.judge import judge
+from hangtop_core.logs.lines import Choice, Follower, Kept, Shown, around, span
+from hangtop_core.logs.stamp import stamp
+from hangtop_core.rankset import parse
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Sequence
+
+    from hangtop_core.logs.record import Record
+    from hangtop_core.logs.whose import FileLog
+
+AROUND_S = 30.0
+POLL_S = 0.25
+SLOW_FILES = 32
+"""From so many files on, progress is told."""
+ERRORS = ("root", "timeout")
+"""Parts that following tells as they come."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    choice = chosen(arguments)
+    found, nothing = find(arguments.path)
+    for one in nothing:
+        print(f"hangtop: no log in {clean(one, 200)}", file=sys.stderr)
+    if arguments.follow:
+        return follow(arguments, choice)
+    if not found:
+        raise NoLogError("there is no log to read")
+    if arguments.around:
+        return print_around(found, arguments.around, choice)
+    if choice != Choice():
+        kept = Kept()
+        files = read_all(found, everything=arguments.all, keep=kept.add)
+        tell_problems(files)
+        print_lines(kept.shown(files, choice))
+        return 0
+    with StatusLine() as status:
+        total = len(found)
+
+        def told(count: int) -> None:
+            if total >= SLOW_FILES:
+                status.show(f"reading logs: {count} of {total}")
+
+        files = read_all(found, everything=arguments.all, told=told)
+    return report(files, as_json=arguments.json)
+
+
+def chosen(arguments: argparse.Namespace) -> Choice:
+    """Which lines are asked for; an empty choice where none are."""
+    try:
+        ranks = parse(",".join(arguments.rank)) if arguments.rank else None
+        grep = re.compile(arguments.grep) if arguments.grep else None
+    except (ValueError, re.error) as error:
+        raise UsageError(f"--rank or --grep cannot be read: {error}") from error
+    return Choice(ranks, arguments.node, grep)
+
+
+def report(files: Sequence[FileLog], *, as_json: bool) -> int:
+    """Print what logs say; returns the exit status."""
+    judged = judge(files)
+    verdicts = conclude(judged)
+    if as_json:
+        print(to_json(document(judged, verdicts, files)).decode())
+    else:
+        print(coloured(logs_text(judged, verdicts, files, min(width(), 120))), end="")
+    if judged.first is None:
+        return 0
+    return 10 if any(one.cause != "unknown" for one in verdicts) else 11
+
+
+def print_around(found: Sequence[Found], text: str, choice: Choice) -> int:
+    """Print the lines around a time."""
+    at = stamp(f"{text} ", time.time())
+    if at is None:
+        raise UsageError(f"--around: {text!r} is no time", "Write 11:17:50 or 2026-11-21 11:17:50.")
+    kept = Kept()
+    files = []
+    for number, one in enumerate(found):
+        if one.path == "-":
+            raise UsageError("--around needs files that can be searched, not standard input")
+        try:
+            start, end = around(one.path, at, AROUND_S)
+            files.append(span(one, number, start, end, partial(kept.add, number)))
+        except OSError as error:
+            raise UsageError(f"cannot read {one.path}: {error.strerror}") from error
+    print_lines(kept.shown(files, choice))
+    return 0
+
+
+def follow(arguments: argparse.Namespace, choice: Choice) -> int:
+    """Print lines as they come, and errors as they are understood; sum up at the end."""
+    follower = Follower(arguments.path, choice)
+    try:
+        while True:
+            lines, records, notes = follower.poll()
+            print_lines(lines)
+            for note in notes:
+                print(f"hangtop: {clean(note, 300)}", file=sys.stderr)
+            for record in records:
+                tell_error(record)
+            sys.stdout.flush()
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return report(follower.logs(), as_json=arguments.json)
+    finally:
+        follower.close()
+
+
+def tell_error(record: Record) -> None:
+    """Say on stderr what an error means, as soon as it is whole."""
+    if record.part in ERRORS:
+        whose = names([record.rank]) if record.rank is not None else "a process"
+        print(f"hangtop: {whose}: {record.means or record.text}", file=sys.stderr)
+
+
+def print_lines(lines: Iterable[Shown]) -> None:
+    """Print lines, each with its rank and node."""
+    for one in lines:
+        rank = "-" if one.rank is None else str(one.rank)
+        label = f"{clean(one.node, 40)}:{rank}" if one.node else rank
+        print(f"[{label}] {one.text}")
+
+
+def tell_problems(files: Iterable[FileLog]) -> None:
+    """Say on stderr what was not read."""
+    for one in files:
+        if one.problem is not None:
+            print(f"hangtop: {clean(one.path, 200)}: {clean(one.problem, 200)}", file=sys.stderr)
+        for start, end in one.left:
+            what = f"{clean(one.path, 200)}: bytes {start} to {end} were not read (--all)"
+            print(f"hangtop: {what}", file=sys.stderr)
