@@ -149,6 +149,16 @@ async def test_the_panes_below_follow_the_group_under_the_cursor() -> None:
         assert "No rank waits in this one." in text
 
 
+async def test_calls_that_differ_are_told_side_by_side() -> None:
+    job = Job(3).call("all_reduce").call("all_reduce", [0, 2], done=False)
+    job.call("broadcast", [1], done=False, sizes=((4,),))
+    async with files(job).run_test(size=(120, 36)) as pilot:
+        text = await keys(pilot)
+        for part in ("all_reduce / broadcast", "[8] f32 / [4] f32", "mismatches 1", "differ: 1",
+                     "all 3 joined, 1 with another call", "■✖■"):  # fmt: skip
+            assert part in text, part
+
+
 async def test_filters_are_of_one_table_and_go_with_escape() -> None:
     app = files(stalled())
     async with app.run_test(size=(120, 36)) as pilot:

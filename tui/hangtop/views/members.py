@@ -145,10 +145,13 @@ def members_title(number: NumberLine, name: str, rows: list[MemberRow]) -> tuple
     """`NOT JOINED #48121  1 of 512`."""
     lack = sum(row.attendee.how == "not" for row in rows)
     unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)
+    differ = sum(row.attendee.how == "differs" for row in rows)
     title = line(("MEMBERS  ", "title"), name)
     count = f"{lack} of {len(rows)} not joined" if lack else f"all {len(rows) - unknown} joined"
+    if differ:
+        count = f"{count}, {differ} with another call"
     more = f", {unknown} not known" if unknown else ""
-    return title, line((count, "bad" if lack else ""), (more, "warn"))
+    return title, line((count, "bad" if lack or differ else ""), (more, "warn"))
 
 
 def grid_note(rows: list[MemberRow]) -> Line:
