@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core import sampling
 from hangtop_core.analysis.peers import sought
@@ -27,6 +27,7 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked
     from hangtop_core.watching import Watching
@@ -37,6 +38,17 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
+
+
+ENDING_S = 5.0
+"""Seconds that the connection of a probe that ends may take to end, too."""
+
+
+class Ending(NamedTuple):
+    """A probe that has said that it ends."""
+
+    generation: int
+    until: float
 
 
 class Collector:
@@ -57,12 +69,18 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._next_round = 0.0
         self._busy: dict[str, set[str]] = {}
+        self._reading: set[str] = set()
+        """Nodes that are asked for logs."""
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
         self._wave: Counter[str] = Counter()
         self._wave_at: Moment | None = None
         self._boot_id = boot_id()
+        self._pushed: set[str] = set()
+        """Nodes whose probe was given all it is to do, and a time for it."""
+        self._ending: dict[str, Ending] = {}
+        """Nodes whose probe has said that it ends."""
         self._odd: Mapping[str, frozenset[int]] = {}
 
     def set_time(self, now: Moment) -> None:
@@ -78,6 +96,8 @@ class Collector:
         timing = (channel.timing if channel is not None else None) or self._timing
         link = Link(launcher, self._router, self, timing, self._may_start)
         self._rest[link.name] = timing.rest if timing is not None else 0.0
+        if timing is not None and timing.ping is None:
+            self._pushed.add(link.name)
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
@@ -142,6 +162,12 @@ class Collector:
         self._now = now
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
+        for name, ending in list(self._ending.items()):
+            link = self.links[name]
+            if link.generation != ending.generation or now.mono > ending.until:
+                del self._ending[name]
+                if link.generation == ending.generation:
+                    link.restart(now, "its probe was ended there")
         for link in self.links.values():
             link.tick(now)
             self._index(link)
@@ -157,6 +183,27 @@ class Collector:
         """Note whose descriptors tell most: of odd stacks, and whom other nodes may wait for."""
         odd, asked, none = self.store.odd_ranks(), sought(snapshot), frozenset[int]()
         self._odd = {n: odd.get(n, none) | asked.get(n, none) for n in {*odd, *asked}}
+
+    def read_logs(self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis]) -> None:
+        """Read the logs of jobs that stall or fail."""
+        for one in self.store.outputs.due(snapshot, diagnoses, self._now.epoch):
+            link = self.links[one.node]
+            if link.can_ask and "log" not in link.unsupported:
+                self._read_log(link, self.asks.log(one.node, one.pids, one.paths, by_itself=True))
+
+    def _read_log(self, link: Link, ask: Ask) -> None:
+        """Ask beside the rounds: a file system that does not answer holds up no stacks."""
+        if link.name in self._reading:
+            return
+        self._reading.add(link.name)
+
+        def done(error: HangtopError | None) -> None:
+            self._reading.discard(link.name)
+            self.urgent = True
+            if isinstance(error, RefusedError) and error.kind == "unsupported":
+                link.unsupported.add(ask.op)
+
+        self.ask(link, ask, done)
 
     # What links report
 
@@ -187,9 +234,12 @@ class Collector:
                 link.send_again(request_id, "watch", {**params, "resync": True})
 
         def end(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
-            if link.can_ask and error is None:
-                # One that pushes has only so much time, and nothing is wrong with the node.
+            if link.can_ask and error is None and link.name in self._pushed:
+                # It has only so much time, and nothing is wrong with the node.
                 link.restart(self._now, "its probe's time is over", "connecting")
+            elif link.can_ask and error is None:
+                # It was told to end there; how its connection ends may tell by whom.
+                self._ending[link.name] = Ending(link.generation, self._now.mono + ENDING_S)
             elif link.can_ask:
                 link.restart(self._now, f"the probe gave up watching: {error}")
 

@@ -97,12 +97,14 @@ def descriptor_count(path: str) -> Optional[int]:
     return count if count <= _MAX_LISTED else None
 
 
+MAX_PATHS = 4096
+"""Outputs of processes that are remembered."""
+
+
 def _foreign_net(pid: int) -> Optional[int]:
     """Return the network namespace of a process where it is not ours, by its inode."""
-    link = procfs.link("/proc/%d/ns/net" % pid)
-    if link is None or link == procfs.link("/proc/self/ns/net"):
-        return None
-    return procfs.number(link[5:-1].encode("utf-8", "replace"))
+    inode = procfs.namespace(str(pid), "net")
+    return None if inode == procfs.namespace("self", "net") else inode
 
 
 def _outputs(pid: int) -> Tuple[str, ...]:
@@ -129,3 +131,13 @@ def _frozen(groups: Mapping[str, str]) -> bool:
         state = procfs.read("/sys/fs/cgroup/freezer" + groups["freezer"] + "/freezer.state")
         return bool(state and state.strip() in (b"FROZEN", b"FREEZING"))
     return False
+
+
+def remember(known: Dict[str, None], outputs: Tuple[str, ...]) -> None:
+    """Note what descriptors 1 and 2 of a process lead to, the newest `MAX_PATHS` of all."""
+    for path in outputs:
+        if path.startswith("/") and not path.startswith("/dev/"):
+            known.pop(path, None)
+            known[path] = None
+            if len(known) > MAX_PATHS:
+                del known[next(iter(known))]

@@ -19,6 +19,7 @@ from hangtop.messages import Calculated
 from hangtop.recordings import Recordings
 from hangtop.requests import Requests
 from hangtop.screens.dialogs import Dialog
+from hangtop.screens.gpus import GpusPage
 from hangtop.screens.nodes import NodesPage
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
@@ -67,6 +68,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "rank": RankPage,
         "recorder": RecorderPage,
         "verdict": VerdictPage,
+        "gpus": GpusPage,
         "nodes": NodesPage,
     }
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
-from hangtop_core.analysis.gpus import doing, slots
+from hangtop_core.analysis.gpus import Slots, doing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ class Watcher:
         self.at = snapshot.at
         self.began = snapshot.observed_since
         self._reader = reader
-        self._nodes = {node.name: node for node in snapshot.nodes}
+        self._slots = Slots(snapshot.nodes)
         self._seen = {
             node.name: min(node.last_seen, snapshot.at)
             for node in snapshot.nodes
@@ -147,7 +147,7 @@ class Watcher:
 
     def _spinning(self, rank: Rank, seen: float) -> Standing:
         """A CUDA rank spins while it waits: that it runs says nothing either way, its GPU does."""
-        gpus = [slot.gpu for slot in slots(rank, self._nodes.get(rank.node))]
+        gpus = [slot.gpu for slot in self._slots.of(rank)]
         if not gpus or any(doing(gpu) in ("unknown", "busy") for gpu in gpus):
             return _still(seen, seen)
         found = self.by_stack(rank.sample, None, None, seen)

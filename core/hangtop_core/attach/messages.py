@@ -7,7 +7,7 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -64,6 +64,7 @@ class Hello(Struct, frozen=True):
     uid: int | None = None
     pid: int = 0
     boot_id: Text | None = None
+    pid_ns: Count | None = None
     clock: Time | None = None
     cpus: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     capabilities: Annotated[dict[Text, Fact], Meta(max_length=64)] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class Hello(Struct, frozen=True):
             "user": clean(self.user, 60),
             "uid": self.uid,
             "boot_id": self.boot_id,
+            "pid_ns": self.pid_ns,
             "cpus": self.cpus,
             "capabilities": self.capabilities,
         }
@@ -171,24 +173,6 @@ class RecorderPiece(Struct, frozen=True):
     ways: Annotated[tuple[RecorderWay, ...], Meta(max_length=64)] = ()
     triggered: bool = False
     failure: Failure | None = None
-
-
-class RasPiece(Struct, frozen=True):
-    """A part of NCCL's report."""
-
-    text: Annotated[str, Meta(max_length=4 << 20)]
-
-
-class RasEnd(Struct, frozen=True):
-    """Who gave it."""
-
-    pid: Pid
-    at: Time
-    start: int | None = None
-    took: Time = 0.0
-    form: Literal["json", "text"] = "text"
-    version: Text = ""
-    address: Text = ""
 
 
 class TracePiece(Struct, frozen=True):

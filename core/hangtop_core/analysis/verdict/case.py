@@ -12,7 +12,7 @@ from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.gpus import Slot, slots
+from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
@@ -86,7 +87,8 @@ class Case:
     @cached_property
     def slots(self) -> Mapping[int, tuple[Slot, ...]]:
         """The GPUs of every subject, by its id()."""
-        return {id(s): slots(s.rank, self.nodes.get(s.rank.node)) for s in self.subjects}
+        found = Slots(self.snapshot.nodes)
+        return {id(s): found.of(s.rank) for s in self.subjects}
 
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
@@ -119,6 +121,13 @@ class Case:
                 for rank in self.job.ranks
             ]
         )
+
+    @cached_property
+    def said(self) -> Said:
+        """What the logs of the job say, as far as they were read."""
+        from hangtop_core.analysis.verdict.logs import Said
+
+        return Said(self)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
@@ -156,8 +165,20 @@ class Case:
             return ""
         rest = sum(len(some) for _, some in classes) - len(members)
         more = f", and {rest} more elsewhere" if rest else ""
-        verb = "waits" if len(members) == 1 else "wait"
-        return f"{name_ranks(members)} {verb} {text}{more}"
+        return self.who_waits(members, text) + more
+
+    def heard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+        """Those whose node answers: of all others nobody knows what they do now."""
+        return tuple(s for s in subjects if self.silent_s(s) is None)
+
+    def who_waits(self, waiting: Sequence[Subject], text: str) -> str:
+        """`ranks 0-1 wait TEXT`; of ranks on silent nodes, that they did when last seen."""
+        heard = self.heard(waiting)
+        silent = [s for s in waiting if s not in heard]
+        if not heard:
+            return f"{name_ranks(silent)} waited {text} when last seen"
+        late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
+        return f"{name_ranks(heard)} {'waits' if len(heard) == 1 else 'wait'} {text}{late}"
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""
