@@ -11,12 +11,15 @@ from msgspec.structs import replace
 
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.columns import Shared
 from hangtop_core.model import StackSample, ThreadStack
 from hangtop_core.ras import BadReportError, Ras, from_json
 from hangtop_core.rastext import from_text
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.columns import Unpacker
+    from hangtop_core.model import Recorder
     from hangtop_core.store import Store
 
 Mode = Literal["nonblocking", "blocking", "native"]
@@ -29,6 +32,7 @@ class Answers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.shared = Shared()
 
     def stacks(self, name: str, piece: messages.StackPiece) -> StackSample:
         """Fold one process's stacks and return its sample.
@@ -82,12 +86,22 @@ class Answers:
             known.descriptors = messages.descriptor_table(piece, view.skew)
             self._store.touched(view, known)
 
-    def recorder(self, name: str, piece: messages.RecorderPiece) -> None:
-        """Fold one rank's flight recorder."""
+    def recorder(self, name: str, piece: messages.RecorderPiece, unpacker: Unpacker) -> None:
+        """Fold one rank's flight recorder.
+
+        Raises:
+            BadPieceError: when its parts do not fit together.
+        """
         view = self._store.nodes[name]
         known = self._store.live(name, piece.pid, piece.start)
+        rank = known.process.rank if known is not None else None
+        # What it brings for others counts, whoever it is about.
+        made = messages.recorder(piece, view.skew, -1 if rank is None else rank, unpacker)
         if known is not None:
-            known.recorder = messages.recorder(piece, view.skew)
+            known.recorder_asked = piece.at if made.asked_at is None else made.asked_at
+            if _still_nothing(known.recorder, made):
+                return
+            known.recorder = made
             self._store.touched(view, known)
 
     def ras(self, name: str, end: messages.RasEnd, text: str) -> Ras:
@@ -109,3 +123,10 @@ class Answers:
         if known is not None:
             known.ras = report
             self._store.touched(self._store.nodes[name], known)
+
+
+def _still_nothing(old: Recorder | None, new: Recorder) -> bool:
+    """Whether a recorder gave nothing once more, for the same reasons: no news to anybody."""
+    if old is None or old.trace is not None or new.trace is not None:
+        return False
+    return (old.failure, old.ways) == (new.failure, new.ways)

@@ -126,7 +126,7 @@ def report(
         failed = Ras(
             time.time(),
             asked=asked,
-            failure=clean(str(error), 300),
+            failure=clean(str(error).removeprefix("ras: "), 300),
             fix=clean(fix) if fix else None,
         )
         collector.answers.note_ras(node, pids[0], failed)

@@ -198,17 +198,22 @@ class Session:
             node, pids, self._collector.asks.descriptors(pids), lambda known: known.descriptors
         )
 
-    def recorder(self, node: str, pids: Sequence[int]) -> Future[dict[int, Recorder | None]]:
-        """Ask the flight recorders of ranks; None for one that is gone.
+    def recorder(
+        self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
+    ) -> Future[dict[int, Recorder | None]]:
+        """Read the flight recorders of ranks; None for one that is gone.
 
-        Fails with `ReadOnlyError` in a read-only session: it is a thread of the rank that answers.
+        With ``trigger`` a rank with torch's dump pipe is made to write its file now. With
+        ``inject`` gdb calls torch in a rank that cannot be read otherwise, where that is safe; it
+        stops the rank for about a second. Fails with `ReadOnlyError` in a read-only session: a
+        thread of the rank may have to answer.
         """
         future: Future[Any] = Future()
         if self._refused(future, "a flight recorder is answered by the rank"):
             return future
-        return self._fold(
-            node, pids, self._collector.asks.recorder(pids), lambda known: known.recorder
-        )
+        asks = self._collector.asks
+        ask = asks.recorder(node, pids, trigger=trigger, inject=inject)
+        return self._fold(node, pids, ask, lambda known: known.recorder)
 
     def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
         """Ask NCCL's RAS for its report of a job, once, through one of its ranks on a node.

@@ -84,6 +84,8 @@ class Tracked:
         self.descriptors: DescriptorTable | None = None
         self.recorder: Recorder | None = None
         self.ras: Ras | None = None
+        self.recorder_asked = 0.0
+        """When its recorder was last asked for."""
         self.children: dict[int, Tracked] = {}
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""

@@ -99,10 +99,8 @@ def descriptor_count(path: str) -> Optional[int]:
 
 def _foreign_net(pid: int) -> Optional[int]:
     """Return the network namespace of a process where it is not ours, by its inode."""
-    link = procfs.link("/proc/%d/ns/net" % pid)
-    if link is None or link == procfs.link("/proc/self/ns/net"):
-        return None
-    return procfs.number(link[5:-1].encode("utf-8", "replace"))
+    inode = procfs.namespace(str(pid), "net")
+    return None if inode == procfs.namespace("self", "net") else inode
 
 
 def _outputs(pid: int) -> Tuple[str, ...]:

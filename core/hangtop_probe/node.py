@@ -84,6 +84,7 @@ def hello(bundle: Optional[str], rights: permission.Rights) -> Dict[str, Any]:
         "uid": rights.uid,
         "pid": os.getpid(),
         "boot_id": boot_id(),
+        "pid_ns": procfs.namespace("self", "pid"),
         "clock": round(time.time(), 3),
         "cpus": cpus(),
         "capabilities": capabilities(rights),

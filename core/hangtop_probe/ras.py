@@ -29,6 +29,8 @@ MAX_ANSWER = 32 << 20
 PART = 1 << 20
 """Characters of the answer in one piece."""
 SECONDS = 10.0
+GREETINGS = 8
+GREETING_S = 1.0
 LEG_SECONDS = 5
 """What RAS may wait for one of its own answers: its default."""
 
@@ -183,16 +185,11 @@ def ask(listener: Listener, seconds: float = SECONDS) -> Tuple[str, bytes]:
 
     Raise `Refused` when it says nothing whole in ``seconds`` in all.
     """
-    host, _, port = listener.address.rpartition(":")
-    bound = host.strip("[]")
-    reach = _LOCAL.get(bound, bound)
     deadline = time.monotonic() + seconds
-    line = _Line(deadline)
     form = "json" if listener.number >= _JSON else "text"
     try:
-        with socket.create_connection((reach, int(port)), timeout=seconds) as connection:
-            line.connection = connection
-            line.say("TIMEOUT %d" % min(LEG_SECONDS, max(1, int(seconds / 2))), "OK")
+        with _greeted(listener, deadline) as connection:
+            line = _Line(connection, deadline)
             if form == "json":
                 line.say("SET FORMAT json", "OK")
             connection.sendall(b"STATUS\n" if form == "json" else b"VERBOSE STATUS\n")
@@ -205,12 +202,37 @@ def ask(listener: Listener, seconds: float = SECONDS) -> Tuple[str, bytes]:
         raise Refused("error", text) from error
 
 
+def _greeted(listener: Listener, deadline: float) -> socket.socket:
+    """Connect to a rank that answers for itself at once.
+
+    The ranks of a node share the port and the kernel picks one of them, by the port of ours: also
+    one that is stopped, which would never answer. To greet asks nothing of the other ranks.
+    """
+    host, _, port = listener.address.rpartition(":")
+    bound = host.strip("[]")
+    for left in range(GREETINGS, 0, -1):
+        until = min(deadline, time.monotonic() + GREETING_S)
+        connection = socket.create_connection(
+            (_LOCAL.get(bound, bound), int(port)), timeout=max(0.1, until - time.monotonic())
+        )
+        try:
+            _Line(connection, until).say("TIMEOUT %d" % LEG_SECONDS, "OK")
+            return connection
+        except socket.timeout:
+            connection.close()
+            if left == 1 or time.monotonic() >= deadline:
+                raise
+        except BaseException:
+            connection.close()
+            raise
+    raise socket.timeout
+
+
 class _Line:
     """Reads what a server says, within a deadline and a limit."""
 
-    connection: socket.socket
-
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self.connection = connection
         self._deadline = deadline
         self._data = bytearray()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -15,8 +16,6 @@ from support.ras import document, rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
 pytestmark = pytest.mark.real
 SIZE = 3
 
@@ -45,15 +44,22 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
 
 
 def ranks_of(job: Started) -> dict[int, int]:
-    """The pids of all ranks, once they are there."""
+    """The pids of all ranks, once they are where they hang."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         told = {pid: environment(pid) for pid in job.pids()}
         found = {int(env["RANK"]): pid for pid, env in told.items() if env.get("RANK")}
-        if len(found) == SIZE:
+        if len(found) == SIZE and asleep(found[2]):
             return found
         time.sleep(0.1)
     raise AssertionError("the ranks never came")
+
+
+def asleep(pid: int) -> bool:
+    """Whether a rank has a process group, and sleeps all the same."""
+    tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/comm")]
+    sleeps = "nanosleep" in Path(f"/proc/{pid}/wchan").read_text()
+    return sleeps and any("gloo" in name for name in tasks)
 
 
 def test_it_is_asked_when_told_to_and_once(hung: Hung) -> None:

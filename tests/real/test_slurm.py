@@ -363,6 +363,8 @@ def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
         code, out, err = run(capsys, "dump", "--json", "--job", hung, "--via", "srun")
         assert (code, err) == (0, ""), "one job, no choice to be made"
         assert [rank["rank"] for rank in json.loads(out)["ranks"]] == [0, 1, 2]
+        reasons: set[str | None] = set()
+        session.subscribe(lambda u: reasons.update(node.reason for node in u.snapshot.nodes))
         slurm.run("scancel", hung)
         update = session.wait(
             lambda u: all("Slurm job is over" in (node.reason or "") for node in u.snapshot.nodes),
@@ -370,3 +372,5 @@ def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
         )
         assert update is not None, session.latest
         assert set(states(update).values()) == {"lost"}
+        first = "Slurm ended the step hangtop looks through; connecting again"
+        assert {reason for reason in reasons if reason} <= {first, nodes(update)["node-1"].reason}

@@ -40,6 +40,10 @@ class Handlers(Asking):
         """Screen 3."""
         self._app.go("rank")
 
+    def do_recorder(self) -> None:
+        """Screen 4."""
+        self._app.go("recorder")
+
     def do_verdict(self) -> None:
         """Screen 5."""
         self._app.go("verdict")

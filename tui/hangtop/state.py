@@ -40,6 +40,8 @@ class State:
 
     readonly: bool = False
     live: bool = True
+    files: bool = False
+    """Whether dump files are looked at, and no processes."""
     newest: Update | None = None
     shown: Update | None = None
     paused: bool = False
@@ -172,6 +174,7 @@ class State:
             jobs=len(snapshot.jobs) if snapshot else 0,
             readonly=self.readonly,
             live=self.live,
+            files=self.files,
             tracing=self.tracing,
             traced=self.trace is not None
             and rank is not None

@@ -14,6 +14,7 @@ from hangtop_core import fixes
 from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
 from hangtop_core.check import Check
+from hangtop_core.columns import Unpacker
 from hangtop_core.store import Store
 from hangtop_probe import fixes as names
 from support.pieces import EPOCH, piece, process, stacks
@@ -100,7 +101,7 @@ def test_whatever_a_node_sends_has_the_heads_words() -> None:
     answers.stacks("n1", messages.decode(sample, messages.StackPiece))
     rest: dict[str, Any] = {"pid": 100, "at": EPOCH + 1, "failure": failure}
     answers.descriptors("n1", messages.decode(rest, messages.DescriptorPiece))
-    answers.recorder("n1", messages.decode(rest, messages.RecorderPiece))
+    answers.recorder("n1", messages.decode(rest, messages.RecorderPiece), Unpacker(answers.shared))
     snapshot = bench.publish(EPOCH + 2)
     rank = snapshot.jobs[0].ranks[0]
     hello = messages.decode({"protocol": 1, "capabilities": {"gdb": fact}}, messages.Hello)

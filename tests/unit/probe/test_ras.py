@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -91,6 +93,24 @@ def test_another_job_on_the_same_port_is_not_asked(tmp_path: Path) -> None:
         # As ranks of one job they answer for each other.
         assert ras.find([mine.pid, stranger.pid], RIGHTS).pid == mine.pid
         assert mine.asked + stranger.asked == []
+
+
+def test_a_stopped_rank_beside_it_does_not_get_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN so many greetings that chance will not send all of them to the stopped one
+    monkeypatch.setattr(ras, "GREETING_S", 0.1)
+    monkeypatch.setattr(ras, "GREETINGS", 60)
+    port = free_port()
+    with (
+        double(tmp_path / "a", "mine", port=port) as mine,
+        double(tmp_path / "b", "mine", port=port) as stopped,
+    ):
+        os.kill(stopped.pid, signal.SIGSTOP)
+        found = ras.find([mine.pid, stopped.pid], RIGHTS)
+        for _ in range(4):
+            assert ras.ask(found, 30.0) == ("json", b"mine")
+        assert len(mine.asked) == 4
 
 
 def test_a_gone_rank_and_none(tmp_path: Path) -> None:

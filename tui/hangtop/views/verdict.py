@@ -16,10 +16,17 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
 
-PLACES = {"stacks": "stacks", "flight": "stacks", "gpu": "gpus"}
+PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus"}
 """Screen that shows what a source said; the rank's own screen for all others."""
+GOALS = {
+    "stacks": "  → 2 Stacks",
+    "rank": "  → 3 Rank",
+    "recorder": "  → 4 Recorder",
+    "gpus": "  → 6 GPUs",
+    "nodes": "  → 9 Nodes",
+}
+"""How these are called in the text."""
 
-SCREENS = {"stacks": "  → 2 Stacks", "gpus": "  → 6 GPUs", "nodes": "  → 9 Nodes"}
 SHOWN_CULPRITS = 6
 
 
@@ -36,7 +43,8 @@ def full_lines(
     for culprit in best.culprits[:SHOWN_CULPRITS]:
         rank = "?" if culprit.rank is None else str(culprit.rank)
         pid = "" if culprit.pid is None else f"  pid {culprit.pid}"
-        text = line((f"rank {rank}", "culprit"), f"  on {culprit.node}{pid}")
+        where = f"  on {culprit.node}{pid}" if culprit.node else ""
+        text = line((f"rank {rank}", "culprit"), where)
         lines.append(labelled("culprit", text))
     if len(best.culprits) > SHOWN_CULPRITS:
         rest = [c.rank for c in best.culprits[SHOWN_CULPRITS:] if c.rank is not None]
@@ -59,7 +67,7 @@ def evidence_items(diagnosis: Diagnosis | None) -> list[Item]:
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
         about_node = seen.source == "network" and seen.rank is None
         goal = "nodes" if about_node else PLACES.get(seen.source, "rank")
-        where = SCREENS.get(goal, "  → 3 Rank")
+        where = GOALS[goal]
         items.append(
             Item(
                 key=f"{place}:{seen.source}",

@@ -10,7 +10,7 @@ import msgspec
 
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.flight.live import in_flight
+from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
@@ -27,9 +27,10 @@ from hangtop_core.text import clean, duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.hardware import Gpu
-    from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
+    from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
 
 class Case:
@@ -110,9 +111,20 @@ class Case:
         return tuple(one for one in found if meeting or not one.early)
 
     @cached_property
+    def picture(self) -> Picture | None:
+        """What the flight recorders show, without what was written before the hang."""
+        since = self.progress.since
+        return picture(
+            [
+                msgspec.structs.replace(rank, recorder=None) if _before(rank, since) else rank
+                for rank in self.job.ranks
+            ]
+        )
+
+    @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
         """The collectives that flight recorders show under way, those that lack ranks first."""
-        return in_flight(self.job.ranks)
+        return in_flight(self.picture)
 
     @cached_property
     def ras(self) -> Report | None:
@@ -145,8 +157,20 @@ class Case:
             return ""
         rest = sum(len(some) for _, some in classes) - len(members)
         more = f", and {rest} more elsewhere" if rest else ""
-        verb = "waits" if len(members) == 1 else "wait"
-        return f"{name_ranks(members)} {verb} {text}{more}"
+        return self.who_waits(members, text) + more
+
+    def heard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+        """Those whose node answers: of all others nobody knows what they do now."""
+        return tuple(s for s in subjects if self.silent_s(s) is None)
+
+    def who_waits(self, waiting: Sequence[Subject], text: str) -> str:
+        """`ranks 0-1 wait TEXT`; of ranks on silent nodes, that they did when last seen."""
+        heard = self.heard(waiting)
+        silent = [s for s in waiting if s not in heard]
+        if not heard:
+            return f"{name_ranks(silent)} waited {text} when last seen"
+        late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
+        return f"{name_ranks(heard)} {'waits' if len(heard) == 1 else 'wait'} {text}{late}"
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""
@@ -210,6 +234,12 @@ class Case:
             for index in members:
                 read[index] = _presume(read[index])
         return read
+
+
+def _before(rank: Rank, since: float | None) -> bool:
+    """Whether all that is known of a rank's recorder is a file from before the hang."""
+    said = rank.recorder
+    return said is not None and said.source == "file" and since is not None and said.at < since - 5
 
 
 def _alike(activity: Activity) -> object:

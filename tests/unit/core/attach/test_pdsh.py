@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import json
 import zlib
 from typing import Any
@@ -41,7 +42,7 @@ def request(op: str, number: int, **params: Any) -> bytes:
 
 def pushed(argv: list[str]) -> dict[str, Any]:
     """What the command tells its nodes."""
-    block = base64.b64decode(argv[-1].rpartition(" ")[2])
+    block = bz2.decompress(base64.b64decode(argv[-1].rpartition(" ")[2]))
     length, _, rest = block.partition(b"\n")
     code = zlib.decompress(rest[: int(length)]).decode()
     (line,) = [line for line in code.splitlines() if line.startswith("sys.exit(main(json.loads(")]
