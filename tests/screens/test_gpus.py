@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from hangtop.spans import plain_lines
 from hangtop.views.gpu import gpu_items
 from hangtop.views.gpus import gpu_rows
 from hangtop_core.hardware import GpuProcess, Nic, Nvml
@@ -64,6 +63,7 @@ async def test_keys_of_the_screen() -> None:
         await pilot.pause()
         for key, expected in (
             ("6", "▸ node1   1 1    lost"),
+            ("n", "▸ node1   1 1    lost"),
             ("n", "▸ node1   0 0    idle"),
             ("n", "▸ node1   1 1    lost"),
             ("t", "▸ node1 4 GPUs 0-3  2 spins"),
