@@ -18,6 +18,8 @@ from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.limits import Limits
+from hangtop_core.logs.output import Output
 from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
@@ -155,14 +157,6 @@ class Meters(Struct, frozen=True, gc=False):
     """wchar."""
     major_faults: int | None = None
     rss: int | None = None
-
-
-class Limits(Struct, frozen=True, gc=False):
-    """The limits that matter for hangs, soft values; None is unlimited or unknown."""
-
-    open_files: int | None = None
-    locked_memory: int | None = None
-    core_size: int | None = None
 
 
 class Process(Struct, frozen=True):
@@ -394,6 +388,8 @@ class Snapshot(Struct, frozen=True):
     """Own jobs, the largest and newest first."""
     stacks: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
     """Frames innermost first, by key; every stack once, however many ranks share it."""
+    outputs: tuple[Output, ...] = ()
+    """Log files that were read: what ranks and launchers have printed."""
 
     def job(self, key: str | None) -> Job | None:
         """The job with this key; with None the first one."""

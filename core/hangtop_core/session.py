@@ -106,7 +106,7 @@ class Session:
             self._closing.set()
             started = self._thread.ident is not None
         if started and threading.current_thread() is not self._thread:
-            self._inbox.put(_nothing)
+            self._inbox.put(lambda: None)  # wakes the thread
             self._thread.join(CLOSE_WAIT + 10)
         with self._news:
             self._news.notify_all()
@@ -365,6 +365,7 @@ class Session:
         snapshot = self._collector.store.publish(now.epoch)
         self._collector.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
+        self._collector.read_logs(snapshot, diagnoses)
         self._cost = time.perf_counter() - began
         self._published = now.mono
         update = Update(snapshot, diagnoses, round(self._cost, 4))
@@ -394,7 +395,3 @@ class Session:
 
 def _now() -> Moment:
     return Moment(time.time(), time.monotonic())
-
-
-def _nothing() -> None:
-    """Wake the session's thread."""

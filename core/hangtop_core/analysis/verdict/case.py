@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
@@ -120,6 +121,13 @@ class Case:
                 for rank in self.job.ranks
             ]
         )
+
+    @cached_property
+    def said(self) -> Said:
+        """What the logs of the job say, as far as they were read."""
+        from hangtop_core.analysis.verdict.logs import Said
+
+        return Said(self)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:

@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.steps import Command, on, word
 
 if TYPE_CHECKING:
@@ -38,13 +39,15 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if failed and case.progress.state == "exited":
         # The first failure takes the others down: launchers kill the rest.
         first = min(failed, key=lambda s: s.rank.process.gone_at or case.at)
+        told = case.said.first_of([s.number for s in failed])
+        first = next((s for s in failed if s.number == told), first)
         gone = [first]
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((s.rank.process.gone_at or case.at for s in group), default=case.at)
         ago = f"{case.ago(when)[4:]} ago" if case.ago(when) else ""
         yield Hit(
             subjects=group,
-            summary=sentence(case, who(group), group[0].activity.text, ago),
+            summary=sentence(case, who(group), group[0].activity.text, ago, _said(case, group)),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
             ),
@@ -52,6 +55,11 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
     if case.progress.state != "exited":
         yield from _vanished(case)
+
+
+def _said(case: Case, group: Sequence[Subject]) -> str:
+    text = error_text(case, group[0].number)
+    return f"with {text}" if text else ""
 
 
 def exit_steps(rank: Rank) -> tuple[Step, ...]:
