@@ -63,7 +63,6 @@ async def test_keys_of_the_screen() -> None:
         await pilot.pause()
         for key, expected in (
             ("6", "▸ node1   1 1    lost"),
-            ("n", "▸ node1   1 1    lost"),
             ("n", "▸ node1   0 0    idle"),
             ("n", "▸ node1   1 1    lost"),
             ("t", "▸ node1 4 GPUs 0-3  2 spins"),
