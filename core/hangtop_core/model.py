@@ -103,10 +103,8 @@ class Node(Struct, frozen=True):
     """Fraction of one core the probe has used since it started."""
     nvml: Nvml | None = None
     """NVIDIA's driver; None until it was asked, which is not done where there is none."""
-    gpus: tuple[Gpu, ...] = ()
-    """By index."""
-    nics: tuple[Nic, ...] = ()
-    """By name."""
+    gpus: tuple[Gpu, ...] = ()  # by index
+    nics: tuple[Nic, ...] = ()  # by name
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()
