@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import DescriptorTable, Recorder
+    from hangtop_core.outputs import Wanted
     from hangtop_core.tracked import Tracked
 
 T = TypeVar("T")
@@ -196,6 +197,14 @@ class Session:
         return self._fold(
             node, pids, self._collector.asks.descriptors(pids), lambda known: known.descriptors
         )
+
+    def log(self, wanted: Wanted, window: int | None = None) -> Future[None]:
+        """Read what processes of a node have printed; it is in `Snapshot.outputs` afterwards.
+
+        ``window``: bytes from the end of each file; without it what is new since the last time.
+        """
+        ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
+        return self.ask(wanted.node, ask, lambda _: None)
 
     def recorder(self, node: str, pids: Sequence[int]) -> Future[dict[int, Recorder | None]]:
         """Ask the flight recorders of ranks; None for one that is gone.
