@@ -41,9 +41,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.analysis.flight.picture import examine
-from hangtop_core.analysis.flight.reduce import reduce
+from hangtop_core.columns import trace_of
 from hangtop_core.dumps import wire as travel
 from hangtop_probe import wire
+from hangtop_probe.columns import reduce
 from support.flight import START_NS, frames
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def theirs(directory: Path) -> tuple[float, float, float, bool]:
 def pack_node(plot: Plot, node: int, path: Path) -> int:
     """Write the lines a node sends of its ranks; returns their size in bytes."""
     ranks = range(node * TP, node * TP + TP)
-    traces = [reduce(plot.dump(rank), rank, f"node {node}") for rank in ranks]
+    traces = [trace_of(reduce(plot.dump(rank)), rank, f"node {node}") for rank in ranks]
     packed = zlib.compress(b"".join(travel.frame(travel.pack(one)) for one in traces), 6)
     message = {"id": 1, "seq": 0, "data": {"ranks": base64.b64encode(packed).decode()}}
     data = b"".join(wire.encode(message))

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.columns import Shared
 from hangtop_core.model import StackSample, ThreadStack
+from hangtop_core.ras import BadReportError, Ras, from_json
+from hangtop_core.rastext import from_text
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from hangtop_core.attach.logpiece import LogPiece
+    from hangtop_core.columns import Unpacker
+    from hangtop_core.model import Recorder
     from hangtop_core.store import Store
 
 Mode = Literal["nonblocking", "blocking", "native"]
@@ -24,6 +33,7 @@ class Answers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.shared = Shared()
 
     def stacks(self, name: str, piece: messages.StackPiece) -> StackSample:
         """Fold one process's stacks and return its sample.
@@ -77,14 +87,51 @@ class Answers:
             known.descriptors = messages.descriptor_table(piece, view.skew)
             self._store.touched(view, known)
 
-    def recorder(self, name: str, piece: messages.RecorderPiece) -> None:
-        """Fold one rank's flight recorder."""
+    def recorder(self, name: str, piece: messages.RecorderPiece, unpacker: Unpacker) -> None:
+        """Fold one rank's flight recorder.
+
+        Raises:
+            BadPieceError: when its parts do not fit together.
+        """
         view = self._store.nodes[name]
         known = self._store.live(name, piece.pid, piece.start)
+        rank = known.process.rank if known is not None else None
+        # What it brings for others counts, whoever it is about.
+        made = messages.recorder(piece, view.skew, -1 if rank is None else rank, unpacker)
         if known is not None:
-            known.recorder = messages.recorder(piece, view.skew)
+            known.recorder_asked = piece.at if made.asked_at is None else made.asked_at
+            if _still_nothing(known.recorder, made):
+                return
+            known.recorder = made
             self._store.touched(view, known)
 
-    def log(self, name: str, piece: messages.LogPiece) -> None:
+    def log(self, name: str, piece: LogPiece) -> None:
         """Fold the end of a log file."""
         self._store.outputs.fold(name, piece, self._store.nodes[name].skew)
+
+    def ras(self, name: str, end: messages.RasEnd, text: str) -> Ras:
+        """Fold the report of NCCL's RAS: it stays with the rank that gave it."""
+        view = self._store.nodes[name]
+        at = end.at - view.skew
+        try:
+            report = from_json(text, at) if end.form == "json" else from_text(text, at)
+        except BadReportError as error:
+            report = Ras(at, failure=clean(f"the answer of RAS at {end.address} {error}", 300))
+        told = clean(end.address, 80), report.version or clean(end.version, 40)
+        report = replace(report, address=told[0], version=told[1], took_s=end.took)
+        self.note_ras(name, end.pid, report, end.start)
+        return report
+
+    def note_ras(self, name: str, pid: int, report: Ras, start: int | None = None) -> None:
+        """Keep a report, or why there is none, with the rank that was asked for it."""
+        known = self._store.live(name, pid, start)
+        if known is not None:
+            known.ras = report
+            self._store.touched(self._store.nodes[name], known)
+
+
+def _still_nothing(old: Recorder | None, new: Recorder) -> bool:
+    """Whether a recorder gave nothing once more, for the same reasons: no news to anybody."""
+    if old is None or old.trace is not None or new.trace is not None:
+        return False
+    return (old.failure, old.ways) == (new.failure, new.ways)

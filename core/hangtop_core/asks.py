@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core.attach import messages
+from hangtop_core.attach.logpiece import LogPiece
 from hangtop_core.attach.messages import BadPieceError
+from hangtop_core.columns import Unpacker
+from hangtop_core.ras import MAX_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +16,20 @@ if TYPE_CHECKING:
     from hangtop_core.collector import Collector
     from hangtop_core.model import StackSample
 
+RAS_S = 15.0
+"""Seconds RAS has for its report: twice what it waits for ranks that do not answer, and more."""
 GRACE = 3.0
 """Seconds by which a probe may exceed a deadline before it is given up on."""
+
+
+MAX_ENTRIES = 4000
+"""Entries of one rank's flight recorder that are asked for; torch keeps 2,000 by default."""
+MIN_ENTRIES = 256
+ALL_ENTRIES = 4_000_000
+"""Entries of all ranks together: 140 MB here."""
+TRIGGER_S = 45.0
+INJECT_S = 150.0
+"""Seconds for one rank: gdb is never ended while it calls a function of the rank."""
 
 
 class Ask(NamedTuple):
@@ -86,16 +101,64 @@ class Asks:
         params = {"pids": list(pids)}
         return Ask("descriptors", tuple(pids), params, what, take, 20.0, by_itself)
 
-    def recorder(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
-        """Describe a request for flight recorders."""
+    def recorder(
+        self,
+        node: str,
+        pids: Sequence[int],
+        *,
+        trigger: bool = False,
+        inject: bool = False,
+        by_itself: bool = False,
+    ) -> Ask:
+        """Describe a request for flight recorders.
+
+        ``trigger`` lets ranks be made to write what they have, through torch's own dump pipe;
+        ``inject`` lets gdb call torch in ranks that cannot be read otherwise: each is stopped.
+        """
+        answers, store = self._collector.answers, self._collector.store
+        unpacker = Unpacker(answers.shared)
 
         def take(node: str, raw: Any) -> None:
-            piece = messages.decode(raw, messages.RecorderPiece)
-            self._collector.answers.recorder(node, piece)
+            answers.recorder(node, messages.decode(raw, messages.RecorderPiece), unpacker)
 
+        live = store.nodes[node].live if node in store.nodes else {}
+        numbers = {str(pid): live[pid].process.rank for pid in pids if pid in live}
+        ranks = sum(map(len, self._collector.all_ranks().values()))
+        params = {
+            "pids": list(pids),
+            "ranks": numbers,
+            "entries": min(MAX_ENTRIES, max(MIN_ENTRIES, ALL_ENTRIES // max(ranks, 1))),
+            "trigger": trigger,
+            "inject": inject,
+        }
         what = "ask the flight recorder"
-        params = {"pids": list(pids)}
-        return Ask("recorder", tuple(pids), params, what, take, 20.0, by_itself)
+        deadline = 30.0
+        if trigger:
+            what += "; write one byte to torch's dump pipe"
+            deadline += TRIGGER_S
+        if inject:
+            what += "; gdb: call torch's dump"
+            deadline += INJECT_S * len(pids)
+        return Ask("recorder", tuple(pids), params, what, take, deadline, by_itself, pauses=inject)
+
+    def ras(self, pids: Sequence[int], parts: list[str], *, anyway: bool = False) -> Ask:
+        """Describe the request for the report of NCCL's RAS through one of the ranks of a node.
+
+        ``parts`` gets its text; ``anyway`` asks versions that are known to end jobs, too.
+        """
+        left = MAX_TEXT
+
+        def take(node: str, raw: Any) -> None:
+            nonlocal left
+            text = messages.decode(raw, messages.RasPiece).text
+            left -= len(text)
+            if left < 0:
+                raise BadPieceError("a report of RAS without end")
+            parts.append(text)
+
+        what = "ask NCCL's RAS" + (", whatever its version" if anyway else "")
+        params = {"pids": list(pids), "anyway": anyway, "seconds": RAS_S}
+        return Ask("ras", tuple(pids), params, what, take, RAS_S)
 
     def log(
         self,
@@ -109,7 +172,7 @@ class Asks:
         """Describe a request for what processes have printed, where that goes to a file."""
 
         def take(node: str, raw: Any) -> None:
-            piece = messages.decode(raw, messages.LogPiece)
+            piece = messages.decode(raw, LogPiece)
             self._collector.answers.log(node, piece)
 
         params: dict[str, Any] = {"pids": list(pids), "paths": list(paths)}

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from hangtop_core.model import Failure, Node
+from hangtop_core.model import Failure, Node, RecorderWay
 from hangtop_core.text import Text
 
 Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -124,18 +124,6 @@ class Processes(Struct, frozen=True):
     """Whether it is a PID namespace of its own."""
 
 
-class RecorderWays(Struct, frozen=True):
-    """What a rank's flight recorder can be read by."""
-
-    server: Text | None = None
-    pipe: Text | None = None
-    pipe_there: bool = False
-    dump: Text | None = None
-    dump_there: bool = False
-    size: Bytes | None = None
-    """Entries it holds, where that was set."""
-
-
 class RankCheck(Struct, frozen=True):
     """One rank on the node, of any user."""
 
@@ -147,7 +135,8 @@ class RankCheck(Struct, frozen=True):
     """Whether the kernel would let the probe look into it."""
     why: Text | None = None
     fix: Text | None = None
-    recorder: RecorderWays | None = None
+    recorder: Annotated[tuple[RecorderWay, ...], Meta(max_length=64)] = ()
+    """How every way to its flight recorder stands."""
 
 
 class Check(Struct, frozen=True):
@@ -185,6 +174,8 @@ class Cleaned(Struct, frozen=True):
     bytes: Bytes = 0
     left: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     why: Text | None = None
+    rooms: Bytes = 0
+    """Directories in /tmp that steps which were killed had left."""
 
 
 class Examined(Struct, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core import sampling
 from hangtop_core.analysis.peers import sought
@@ -40,6 +40,17 @@ ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
 
 
+ENDING_S = 5.0
+"""Seconds that the connection of a probe that ends may take to end, too."""
+
+
+class Ending(NamedTuple):
+    """A probe that has said that it ends."""
+
+    generation: int
+    until: float
+
+
 class Collector:
     """Keeps the nodes watched and sampled. All methods belong to the session's thread."""
 
@@ -51,7 +62,7 @@ class Collector:
         self.links: dict[str, Link] = {}
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
-        self._router = Router(engine)
+        self._router = Router(engine, self.commands)
         self._watching = watching
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
@@ -66,6 +77,10 @@ class Collector:
         self._wave: Counter[str] = Counter()
         self._wave_at: Moment | None = None
         self._boot_id = boot_id()
+        self._pushed: set[str] = set()
+        """Nodes whose probe was given all it is to do, and a time for it."""
+        self._ending: dict[str, Ending] = {}
+        """Nodes whose probe has said that it ends."""
         self._odd: Mapping[str, frozenset[int]] = {}
 
     def set_time(self, now: Moment) -> None:
@@ -81,6 +96,8 @@ class Collector:
         timing = (channel.timing if channel is not None else None) or self._timing
         link = Link(launcher, self._router, self, timing, self._may_start)
         self._rest[link.name] = timing.rest if timing is not None else 0.0
+        if timing is not None and timing.ping is None:
+            self._pushed.add(link.name)
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
@@ -145,6 +162,12 @@ class Collector:
         self._now = now
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
+        for name, ending in list(self._ending.items()):
+            link = self.links[name]
+            if link.generation != ending.generation or now.mono > ending.until:
+                del self._ending[name]
+                if link.generation == ending.generation:
+                    link.restart(now, "its probe was ended there")
         for link in self.links.values():
             link.tick(now)
             self._index(link)
@@ -211,9 +234,12 @@ class Collector:
                 link.send_again(request_id, "watch", {**params, "resync": True})
 
         def end(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
-            if link.can_ask and error is None:
-                # One that pushes has only so much time, and nothing is wrong with the node.
+            if link.can_ask and error is None and link.name in self._pushed:
+                # It has only so much time, and nothing is wrong with the node.
                 link.restart(self._now, "its probe's time is over", "connecting")
+            elif link.can_ask and error is None:
+                # It was told to end there; how its connection ends may tell by whom.
+                self._ending[link.name] = Ending(link.generation, self._now.mono + ENDING_S)
             elif link.can_ask:
                 link.restart(self._now, f"the probe gave up watching: {error}")
 
@@ -236,7 +262,7 @@ class Collector:
         if plan.descriptors:
             self._by_itself(link, self.asks.descriptors(plan.descriptors, by_itself=True))
         if plan.recorder and not self._watching.readonly:
-            self._by_itself(link, self.asks.recorder(plan.recorder, by_itself=True))
+            self._by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 
     def _by_itself(self, link: Link, ask: Ask) -> None:
         if ask.op in link.unsupported:

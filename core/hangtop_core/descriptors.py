@@ -55,5 +55,7 @@ class Descriptor(Struct, frozen=True):
     server: Text | None = None
     socket: Socket | None = None
     holders: tuple[Holder, ...] = ()
+    full: Literal["space", "inodes"] | None = None
+    """What its file system has none left of; only told of what is open for writing and local."""
     locked: Text | None = None
     """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.attach import messages
-from hangtop_core.hardware import UP, Gpu, Nic, Nvml, Xid
+from hangtop_core.hardware import BUSY_SHARE, UP, Gpu, Nic, Nvml, Xid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_DEVICES = 64
 """GPUs of one node, and ports of one node, that are followed."""
-BUSY_SHARE = 0.5
-"""Share of its power limit from which a GPU computes: a kernel that only polls memory draws less.
-
-A judgement from reports of stalled jobs (100 % busy well under the power of training), not measured
-by hangtop.
-"""
 SWING = 0.1
 """Share of the power limit by which power changes when a GPU begins or ends a phase of its work."""
 UTIL_SWING = 10

@@ -5,7 +5,7 @@
     ├── NoJobError            no training job where it was looked for
     │   └── NoNodeError           whether there is one is not known: no node answered
     ├── NoDumpError           no flight-recorder dump where it was looked for
-    ├── NoLogError            no log where it was looked for
+    ├── NoLogError            no log that can be read where it was looked for
     ├── RequestError          something asked of a node did not come
     │   ├── UnknownNodeError      no such node in this session
     │   ├── NodeNotReadyError     the node cannot be asked now

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.flight.trace import DONE, RETIRED, STATE, STATES
+from hangtop_core.nodesets import fold as fold_nodes
 from hangtop_core.rankset import fold
 from hangtop_core.report import blind_lines, frame_text, verdict_lines
 from hangtop_core.text import clean, duration, plural, shorten, shorten_middle, shorten_path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         Waiting,
     )
     from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.analysis.flight.ways import Source
     from hangtop_core.model import Frame
 
 SHOWN_ROWS = 24
@@ -48,7 +50,8 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
     for number, verdict in enumerate(diagnosis.verdicts[: limit or total], 1):
         lines += ["", *verdict_lines(verdict, number, total, width)]
     if diagnosis.state == "hung" and not total:
-        what = ": too few dumps" if diagnosis.flight.absent else ""
+        few = "too few recorders" if diagnosis.flight.recorders else "too few dumps"
+        what = f": {few}" if diagnosis.flight.absent else ""
         lines += ["", f"No cause could be told{what}."]
     if limit and total > limit:
         lines += ["", f"{plural(total - limit, 'more verdict')} (--mismatch_cap)"]
@@ -58,6 +61,7 @@ def flight_text(diagnosis: FlightDiagnosis, width: int, limit: int = 0) -> str:
         for spot in diagnosis.blind_spots[:SHOWN_PROBLEMS]:
             lines += blind_lines(spot, width)
     lines += _files(diagnosis.flight.problems, width)
+    lines += _read(diagnosis.flight.recorders, width)
     return "\n".join(lines) + "\n"
 
 
@@ -73,7 +77,13 @@ def _head(diagnosis: FlightDiagnosis) -> str:
     versions = ", ".join(flight.versions) or "?"
     libraries = "".join(f", library {name}" for name in list(flight.libraries)[:2])
     entries = plural(flight.entries, "entry", "entries")
-    return f"{state}: dumps of {seen}{of} ranks, {entries} (format {versions}{libraries})"
+    if flight.recorders:
+        if diagnosis.state == "progressing":
+            state = "PROGRESSING"
+        if not seen:
+            return f"NOT KNOWN: no recorder of {size} ranks could be read"
+    what = "recorders" if flight.recorders else "dumps"
+    return f"{state}: {what} of {seen}{of} ranks, {entries} (format {versions}{libraries})"
 
 
 class _Row(Struct):
@@ -176,6 +186,23 @@ def _files(problems: Sequence[FileProblem], width: int) -> Iterator[str]:
         yield f"  {len(problems) - SHOWN_PROBLEMS} more (--json has all)"
 
 
+def _read(recorders: Sequence[Source], width: int) -> Iterator[str]:
+    """By what the recorders of running ranks were read, and what to know of that."""
+    read = [one for one in recorders if one.by is not None]
+    if not read:
+        return
+    yield ""
+    yield "Read by"
+    for one in read:
+        nodes = f" on {fold_nodes(one.nodes)}" if one.nodes != ("",) else ""
+        text = f"{one.by}: {plural(len(one.ranks), 'rank')} ({fold(one.ranks)}){nodes}"
+        yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+        for caution in one.cautions:
+            yield from textwrap.wrap(
+                caution, width, initial_indent="    ", subsequent_indent="    "
+            )
+
+
 def entries_text(
     picture: Picture,
     width: int,
@@ -229,6 +256,17 @@ def entries_text(
             last = stack
     if not ordered:
         yield "no entries" + (" of these ranks and groups" if ranks or groups else "")
+
+
+def last_entries(trace: Trace, count: int) -> list[str]:
+    """The newest entries of one rank, the oldest of them first, a line each."""
+    found = []
+    for at in range(max(trace.length - count, 0), trace.length):
+        group, call = trace.groups[trace.group[at]], trace.calls[trace.call[at]]
+        state = "completed" if trace.flag[at] & DONE else "not completed"
+        name = group.desc or group.uid
+        found.append(clean(f"{name} #{trace.seq[at]} {call.text} {state}", 300))
+    return found
 
 
 def _entry_line(trace: Trace, at: int, ranks: Sequence[int], label: str, width: int) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.errors import HangtopError, RefusedError, RequestError
 from hangtop_core.model import Failure, StackSample
+from hangtop_core.ras import Ras
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,6 +102,37 @@ def answer(
         except BadPieceError as wrong:
             reject(future, RequestError(f"{ask.op}: its answer cannot be read: {wrong}"))
 
+    collector.ask(collector.link(node), ask, done, said.append)
+
+
+def report(
+    collector: Collector, node: str, pids: Sequence[int], anyway: bool, future: Future[Ras]
+) -> None:
+    """Ask NCCL's RAS through a rank of a node; the future gets the report, or why there is none."""
+    parts: list[str] = []
+    said: list[object] = []
+
+    def done(error: HangtopError | None) -> None:
+        collector.urgent = True
+        try:
+            if error is None:
+                end = messages.decode(said[0] if said else None, messages.RasEnd)
+                resolve(future, collector.answers.ras(node, end, "".join(parts)))
+                return
+        except BadPieceError as wrong:
+            error = RequestError(f"its end cannot be read: {wrong}")
+        fix = error.help if isinstance(error, RefusedError) else None
+        asked = not isinstance(error, RefusedError) or error.kind in ("timeout", "error")
+        failed = Ras(
+            time.time(),
+            asked=asked,
+            failure=clean(str(error).removeprefix("ras: "), 300),
+            fix=clean(fix) if fix else None,
+        )
+        collector.answers.note_ras(node, pids[0], failed)
+        resolve(future, failed)
+
+    ask = collector.asks.ras(pids, parts, anyway=anyway)
     collector.ask(collector.link(node), ask, done, said.append)
 
 

@@ -169,5 +169,11 @@ class Nvml(Struct, frozen=True, gc=False):
     error: Text | None = None
 
 
+BUSY_SHARE = 0.5
+"""Share of its power limit from which a GPU computes: a kernel that only polls memory draws less.
+
+A judgement from reports of stalled jobs (100 % busy well under the power of training), not measured
+by hangtop.
+"""
 UP = frozenset({"ACTIVE", "up"})
 """States of a port that carries data."""

@@ -13,11 +13,14 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.descriptors import Descriptor, Mount
+from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
 from hangtop_core.logs.output import Output
+from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -70,6 +73,8 @@ class Node(Struct, frozen=True):
     user: Text | None = None
     uid: int | None = None
     boot_id: Text | None = None
+    pid_ns: int | None = None
+    """Inode of the probe's PID namespace: in another one, numbers mean other processes."""
     clock_skew_s: float | None = None
     cpus: int | None = None
     memory_total: int | None = None
@@ -88,6 +93,7 @@ class Node(Struct, frozen=True):
     kernel_lines: tuple[KernelLine, ...] = ()
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
+    full_mounts: tuple[Text, ...] = ()
     addresses: tuple[Text, ...] = ()
     """IP addresses others may reach it by, without loopback and link-local ones."""
     capabilities: Mapping[str, Fact] = field(default_factory=dict)
@@ -213,20 +219,6 @@ class Process(Struct, frozen=True):
     """Name of the node it is on; not the node's own word."""
 
 
-class Frame(Struct, frozen=True, gc=False):
-    """One Python or native frame, as py-spy names it."""
-
-    name: Text
-    file: Text
-    """Full path, or the shared object of a native frame."""
-    short: Text
-    """Path as py-spy shortens it, relative to its package."""
-    line: int
-    native: bool = False
-    source: Text | None = None
-    """The line of code, when the node could read it safely."""
-
-
 class Local(Struct, frozen=True, gc=False):
     """One local variable of a frame."""
 
@@ -286,26 +278,35 @@ class DescriptorTable(Struct, frozen=True):
     """Files this process waits to lock, from /proc/locks, with their holders."""
 
 
-class Collective(Struct, frozen=True, gc=False):
-    """One flight-recorder entry of one rank, reduced to what alignment needs."""
+class RecorderWay(Struct, frozen=True, gc=False):
+    """One way to a rank's flight recorder, and how it stands.
 
-    group: Text
-    """Process group name (`0`) as the recorder knows it."""
-    group_desc: Text
-    seq: int
-    op: Text
-    sizes: Text
-    completed: bool
-    created_at: float | None = None
+    The node says a code and what belongs to it; `analysis.flight.ways` makes sentences of that.
+    """
+
+    way: Text
+    """recorder (the recorder itself), file, pipe, server, debug-server, inject"""
+    code: Text
+    args: Mapping[str, Text] = field(default_factory=dict)
 
 
 class Recorder(Struct, frozen=True):
     """What one rank's flight recorder said, or why it said nothing."""
 
     at: float
+    """When what it holds was true: when the rank answered, or wrote the file."""
     source: Text | None = None
-    entries: tuple[Collective, ...] = ()
-    """In the order they were enqueued."""
+    """The way by which it was read, as in `RecorderWay.way`; None where it was not."""
+    path: Text | None = None
+    """The file, socket or address."""
+    trace: Trace | None = None
+    """Its times are on the head's clock."""
+    ways: tuple[RecorderWay, ...] = ()
+    """Every way that was looked at, and how it stands."""
+    asked_at: float | None = None
+    took_s: float = 0.0
+    triggered: bool = False
+    """Whether the rank was made to write or answer what it would not have by itself."""
     failure: Failure | None = None
 
 
@@ -328,6 +329,8 @@ class Rank(Struct, frozen=True):
     """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
+    ras: Ras | None = None
+    """What NCCL's RAS reported when it was asked through this rank: of the whole job."""
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
     left_at: float | None = None

@@ -30,13 +30,13 @@ class Places:
     """The names and addresses of the nodes that are observed."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        self._machines: dict[str, tuple[str, str]] = {}
+        self._machines: dict[str, tuple[str, str, int | None]] = {}
         self._nodes: dict[str, str | None] = {}
         short: dict[str, str | None] = {}
         for node in nodes:
             if node.boot_id and node.hostname:
-                # Containers of one machine share its boot.
-                self._machines[node.name] = (node.boot_id, node.hostname)
+                # Containers of one machine share its boot, and those on its network its name.
+                self._machines[node.name] = (node.boot_id, node.hostname, node.pid_ns)
             names = [name.lower() for name in (node.name, node.hostname) if name]
             for name in dict.fromkeys((*names, *node.addresses)):
                 _claim(self._nodes, name, node.name)
@@ -59,7 +59,7 @@ class Places:
         return None if is_address(host) else self._nodes.get(host.partition(".")[0])
 
     def machine(self, node: str) -> object:
-        """Return what is equal for two names of one machine: its boot and host name."""
+        """Return what is equal for two names of one machine: boot, host name, PID namespace."""
         return self._machines.get(node, node)
 
     def store(self, host: str, port: str, process: Process, node: str) -> str:

@@ -46,6 +46,7 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """The whole diagnosis, wrapped to a width in characters."""
     width = max(width, _MIN_WIDTH)
     lines = list(_wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
+    lines += _wrap(_watchdog(diagnosis.watchdog_in_s), width)
     for number, verdict in enumerate(diagnosis.verdicts, 1):
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if diagnosis.state == "hung" and not diagnosis.verdicts:
@@ -57,6 +58,15 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     seconds = duration(diagnosis.observed_for_s)
     lines += ["", f"Observed for {seconds} until {diagnosis.observed_at}."]
     return "\n".join(lines) + "\n"
+
+
+def _watchdog(seconds: float | None) -> str:
+    """When the job ends by itself, as an estimate; empty where that is not known."""
+    if seconds is None:
+        return ""
+    if seconds <= 0:
+        return "By its recorders the first operation should have timed out already."
+    return f"By its recorders the first operation times out in about {duration(seconds)}."
 
 
 def _job_text(job: JobSummary | None) -> str:

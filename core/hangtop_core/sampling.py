@@ -182,15 +182,20 @@ def main_thread(known: Tracked) -> Thread | None:
 
 
 def _recorder_due(known: Tracked, now: float) -> bool:
-    if not any(thread.name == WORKER_SERVER for thread in known.process.threads):
-        return False
+    """Whether to look for a rank's recorder: at once where it can answer, else when it rests.
+
+    Looking costs the node a few file names. A rank that rests may yet write a dump: torch does so
+    when a collective times out.
+    """
+    server = any(thread.name == WORKER_SERVER for thread in known.process.threads)
+    quiet = _quiet(known, now)
     recorder = known.recorder
     if recorder is None:
-        return True
-    age = now - recorder.at
-    if known.moved_at is not None and known.moved_at > recorder.at:
-        return age > (QUIET if _quiet(known, now) else ASK_AGAIN)
-    return recorder.failure is not None and age > ASK_AGAIN
+        return server or quiet
+    asked = max(recorder.at, known.recorder_asked)
+    if known.moved_at is not None and known.moved_at > asked:
+        return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
+    return recorder.failure is not None and now - asked > ASK_AGAIN
 
 
 def odd_ranks(ranks: Iterable[Tracked], stacks: StackTable) -> Mapping[str, frozenset[int]]:

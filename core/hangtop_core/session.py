@@ -25,9 +25,9 @@ from hangtop_core.errors import (
     RequestCancelledError,
     RequestError,
 )
-from hangtop_core.gather import Gather, Sampled, answer, reject
+from hangtop_core.gather import Gather, Sampled, answer, reject, report
 from hangtop_core.judging import Judge
-from hangtop_core.traces import StraceResult, Trace
+from hangtop_core.traces import StraceResult, Trace, begin, cancel
 from hangtop_core.updates import Diagnose, Options, Update
 from hangtop_core.watching import watching
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import DescriptorTable, Recorder
     from hangtop_core.outputs import Wanted
+    from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
 
 T = TypeVar("T")
@@ -206,17 +207,32 @@ class Session:
         ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
         return self.ask(wanted.node, ask, lambda _: None)
 
-    def recorder(self, node: str, pids: Sequence[int]) -> Future[dict[int, Recorder | None]]:
-        """Ask the flight recorders of ranks; None for one that is gone.
+    def recorder(
+        self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
+    ) -> Future[dict[int, Recorder | None]]:
+        """Read the flight recorders of ranks; None for one that is gone.
 
-        Fails with `ReadOnlyError` in a read-only session: it is a thread of the rank that answers.
+        With ``trigger`` a rank with torch's dump pipe is made to write its file now. With
+        ``inject`` gdb calls torch in a rank that cannot be read otherwise, where that is safe; it
+        stops the rank for about a second. Fails with `ReadOnlyError` in a read-only session: a
+        thread of the rank may have to answer.
         """
         future: Future[Any] = Future()
         if self._refused(future, "a flight recorder is answered by the rank"):
             return future
-        return self._fold(
-            node, pids, self._collector.asks.recorder(pids), lambda known: known.recorder
-        )
+        asks = self._collector.asks
+        ask = asks.recorder(node, pids, trigger=trigger, inject=inject)
+        return self._fold(node, pids, ask, lambda known: known.recorder)
+
+    def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
+        """Ask NCCL's RAS for its report of a job, once, through one of its ranks on a node.
+
+        Refused reports have a `failure`. ``anyway``: versions that are known to end jobs, too.
+        """
+        future: Future[Ras] = Future()
+        if not self._refused(future, "NCCL's RAS is answered by all ranks"):
+            self._do(lambda: report(self._collector, node, pids, anyway, future), future)
+        return future
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
@@ -231,25 +247,12 @@ class Session:
         if self._refused(future, "strace pauses the process at every system call"):
             return future
 
-        def work() -> None:
-            if any((t.node, t.pid) == (node, pid) for t in self._traces):
-                raise RequestError(f"process {pid} is being traced already")
-            self._collector.link(node)
-            trace = Trace(node, pid, seconds, on_lines, future)
-            self._traces.append(trace)
-            trace.start(self._collector, self._traces.remove)
-
-        return self._do(work, future)
+        trace = Trace(node, pid, seconds, on_lines, future)
+        return self._do(lambda: begin(trace, self._collector, self._traces), future)
 
     def cancel_strace(self, node: str, pid: int) -> None:
         """End the trace of a process early; its result comes as usual."""
-
-        def work() -> None:
-            for trace in self._traces:
-                if (trace.node, trace.pid) == (node, pid) and trace.request_id is not None:
-                    self._collector.link(node).cancel(trace.request_id)
-
-        self._inbox.put(work)
+        self._inbox.put(lambda: cancel(node, pid, self._collector, self._traces))
 
     def retry(self, node: str) -> None:
         """Connect to a node now that was lost, refused or unreachable."""

@@ -34,7 +34,7 @@ _IDENTITY = frozenset(
     {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
 )
 """Fields that decide to which job a process belongs."""
-_NAMING = frozenset({"hostname", "addresses", "boot_id"})
+_NAMING = frozenset({"hostname", "addresses", "boot_id", "pid_ns"})
 """Fields that tell which addresses mean a node."""
 
 

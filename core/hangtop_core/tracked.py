@@ -20,6 +20,7 @@ from hangtop_core.model import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hangtop_core.ras import Ras
     from hangtop_core.stacktable import StackTable
 
 IO_NOISE = 512.0
@@ -82,6 +83,9 @@ class Tracked:
         """Samples in a row before each of which the main thread had run."""
         self.descriptors: DescriptorTable | None = None
         self.recorder: Recorder | None = None
+        self.ras: Ras | None = None
+        self.recorder_asked = 0.0
+        """When its recorder was last asked for."""
         self.children: dict[int, Tracked] = {}
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
@@ -243,6 +247,7 @@ class Tracked:
                 },
                 descriptors=self.descriptors,
                 recorder=self.recorder,
+                ras=self.ras,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
                 io_moved_at=self.io_moved_at,

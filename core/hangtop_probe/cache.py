@@ -1,7 +1,8 @@
 """What hangtop keeps on a node: how much it is, and removing it.
 
 The cache of a user is one directory, see `cachedir`, with one directory per hash in it. Only what
-has that layout, belongs to this user and is no symbolic link is ever removed.
+has that layout, belongs to this user and is no symbolic link is ever removed. The same holds for
+the rooms of `relay`, which a step that was killed may have left behind.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from . import cachedir
+from . import cachedir, relay
 
 OLD = 7 * 86400
 """Seconds after its last use from which on the cache of another version is removed."""
+OLD_ROOM = 600
+"""Seconds after which a room is nobody's any more: it is made for a moment."""
 _DAY = 86400.0
+_ROOM = re.compile(os.path.basename(relay.ROOM) + "[0-9a-f]{32}")
 _ENTRY = re.compile(r"[0-9a-f]{64}|\.(?:new|old)-[A-Za-z0-9_]+")
 _FILE = re.compile(
     r"py-spy|(?:hangtop_probe/)?(?:[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?)"
@@ -138,8 +142,27 @@ def _try(action: Any, path: str) -> None:
         action(path)
 
 
+def remove_rooms(now: float) -> int:
+    """Remove old rooms of this user; return how many. No link is followed."""
+    folder, removed = os.path.dirname(relay.ROOM), 0
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        try:
+            found = os.lstat(path)
+        except OSError:
+            continue
+        ours = _ROOM.fullmatch(name) and found.st_uid == os.geteuid()
+        if ours and stat.S_ISDIR(found.st_mode) and now - found.st_mtime > OLD_ROOM:
+            removed += relay.remove_room(path)
+    return removed
+
+
 def clean() -> Dict[str, Any]:
-    """Remove this user's cache; return what was removed, its size, and what was left."""
+    """Remove what this user has here; return what was removed, its size, and what was left."""
+    return dict(_clean(), rooms=remove_rooms(time.time()))
+
+
+def _clean() -> Dict[str, Any]:
     try:
         base = cachedir.cache_path()
     except cachedir.Unusable as error:
@@ -220,3 +243,4 @@ class Keeper:
             if old and remove(entry):
                 self.removed += 1
                 self.bytes += entry.size
+        remove_rooms(now)

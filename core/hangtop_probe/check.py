@@ -9,9 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import cache, permission, procfs, recorder, secrets, trial
+from . import cache, permission, procfs, recorder, trial
 from .gpus import Gpus
-from .guard import Guard, Hanging
 from .table import Table
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ MAX_RANKS = 256
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of linux/proc_ns.h: the one that shows every process of the machine."""
 _SECONDS = 5.0
-_GUARD = Guard()
 
 
 def handle(
@@ -44,7 +42,7 @@ def handle(
         "nvml": Gpus(tools).once(cancel),
     }
     request.check()
-    found.update(_processes(rights))
+    found.update(_processes(rights, tools))
     request.give(found)
     return {}
 
@@ -88,7 +86,7 @@ def version(tools: Tools, name: str, options: List[str], cancel: threading.Event
     return {"ok": True, "path": path, "version": words[-1][:40]}
 
 
-def _processes(rights: permission.Rights) -> Message:
+def _processes(rights: permission.Rights, tools: Tools) -> Message:
     """What is seen of processes, and every rank among them, of whatever user."""
     table = Table(rights)
     table.scope(True, None)
@@ -105,7 +103,7 @@ def _processes(rights: permission.Rights) -> Message:
             "sees_init": os.path.exists("/proc/1/stat"),
             "contained": own_space is not None and own_space != _INITIAL_PID_NAMESPACE,
         },
-        "ranks": [_rank(fields, rights) for fields in live[:MAX_RANKS]],
+        "ranks": [_rank(fields, rights, tools) for fields in live[:MAX_RANKS]],
         "more_ranks": max(0, len(live) - MAX_RANKS),
     }
 
@@ -132,11 +130,10 @@ def _hidepid() -> Optional[str]:
     return None
 
 
-def _rank(fields: Dict[str, Any], rights: permission.Rights) -> Message:
+def _rank(fields: Dict[str, Any], rights: permission.Rights, tools: Tools) -> Message:
     pid = fields["pid"]
     attach = permission.may_attach(pid)
     why, fix = (None, None) if attach else permission.why_denied(pid, rights)
-    env = fields.get("env") or {}
     told: Message = {
         "pid": pid,
         "rank": fields["rank"],
@@ -146,35 +143,5 @@ def _rank(fields: Dict[str, Any], rights: permission.Rights) -> Message:
         "why": why,
         "fix": fix,
     }
-    told["recorder"] = _recorder(pid, fields["rank"], env, rights) if attach else None
+    told["recorder"] = recorder.look(pid, fields["rank"], rights, tools) if attach else []
     return told
-
-
-def _recorder(
-    pid: int, rank: Optional[int], env: Dict[str, str], rights: permission.Rights
-) -> Message:
-    """What a rank's flight recorder can be read by; names as in torch 2.4 to 2.15."""
-    listening, _ = recorder.find_server(pid, rights)
-    stem = env.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
-    prefix = env.get("TORCH_FR_DUMP_TEMP_FILE") or env.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-    pipe = "%s%d.pipe" % (stem, rank) if stem and rank is not None else None
-    dump = "%s%d" % (prefix, rank) if prefix and rank is not None else None
-    size = env.get("TORCH_FR_BUFFER_SIZE") or env.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
-    return {
-        "server": secrets.mask_path(listening.local) if listening is not None else None,
-        "pipe": pipe,
-        "pipe_there": _exists(pid, pipe),
-        "dump": dump,
-        "dump_there": _exists(pid, dump),
-        "size": procfs.decimal(size) if size else None,
-    }
-
-
-def _exists(pid: int, path: Optional[str]) -> bool:
-    """Whether a process sees this file; a file server that does not answer counts as no."""
-    if path is None or not path.startswith("/"):
-        return False
-    try:
-        return _GUARD.call(lambda: os.path.exists("/proc/%d/root%s" % (pid, path)))
-    except Hanging:
-        return False

@@ -165,6 +165,8 @@ class Reader:
                 row["server"] = server_name(mount.source)
             else:
                 self._add_status(row, fd)
+                if "w" in info.mode:
+                    row["full"] = node.full("/proc/%d/fd/%d" % (self.pid, fd))
             if info.inode is not None:
                 self._add_lock(row, (mount.device, info.inode), info)
         elif target.startswith("/memfd:"):

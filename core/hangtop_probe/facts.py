@@ -27,8 +27,8 @@ class Facts(NamedTuple):
     environ: Optional[Mapping[str, str]] = None
     exe: Optional[str] = None
     uid: int = -1
-    denied: Optional[str] = None
-    """Why some of it could not be read, with the fix."""
+    denied: Optional[Tuple[str, Optional[str]]] = None
+    """Why some of it could not be read, and one of `fixes`."""
 
     @property
     def python(self) -> bool:
@@ -47,7 +47,7 @@ def read_facts(pid: int, mine: permission.Rights) -> Facts:
     environ = None if environ_data is None else procfs.parse_environ(environ_data)
     denied = None
     if environ is None and os.path.exists(base):
-        denied = "; ".join(permission.why_denied(pid, mine))
+        denied = permission.why_denied(pid, mine)
     return Facts(cmdline, environ, exe, _uid(pid), denied)
 
 
@@ -103,10 +103,8 @@ MAX_PATHS = 4096
 
 def _foreign_net(pid: int) -> Optional[int]:
     """Return the network namespace of a process where it is not ours, by its inode."""
-    link = procfs.link("/proc/%d/ns/net" % pid)
-    if link is None or link == procfs.link("/proc/self/ns/net"):
-        return None
-    return procfs.number(link[5:-1].encode("utf-8", "replace"))
+    inode = procfs.namespace(str(pid), "net")
+    return None if inode == procfs.namespace("self", "net") else inode
 
 
 def _outputs(pid: int) -> Tuple[str, ...]:

@@ -12,7 +12,7 @@ import re
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import procfs
+from . import fixes, procfs
 
 PATH = "/dev/kmsg"
 MAX_LINES = 64
@@ -109,5 +109,5 @@ def fact(path: str = PATH) -> Dict[str, Any]:
         why = "%s: %s" % (path, os.strerror(error.errno or 0))
         if procfs.parse_int(procfs.text(procfs.read("/proc/sys/kernel/dmesg_restrict") or b"")):
             why += " (kernel.dmesg_restrict is 1)"
-        return {"ok": False, "why": why, "fix": "--sudo, or sysctl kernel.dmesg_restrict=0"}
+        return {"ok": False, "why": why, "fix": fixes.DMESG}
     return {"ok": True}

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import gpus, kernellog, permission, procfs, tools, wire
+from . import fixes, gpus, kernellog, permission, procfs, tools, wire
 from .procfs import words
 
 Fact = Dict[str, Any]
@@ -48,6 +48,9 @@ _PSEUDO = frozenset(
     """)
 )
 MAX_MOUNTS = 64
+_READ_ONLY = frozenset(words("iso9660 erofs cramfs udf"))
+_NOTHING = 64 << 10
+"""A file system with less than this in bytes for users is full."""
 
 
 def is_network(fstype: str) -> bool:
@@ -81,6 +84,7 @@ def hello(bundle: Optional[str], rights: permission.Rights) -> Dict[str, Any]:
         "uid": rights.uid,
         "pid": os.getpid(),
         "boot_id": boot_id(),
+        "pid_ns": procfs.namespace("self", "pid"),
         "clock": round(time.time(), 3),
         "cpus": cpus(),
         "capabilities": capabilities(rights),
@@ -99,8 +103,8 @@ def capabilities(rights: permission.Rights) -> Dict[str, Fact]:
     """Return what can be used on this node, by name, each with why not and the fix."""
     return {
         "py-spy": py_spy(),
-        "strace": tool("strace", "apt-get install strace"),
-        "gdb": tool("gdb", "apt-get install gdb"),
+        "strace": tool("strace", fixes.STRACE),
+        "gdb": tool("gdb", fixes.GDB),
         "ptrace": permission.ptrace_fact(rights),
         "nvml": nvml(),
         "kernel log": kernellog.fact(),
@@ -114,13 +118,13 @@ def py_spy() -> Fact:
         why = "py-spy is neither beside %s nor on PATH" % sys.executable
         not_sent = os.environ.get("HANGTOP_NO_PY_SPY")
         why += "; it was not sent along: %s" % not_sent if not_sent else ""
-        return {"ok": False, "why": why, "fix": "pip install py-spy"}
+        return {"ok": False, "why": why, "fix": fixes.PY_SPY}
     fact: Fact = {"ok": True, "path": path}
     version = _package_version(path) or _asked_version(path)
     if version:
         fact["version"] = version
     else:
-        fact.update(ok=False, why="%s does not run here" % path, fix="pip install py-spy")
+        fact.update(ok=False, why="%s does not run here" % path, fix=fixes.PY_SPY)
     return fact
 
 
@@ -227,6 +231,23 @@ def mounts() -> List[Dict[str, str]]:
     }
     ordered = sorted(found.values(), key=lambda m: (not is_network(m["fstype"]), m["point"]))
     return ordered[:MAX_MOUNTS]
+
+
+def full(path: str) -> Optional[str]:
+    """Return what the local file system at ``path`` has none left of: `space`, `inodes`, None."""
+    try:
+        fs = os.statvfs(path)
+    except OSError:
+        return None
+    if fs.f_blocks and fs.f_bavail * fs.f_frsize < _NOTHING:
+        return "space"
+    return "inodes" if fs.f_files and not fs.f_favail else None
+
+
+def full_mounts(found: List[Dict[str, str]]) -> List[str]:
+    """Return where local file systems are full; those that may hang are not asked."""
+    local = [m for m in found if not is_network(m["fstype"]) and m["fstype"] not in _READ_ONLY]
+    return sorted(m["point"] for m in local if full(m["point"]))
 
 
 def addresses() -> List[str]:

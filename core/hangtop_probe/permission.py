@@ -1,4 +1,4 @@
-"""Why a process cannot be read on this node, and the exact command that changes it.
+"""Why a process cannot be read on this node, and which of the `fixes` changes it.
 
 Reading environ, descriptors or the memory of a process is a ptrace access check (ptrace(2)):
 same user and a dumpable process, or CAP_SYS_PTRACE, and then what Yama allows.
@@ -10,16 +10,10 @@ import os
 import pwd
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from . import procfs
+from . import fixes, procfs
 from .guard import Guard, Hanging
 
 CAP_SYS_PTRACE = 19
-_CONTAINER_FIX = (
-    "start the container with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add:"
-    ' ["SYS_PTRACE"])'
-)
-_SUDO_FIX = "sudo hangtop"
-_YAMA_FIX = "sudo sysctl -w kernel.yama.ptrace_scope=0"
 
 
 class Rights(NamedTuple):
@@ -50,18 +44,18 @@ def ptrace_fact(mine: Rights) -> Dict[str, object]:
         return {
             "ok": False,
             "why": "kernel.yama.ptrace_scope is 3: nobody may attach until this node restarts",
-            "fix": "set kernel.yama.ptrace_scope=0 in /etc/sysctl.d and restart the node",
+            "fix": fixes.YAMA_RESTART,
         }
     if mine.capable:
         return {"ok": True}
     if mine.yama in (1, 2):
         why = "kernel.yama.ptrace_scope is %d and this is %s without CAP_SYS_PTRACE"
         who = "root" if mine.uid == 0 else user_name(mine.uid)
-        fix = _CONTAINER_FIX if mine.uid == 0 else "%s, or: sudo hangtop" % _YAMA_FIX
+        fix = fixes.CONTAINER if mine.uid == 0 else fixes.YAMA
         return {"ok": False, "why": why % (mine.yama, who), "fix": fix}
     if mine.uid == 0:
         why = "root without CAP_SYS_PTRACE: only processes with no more capabilities can be read"
-        return {"ok": True, "why": why, "fix": _CONTAINER_FIX}
+        return {"ok": True, "why": why, "fix": fixes.CONTAINER}
     return {"ok": True}
 
 
@@ -88,26 +82,26 @@ def why_denied(pid: int, mine: Rights) -> Tuple[str, str]:
     if owner is not None and owner != mine.uid and not mine.capable:
         why = "it belongs to %s and hangtop runs as %s" % (user_name(owner), user_name(mine.uid))
         if mine.uid == 0:
-            return why + " without CAP_SYS_PTRACE", _CONTAINER_FIX
+            return why + " without CAP_SYS_PTRACE", fixes.CONTAINER
         return why, _as_user(owner)
     if mine.capable:
         why = "the kernel refuses it (security module or user namespace)"
-        return why, "run hangtop outside of the container" if mine.uid == 0 else "sudo hangtop"
+        return why, fixes.OUTSIDE if mine.uid == 0 else fixes.SUDO
     if _not_dumpable(pid, owner):
-        return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", _SUDO_FIX
+        return "it made itself non-dumpable (prctl PR_SET_DUMPABLE)", fixes.SUDO
     if mine.yama in (1, 2):
         fact = ptrace_fact(mine)
         return str(fact["why"]), str(fact["fix"])
     if mine.uid == 0:
-        return "it has capabilities that this root lacks (no CAP_SYS_PTRACE)", _CONTAINER_FIX
-    return "the kernel refuses it (security module or user namespace)", _SUDO_FIX
+        return "it has capabilities that this root lacks (no CAP_SYS_PTRACE)", fixes.CONTAINER
+    return "the kernel refuses it (security module or user namespace)", fixes.SUDO
 
 
 def _as_user(owner: int) -> str:
     """Return how to see what belongs to another user."""
     if owner == 0:
-        return _SUDO_FIX
-    return "run hangtop as %s, or: sudo hangtop" % user_name(owner)
+        return fixes.SUDO
+    return fixes.as_user(user_name(owner))
 
 
 def _not_dumpable(pid: int, owner: Optional[int]) -> bool:

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from . import cache, check, descriptors, node, permission, recorder, strace
+from . import cache, check, descriptors, fixes, node, permission, ras, recorder, strace
 from .gpus import Gpus
 from .hardware import Hardware
 from .logs import Logs
@@ -19,7 +19,6 @@ from .tools import Tools
 from .watch import Watch
 
 UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
-VIA_SSH = "hangtop --via ssh"
 
 
 class Probe:
@@ -48,8 +47,9 @@ class Probe:
             "watch": self.watch,
             "stacks": self.sampler.handle,
             "descriptors": lambda request: descriptors.handle(request, self.rights),
-            "recorder": lambda request: recorder.handle(request, self.rights),
             "log": self.logs.handle,
+            "ras": lambda request: ras.handle(request, self.rights),
+            "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),
@@ -65,7 +65,11 @@ class Probe:
     def pushed_hello(self) -> Message:
         """Return the first message of a probe that nothing can be sent to."""
         message = self.hello()
-        message["hello"]["capabilities"]["strace"] = {"ok": False, "why": UNENDING, "fix": VIA_SSH}
+        message["hello"]["capabilities"]["strace"] = {
+            "ok": False,
+            "why": UNENDING,
+            "fix": fixes.VIA_SSH,
+        }
         return message
 
     def watch(self, request: Request) -> Message:

@@ -308,6 +308,12 @@ def link(path: str) -> Optional[str]:
         return None
 
 
+def namespace(pid: str, kind: str) -> Optional[int]:
+    """Return the inode of a namespace of a process (namespaces(7)), or None; pid may be `self`."""
+    found = link("/proc/%s/ns/%s" % (pid, kind)) or ""
+    return number(found[len(kind) + 2 : -1].encode("utf-8", "replace"))
+
+
 def numbers(path: str) -> List[int]:
     """Return the numeric names in a directory, ascending: pids, thread ids, descriptors."""
     try:

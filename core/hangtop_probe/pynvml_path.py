@@ -1,7 +1,7 @@
 """Where a child of the probe finds pynvml, the Python bindings of NVML.
 
 A head whose node has NVML sends its own pynvml along (see `pieces.Pynvml`). The probe never imports
-it: NVML may not return, so whoever asks it is a process of its own, like that of `nvml.py`.
+it: NVML may not return, so whoever asks it is a process of its own, see `nvmlread.py`.
 """
 
 from __future__ import annotations

@@ -4,27 +4,41 @@ A broadcast srun gives all its nodes the same standard input, and labels what ea
 head sends this file's source first, with a call of `start` behind it. From then on standard input
 is frames, each for some of the nodes; a thread hands those for this node on to a pipe that takes
 the place of standard input, so boot and probe read what they would read on a connection of their
-own. A frame is a line ``TO KIND NUMBER`` and, for the kinds with data, that many bytes:
+own. A frame is a line ``TO KIND NUMBER`` and, for all kinds but two, that many bytes:
 
 ====  ==========================================================================
-d     NUMBER bytes for these nodes
-k     NUMBER bytes to keep, as the next in a list; sent once for what many need
+d     data for these nodes
+k     data to keep, as the next in a list; sent once for what many need
 u     what was kept as number NUMBER is for these nodes
 e     the end of input for these nodes
+r     32 hexadecimal digits: make the room that is named so, and say so
+f     JSON ``{"size", "sha256"}``: what is to be kept next is in the room now; take it and say
+      so. ``null``: nothing will come
 ====  ==========================================================================
 
 TO is ``*`` or ranges of the nodes' numbers, ``0-3,7``, as in the list given to `start`.
 
+The room is a directory of this user's under /tmp, into which Slurm's sbcast writes one file on all
+nodes. It is there for no longer than that takes.
+
 This file stands alone, like `boot.py`: nothing of the probe is here yet.
 """
 
+import atexit
+import hashlib
 import json
 import os
+import re
+import stat
 import sys
 import threading
-from typing import BinaryIO, List, Sequence
+from typing import Any, BinaryIO, Dict, List, Optional, Sequence
 
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
+ROOM = "/tmp/hangtop-"  # noqa: S108  # one path for all nodes; the name cannot be guessed
+FILE = "bulk"
+MAX_FILE = 64 << 20
+_TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 def names_me(to: str, own: int) -> bool:
@@ -38,35 +52,121 @@ def names_me(to: str, own: int) -> bool:
     return False
 
 
-def hand_on(source: BinaryIO, sink: int, own: int) -> None:
-    """Write this node's share of the frames of ``source`` to ``sink``, until it is told to end.
+class Relay:
+    """Hands this node's share of the frames on."""
 
-    Returns at the end of input, of this node's input, or when nobody reads ``sink`` any more.
-    """
-    kept: List[bytes] = []
+    def __init__(self, source: BinaryIO, sink: int, own: int, out: int) -> None:
+        """``out`` is where the head is told about rooms."""
+        self.room: Optional[str] = None
+        self._source = source
+        self._sink = sink
+        self._own = own
+        self._out = out
+        self._kept: List[Optional[bytes]] = []
+
+    def run(self) -> None:
+        """Write this node's share to the sink, until it is told to end.
+
+        Returns at the end of input, of this node's input, or when nobody reads the sink any more.
+        """
+        try:
+            while self._frame():
+                pass
+        except (OSError, ValueError, IndexError, KeyError, TypeError):
+            return
+        finally:
+            self.leave_room()
+            os.close(self._sink)
+
+    def _frame(self) -> bool:
+        """Take one frame; say whether there may be another."""
+        words = self._source.readline().decode("ascii").split()
+        if len(words) != 3:
+            return False
+        to, kind, number = words[0], words[1], int(words[2])
+        data = b""
+        if kind in "dkrf":
+            data = self._source.read(number)
+            if len(data) != number:
+                return False
+        if kind == "k":
+            self._kept.append(data)
+        elif kind == "r":
+            self._make_room(data.decode("ascii"))
+        elif kind == "f":
+            self._take(json.loads(data.decode("ascii")))
+        elif names_me(to, self._own):
+            if kind == "e":
+                return False
+            view = memoryview((self._kept[number] or b"") if kind == "u" else data)
+            while view:
+                view = view[os.write(self._sink, view) :]
+        return True
+
+    def _make_room(self, token: str) -> None:
+        if not _TOKEN.fullmatch(token):
+            raise ValueError("no token")
+        try:
+            os.mkdir(ROOM + token, 0o700)
+            self.room = ROOM + token
+        except OSError as error:
+            self._say(room=None, why="%s%s: %s" % (ROOM, token, error.strerror))
+            return
+        self._say(room=os.environ.get("SLURM_STEP_ID"))
+
+    def _take(self, told: Any) -> None:
+        data: Optional[bytes] = None
+        more: Dict[str, Any] = {"kept": len(self._kept)}
+        try:
+            if told is not None:
+                data = fetch(self.room, told["size"], told["sha256"])
+        except (OSError, ValueError) as error:
+            more["why"] = str(error)[:200]
+        self.leave_room()
+        self._kept.append(data)
+        if told is not None:
+            self._say(**more)
+
+    def _say(self, **more: Any) -> None:
+        line = json.dumps(dict({"id": 0, "relay": self._own}, **more))
+        os.write(self._out, MAGIC + line.encode("ascii") + b"\n")
+
+    def leave_room(self) -> None:
+        """Remove the room, if there is one. May be called by two threads."""
+        room, self.room = self.room, None
+        if room is not None:
+            remove_room(room)
+
+
+def fetch(room: Optional[str], size: int, digest: str) -> bytes:
+    """Return the file in a room; raise ValueError or OSError where it is not what was sent."""
+    if room is None or not 0 <= size <= MAX_FILE:
+        raise ValueError("there is no room here")
+    # Not blocking: what lies there may be a pipe.
+    fd = os.open(os.path.join(room, FILE), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise ValueError("the file in %s is not ours" % room)
+        data = file.read(size + 1) if found.st_size == size else b""
+    if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
+        raise ValueError("the file in %s is not what was sent" % room)
+    return data
+
+
+def remove_room(path: str) -> bool:
+    """Remove a room of ours and the file in it, nothing else; say whether it is gone."""
     try:
-        while True:
-            words = source.readline().decode("ascii").split()
-            if len(words) != 3:
-                return
-            to, kind, number = words[0], words[1], int(words[2])
-            data = b""
-            if kind in "dk":
-                data = source.read(number)
-                if len(data) != number:
-                    return
-            if kind == "k":
-                kept.append(data)
-            elif names_me(to, own):
-                if kind == "e":
-                    return
-                view = memoryview(kept[number] if kind == "u" else data)
-                while view:
-                    view = view[os.write(sink, view) :]
-    except (OSError, ValueError, IndexError):
-        return
-    finally:
-        os.close(sink)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(fd).st_uid == os.geteuid() and FILE in os.listdir(fd):
+                os.unlink(FILE, dir_fd=fd)
+        finally:
+            os.close(fd)
+        os.rmdir(path)
+    except OSError:
+        pass
+    return not os.path.lexists(path)
 
 
 def start(stream: BinaryIO, nodes: Sequence[str]) -> BinaryIO:
@@ -92,8 +192,10 @@ def start(stream: BinaryIO, nodes: Sequence[str]) -> BinaryIO:
     source = os.fdopen(real, "rb")
     if ahead:
         source = _Ahead(ahead, source)  # type: ignore[assignment]
-    worker = threading.Thread(target=hand_on, args=(source, write_end, own), daemon=True)
-    worker.start()
+    # A descriptor of its own: the probe gives 1 to something else.
+    relay = Relay(source, write_end, own, os.dup(1))
+    atexit.register(relay.leave_room)
+    threading.Thread(target=relay.run, daemon=True).start()
     return os.fdopen(os.dup(0), "rb")
 
 

@@ -18,7 +18,7 @@ class Refused(Exception):
         self.fix = fix
 
     def message(self) -> Message:
-        """Return the failure in the form of model.Failure."""
+        """Return the failure as it is sent."""
         return failure(self.kind, str(self), self.fix)
 
 
@@ -32,7 +32,7 @@ def pids_of(message: Message) -> List[int]:
 
 
 def failure(kind: str, text: str, fix: Optional[str] = None) -> Message:
-    """Return why something did not come, in the form of model.Failure."""
+    """Return why something did not come; ``fix`` is one of `fixes`, or None."""
     return {"kind": kind, "text": text, "fix": fix}
 
 

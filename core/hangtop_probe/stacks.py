@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import node, permission, procfs, rest, sources, table
+from . import fixes, node, permission, procfs, rest, sources, table
 from .requests import Message, Refused, Request, failure, pids_of
 from .tools import MAX_OUTPUT, Done, Tools, halted
 
@@ -50,7 +50,7 @@ def sample(
     spy = node.find_py_spy()
     if spy is None:
         why = "py-spy is not on this node"
-        return Sample([], {}, failure("missing", why, "pip install py-spy"))
+        return Sample([], {}, failure("missing", why, fixes.PY_SPY))
     argv = [spy, "dump", "--json", "--pid", str(pid)]
     argv += {"nonblocking": ["--nonblocking"], "native": ["--native"]}.get(mode, [])
     argv += ["--locals"] if want_locals else []
@@ -171,7 +171,7 @@ def explain(pid: int, done: Done, seconds: float) -> Message:
     if "find python version" in said or "find a python" in said.lower():
         return failure("not-python", "py-spy finds no Python interpreter in it: %s" % line)
     if "nsupported" in said or "not supported" in said:
-        return failure("unsupported", line, "pip install --upgrade py-spy")
+        return failure("unsupported", line, fixes.PY_SPY_NEWER)
     return failure("error", line)
 
 
@@ -299,9 +299,7 @@ def refusal(states: Dict[int, str]) -> Message:
     names = {"D": "waits for a disk or file server", "T": "is stopped", "t": "is traced"}
     tid, letter = next((t, s) for t, s in sorted(states.items()) if s in names)
     text = "thread %d %s (state %s): attaching could leave the process stopped for good"
-    return failure(
-        "stopped", text % (tid, names[letter], letter), "use the non-blocking mode, the default"
-    )
+    return failure("stopped", text % (tid, names[letter], letter), fixes.NONBLOCKING)
 
 
 def resume(pid: int, wait: float = 0.5) -> bool:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, List, Set
 
-from . import permission, procfs, secrets
+from . import fixes, permission, procfs, secrets
 from .requests import Message, Refused, Request
 from .stacks import refusal, resume
 from .tools import Tools, halted, has_ended
@@ -45,7 +45,7 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
     seconds = min(max(float(request.message.get("seconds") or 10), 0.5), MAX_SECONDS)
     strace = shutil.which("strace")
     if strace is None:
-        raise Refused("missing", "strace is not on PATH", "apt-get install strace")
+        raise Refused("missing", "strace is not on PATH", fixes.STRACE)
     before = procfs.states(pid)
     if not before or set(before.values()) <= {"Z", "X"}:
         raise Refused("gone", "the process is gone")

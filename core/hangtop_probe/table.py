@@ -155,7 +155,7 @@ class Table:
                 entry.facts = self._guard.call(lambda: facts.read_facts(pid, self.rights))
             except Hanging:
                 why = "reading its command line hangs; its memory lock is held"
-                entry.facts = entry.facts._replace(denied=why)
+                entry.facts = entry.facts._replace(denied=(why, None))
         entry.mine = self.all_users or entry.facts.uid == self.rights.uid
         entry.threads = self._thread_names(entry)
         now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)

@@ -22,7 +22,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 GRACE = 1.0
 """Seconds a tool has to end after SIGTERM before SIGKILL; the head gives the probe two."""
 MAX_OUTPUT = 32 << 20
-"""Bytes a tool may write: as much as one message may hold."""
+"""Bytes a tool may write."""
 _STEP = 0.2
 _WRAPPER = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, int(sys.argv[2]), 0, 0, 0);"

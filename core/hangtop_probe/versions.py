@@ -46,10 +46,20 @@ def read(pid: int) -> Dict[str, str]:
     if python is not None:
         found["python"] = python
     library = _mapped(_NCCL, maps)
-    nccl = _nccl(pid, library, folder, mounts) if library is not None else None
-    if nccl is not None:
-        found["nccl"] = nccl
+    known = _nccl(pid, library, folder, mounts) if library is not None else None
+    if known is not None:
+        found["nccl"] = known
     return found
+
+
+def nccl(pid: int) -> Optional[str]:
+    """Return the version of the NCCL a process has mapped, with torch or without; None: unknown."""
+    maps = procfs.read_all("/proc/%d/maps" % pid, MAX_MAPS) or b""
+    library = _mapped(_NCCL, maps)
+    if library is None:
+        return None
+    mounts = procfs.parse_mountinfo(procfs.read_all("/proc/%d/mountinfo" % pid) or b"")
+    return _nccl(pid, library, _mapped(_TORCH, maps), mounts)
 
 
 def parse_version_file(text: str) -> Dict[str, str]:
@@ -74,11 +84,15 @@ def _torch(pid: int, folder: str, mounts: Sequence[procfs.Mount]) -> Dict[str, s
     return found if "torch" in found else {"torch_folder": folder}
 
 
-def _nccl(pid: int, library: str, folder: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
+def _nccl(
+    pid: int, library: str, folder: Optional[str], mounts: Sequence[procfs.Mount]
+) -> Optional[str]:
     """The version in a library's own name, or in that of the wheel it came in."""
     named = os.path.basename(library).partition(".so.")[2]
     if named.count(".") >= 1:
         return named
+    if folder is None:
+        return None
     site = sources.local_path(pid, os.path.dirname(folder), mounts)
     try:
         names = os.listdir(site) if site is not None else []

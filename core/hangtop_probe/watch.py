@@ -168,6 +168,7 @@ class Watch:
         if self._passes % 5 == 0 or not self._node:
             self._facts.update(node.memory())
             self._facts["python_processes"] = self._python_processes()
+            self._facts["full_mounts"] = self._full_mounts()
         if self._passes % 60 == 0 or not self._node:
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
@@ -184,6 +185,13 @@ class Watch:
             self._facts["mounts"] = self._guard.call(node.mounts)
         except Hanging:
             self._facts.setdefault("mounts", [])
+
+    def _full_mounts(self) -> List[str]:
+        mounts = self._facts.get("mounts", [])
+        try:
+            return self._guard.call(lambda: node.full_mounts(mounts))
+        except Hanging:
+            return []
 
     def _python_processes(self) -> List[str]:
         found = self.table.python_processes()[:20]

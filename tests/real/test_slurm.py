@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop.cli.main import main
-from hangtop_core.attach import srun
+from hangtop_core.attach import sbcast, srun
 from hangtop_core.attach.either import Doors, EitherLauncher
 from hangtop_core.attach.slurm import find_job
 from hangtop_core.attach.srun import srun_launchers
@@ -224,6 +225,80 @@ def nodes(update: Update) -> dict[str, Node]:
     return {node.name: node for node in update.snapshot.nodes}
 
 
+def around(slurm: SlurmCluster, folder: Path, before: str = "", after: str = "") -> str:
+    """Return a PATH on which sbcast is the real one, with something that happens around it."""
+    room = f"/proc/{slurm.node(2).init}/root/tmp/hangtop-*"
+    enter = f"nsenter -t {slurm.node(2).init} -m -p"
+    script = f'{before}\n{slurm.bin}/sbcast "$@"\ncode=$?\n{after}\nexit $code\n'
+    (folder / "sbcast").write_text("#!/bin/sh\n" + script.format(room=room, enter=enter))
+    (folder / "sbcast").chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def without_sbcast(slurm: SlurmCluster, folder: Path) -> str:
+    """Return a PATH on which srun is all there is of Slurm."""
+    for path in (slurm.bin / "srun", shutil.which("env"), shutil.which("nsenter")):
+        assert path is not None
+        (folder / Path(path).name).symlink_to(path)
+    return f"{folder}"
+
+
+TOKEN = "5ca1ab1e" * 4
+BY_SBCAST: dict[str, tuple[str, ...]] = {
+    "works": ("done",),
+    "missing": ("sbcast is not on PATH; sent through srun's own input instead",),
+    "link planted": (f"no room on node-2: /tmp/hangtop-{TOKEN}: File exists; sent ",),
+    "room gone": ("sbcast: error: REQUEST_FILE_BCAST(node-2): No such file or directory; sent ",),
+    "damaged": ("done", "not what was sent; sent "),
+    "node frozen": ("sbcast: error: REQUEST_FILE_BCAST(node-2): Communication ",),
+}
+
+
+@pytest.mark.parametrize("case", BY_SBCAST)
+def test_py_spy_comes_by_sbcast_and_else_by_the_step_s_input(
+    slurm: SlurmCluster, hung: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: str
+) -> None:
+    monkeypatch.setattr(srun, "SHARE_FROM", 2)
+    monkeypatch.setattr(sbcast, "NODES_FROM", 2)
+    monkeypatch.setattr(sbcast, "MESSAGE_S", 1)
+    paths = {
+        "missing": lambda: without_sbcast(slurm, tmp_path),
+        "room gone": lambda: around(slurm, tmp_path, before="rmdir {room}"),
+        "damaged": lambda: around(slurm, tmp_path, after="echo | tee -a {room}/bulk"),
+        "node frozen": lambda: around(slurm, tmp_path, before="{enter} kill -STOP -1"),
+    }
+    for node in slurm.nodes:
+        node.sh("rm -rf /run/home/root/.cache/hangtop")
+    if case == "link planted":
+        monkeypatch.setattr("secrets.token_hex", lambda _: TOKEN)
+        slurm.node(2).sh(f"mkdir /run/victim; ln -s /run/victim /tmp/hangtop-{TOKEN}")
+    job = find_job(hung)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            if case in paths:
+                patch.setenv("PATH", paths[case]())
+            with attach(srun_launchers(job, Login(), job.nodes)) as session:
+                others = {"node-1", "node-3"}
+                update = session.wait(
+                    lambda u: {n for n, s in states(u).items() if s == "ready"} >= others, 30
+                )
+                assert update is not None, session.latest
+                slurm.node(2).thaw()
+                update = session.wait(lambda u: set(states(u).values()) == {"ready"}, 20)
+                assert update is not None, session.latest
+                outcomes = [one.outcome for one in session.commands if "sbcast" in one.what]
+    finally:
+        slurm.node(2).thaw()
+    assert all(node.capabilities["py-spy"].ok for node in update.snapshot.nodes)
+    assert {node.generation for node in update.snapshot.nodes} == {0}
+    assert len(outcomes) == len(BY_SBCAST[case])
+    for told, outcome in zip(BY_SBCAST[case], outcomes, strict=True):
+        assert told in outcome
+    left = slurm.node(2).sh("cd /tmp; echo hangtop-*; ls -A /run/victim 2>/dev/null || true")
+    slurm.node(2).sh(f"rm -f /tmp/hangtop-{TOKEN}")
+    assert left.split() == [f"hangtop-{TOKEN}" if case == "link planted" else "hangtop-*"]
+
+
 def test_where_ssh_is_closed_srun_takes_over(slurm: SlurmCluster, hung: str) -> None:
     job = find_job(hung)
     slurm.node(2).stop_sshd()
@@ -288,6 +363,8 @@ def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
         code, out, err = run(capsys, "dump", "--json", "--job", hung, "--via", "srun")
         assert (code, err) == (0, ""), "one job, no choice to be made"
         assert [rank["rank"] for rank in json.loads(out)["ranks"]] == [0, 1, 2]
+        reasons: set[str | None] = set()
+        session.subscribe(lambda u: reasons.update(node.reason for node in u.snapshot.nodes))
         slurm.run("scancel", hung)
         update = session.wait(
             lambda u: all("Slurm job is over" in (node.reason or "") for node in u.snapshot.nodes),
@@ -295,3 +372,5 @@ def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
         )
         assert update is not None, session.latest
         assert set(states(update).values()) == {"lost"}
+        first = "Slurm ended the step hangtop looks through; connecting again"
+        assert {reason for reason in reasons if reason} <= {first, nodes(update)["node-1"].reason}

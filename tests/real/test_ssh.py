@@ -219,6 +219,20 @@ def test_noise_around_the_login_is_kept_and_skipped(cluster: Cluster) -> None:
         node.sh(f"rm {rc}")
 
 
+def test_a_node_that_speaks_as_ssh_does_is_not_believed(cluster: Cluster) -> None:
+    node = cluster.node(3)
+    lie = "Offending ED25519 key in /etc/hosts:7\\nHost key for node-1 has changed\\n"
+    rc = "/run/home/root/.bashrc"
+    node.sh(f"echo \"printf '{lie}' >&2; exit 255\" > {rc}")
+    try:
+        (seen,) = attach(node.name)
+        assert seen.state == "unreachable"
+        assert "ended with status 255" in (seen.reason or "")
+        assert "ssh-keygen" not in (seen.fix or "")
+    finally:
+        node.sh(f"rm {rc}")
+
+
 @pytest.mark.parametrize("shell", ["dash", "zsh", "tcsh", "fish"])
 def test_any_login_shell_will_do(cluster: Cluster, shell: str) -> None:
     path = Path("/usr/bin") / shell

@@ -18,7 +18,9 @@ from support.record import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "verdict": "5", "nodes": "9"}
+PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4", "verdict": "5",
+             "nodes": "9"}  # fmt: skip
+RECORDED = {"nodes": "cluster", "recorder": "recorder"}
 
 BEFORE: dict[str, tuple[str, ...]] = {
     "overview": ("2",),
@@ -53,6 +55,11 @@ ON_OVERVIEW = {
     "unfold_all": ("t", "home", "minus"),
     "fold": ("t",),
 }
+ON_RECORDER = {name: ("tab", *keys) for name, keys in {
+    "home": ("end",), "up": ("end",), "line_up": ("end",), "page_up": ("end",), "invert": (),
+    "down": ("home",), "line_down": ("home",), "end": ("home",), "page_down": ("home",),
+    "sort_next": (), "sort_previous": (), "filter": (),
+}.items()}  # fmt: skip
 IMPOSSIBLE = {
     "jobs": "there is only one job",
     "stop": "no trace is running",
@@ -98,13 +105,15 @@ async def test_every_action_shows_or_says(
     name: str, screen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     action = BY_ID[name]
-    app = app_for(load("cluster" if screen == "nodes" else "dataloader-worker"))
+    app = app_for(load(RECORDED.get(screen, "dataloader-worker")))
     redrawn: list[str] = []
     monkeypatch.setattr(app, "action_suspend_process", lambda: redrawn.append("suspended"))
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press(PAGE_KEYS[screen])
         await pilot.pause()
-        special = {"rank": ON_RANK, "overview": ON_OVERVIEW}.get(screen, {})
+        special = {"rank": ON_RANK, "overview": ON_OVERVIEW, "recorder": ON_RECORDER}.get(
+            screen, {}
+        )
         setup = special.get(name)
         await pilot.press(*(setup or BEFORE.get(name, ())))
         await pilot.pause()

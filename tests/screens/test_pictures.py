@@ -9,10 +9,11 @@ from support.player import app_for, compare, picture
 from support.record import load
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
-PAGES = {"overview": "1", "stacks": "2", "rank": "3", "verdict": "5", "nodes": "9"}
+PAGES = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4",
+         "verdict": "5", "nodes": "9"}  # fmt: skip
 RECORDINGS = ["skip", "dataloader-worker", "stopped", "lock", "cluster"]
-ALONE = {"nodes"}
-"""Pages that are the same for every job of one machine."""
+ALONE = {"nodes", "recorder"}
+"""Pages that are the same for every job of one machine, or without a recorder."""
 
 
 def quiet_for(name: str, node: int) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop_core.columns import trace_of
 from hangtop_core.model import (
-    Collective,
     DescriptorTable,
     Failure,
     Frame,
@@ -27,6 +27,7 @@ from hangtop_core.model import (
     Thread,
     ThreadStack,
 )
+from hangtop_probe.columns import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -410,11 +411,18 @@ class World:
 
 def recorder(ops: Sequence[str], completed: int, group: str = "0") -> Recorder:
     """A recorder that has issued `ops` in order, of which the first ones are completed."""
-    return Recorder(
-        at=NOW,
-        source="test",
-        entries=tuple(
-            Collective(group, "default_pg", seq, op, "[[8]]", seq <= completed)
-            for seq, op in enumerate(ops, 1)
-        ),
-    )
+    entries = [
+        {
+            "process_group": (group, "default_pg"),
+            "pg_id": 0,
+            "collective_seq_id": seq,
+            "profiling_name": op,
+            "input_sizes": [[8]],
+            "state": "completed" if seq <= completed else "scheduled",
+            "record_id": seq - 1,
+            "time_created_ns": int(HUNG_SINCE * 1e9),
+        }
+        for seq, op in enumerate(ops, 1)
+    ]
+    trace = trace_of(reduce({"version": "2.10", "entries": entries}), 0, "test")
+    return Recorder(at=NOW, source="server", path="/run/1.sock", trace=trace)

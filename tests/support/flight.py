@@ -11,10 +11,13 @@ import pickle
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.analysis.flight.reduce import reduce
+from msgspec.structs import replace
+
 from hangtop_core.analysis.flight.verdicts import conclude
 from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.world import World
+from hangtop_core.columns import trace_of
+from hangtop_probe.columns import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -231,9 +234,41 @@ class Run:
         return same and (numbers or here.peer is not None)
 
 
+TENSOR = {"1": ("tp", [0, 1, 2, 3]), "2": ("dp", [0, 4]), "3": ("pp", [1, 5])}
+
+
+def stalled() -> Job:
+    """Six ranks: rank 2 stays away from its tensor group, and two groups wait behind that one."""
+    job = Job(6, TENSOR)
+    for _ in range(3):
+        job.call("all_reduce", group="1").call("all_gather", group="2")
+        job.call("send", [1], "3", peer=5).call("recv", [5], "3", peer=1)
+    job.call("all_reduce", [0, 1, 3], "1", done=False)
+    job.call("all_gather", [4], "2", done=False)
+    return job.call("recv", [5], "3", peer=1, done=False)
+
+
+def large(ranks: int, length: int, lacks: int) -> list[Trace]:
+    """Traces of `ranks` in one group of `length` collectives; `lacks` stays away from the last.
+
+    All share their columns: what is measured on them is time, not memory.
+    """
+    job = Job(2, with_frames=False)
+    for _ in range(length - 1):
+        job.call("all_reduce")
+    job.call("all_reduce", [0], done=False)
+    ahead, behind = (trace_of(reduce(job.dump(rank)), rank, "") for rank in (0, 1))
+    members = str(list(range(ranks)))
+    groups = tuple(replace(group, members=members) for group in ahead.groups)
+    return [
+        replace(behind if rank == lacks else ahead, rank=rank, groups=groups)
+        for rank in range(ranks)
+    ]
+
+
 def traces(dumps: Mapping[int, Dump]) -> list[Trace]:
     """The dumps as analysis reads them."""
-    return [reduce(dump, rank, f"rank_{rank}") for rank, dump in dumps.items()]
+    return [trace_of(reduce(dump), rank, f"rank_{rank}") for rank, dump in dumps.items()]
 
 
 def judge(dumps: Mapping[int, Dump]) -> list[Verdict]:

@@ -69,15 +69,17 @@ class Started:
         assert not self.pids()
 
 
-def torchrun(*script: str, nproc: int = 4, env: dict[str, str] | None = None) -> Started:
-    """Start `torchrun` with ``script`` of this directory and its arguments."""
+def torchrun(
+    *script: str, nproc: int = 4, env: dict[str, str] | None = None, file: str = "gloo_job.py"
+) -> Started:
+    """Start `torchrun` with a ``file`` of this directory, and ``script`` for its arguments."""
     return Started(
         sys.executable,
         "-m",
         "torch.distributed.run",
         f"--nproc-per-node={nproc}",
         f"--master-port={free_port()}",
-        str(SUPPORT / "gloo_job.py"),
+        str(SUPPORT / file),
         *script,
         env=env,
     )

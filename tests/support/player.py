@@ -61,6 +61,18 @@ class Player:
         self.asked.append(("descriptors", (node, tuple(pids))))
         return _done({})
 
+    def recorder(self, node: str, pids: Sequence[int], *, trigger: bool = False) -> Future[Any]:
+        self.asked.append(("recorder", (node, tuple(pids), trigger)))
+        assert self.latest is not None
+        return _done(
+            {
+                rank.process.pid: rank.recorder
+                for job in self.latest.snapshot.jobs
+                for rank in job.ranks
+                if rank.process.pid in pids
+            }
+        )
+
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
     ) -> Future[Any]:

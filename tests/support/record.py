@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import time
+from array import array
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import msgspec
+from msgspec.structs import replace
 
 from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo
@@ -36,7 +38,7 @@ from support.remote_jobs import torchrun
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Rank
 
 FOLDER = Path(__file__).parents[1] / "recordings"
 HOME = str(Path.home())
@@ -53,7 +55,7 @@ def load(name: str) -> Update:
 
 def save(name: str, update: Update) -> Path:
     """Write a recording, normalised."""
-    text = msgspec.json.format(msgspec.json.encode(update), indent=1).decode()
+    text = msgspec.json.format(msgspec.json.encode(_moved(update)), indent=1).decode()
     path = FOLDER / f"{name}.json"
     path.write_text(normalised(text, update) + "\n")
     return path
@@ -82,6 +84,22 @@ def normalised(text: str, update: Update) -> str:
         text = re.sub(rf"\b{re.escape(name)}\b", "node1", text)
     user = os.environ.get("USER") or "root"
     return re.sub(rf"\"user\": \"{re.escape(user)}\"", '"user": "ada"', text)
+
+
+def _moved(update: Update) -> Update:
+    """With the times in recorders' columns moved, which are no numbers in the text."""
+    ahead = int((STARTED - update.snapshot.observed_since) * 1e9)
+
+    def later(rank: Rank) -> Rank:
+        trace = rank.recorder.trace if rank.recorder is not None else None
+        if trace is None:
+            return rank
+        created = array("q", [at and at + ahead for at in trace.created]).tobytes()
+        moved = replace(trace, raw_created=created, newest_ns=trace.newest_ns + ahead)
+        return replace(rank, recorder=replace(rank.recorder, trace=moved))
+
+    jobs = tuple(replace(job, ranks=tuple(map(later, job.ranks))) for job in update.snapshot.jobs)
+    return replace(update, snapshot=replace(update.snapshot, jobs=jobs))
 
 
 def _stable_pids(text: str, update: Update) -> str:

@@ -23,8 +23,8 @@ from support.processes import wait_until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "squeue", "scontrol", "scancel", "munged")
-COMMANDS = ("srun", "sbatch", "squeue", "scontrol", "scancel", "salloc", "sinfo")
+COMMANDS = ("srun", "sbatch", "sbcast", "squeue", "scontrol", "scancel", "salloc", "sinfo")
+PROGRAMS = ("slurmctld", "slurmd", "munged", *COMMANDS)
 CPUS = 16
 """Per node, whatever this machine has."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from hangtop.files import NOTHING_RUNS
 from hangtop.situation import Situation
 
 Risk = Literal["none", "asks"]
@@ -31,14 +32,21 @@ def needs_job(now: Situation) -> str | None:
     return None if now.job else "there is no training job"
 
 
+def needs_processes(now: Situation) -> str | None:
+    """There must be more than dump files."""
+    return NOTHING_RUNS if now.files else None
+
+
 def needs_rank(now: Situation) -> str | None:
     """A rank must be chosen."""
-    return needs_job(now) or (None if now.rank else "no rank is chosen")
+    rank = None if now.rank else "no rank is chosen"
+    return needs_processes(now) or needs_job(now) or rank
 
 
 def needs_live(now: Situation) -> str | None:
     """Something must be there to ask."""
-    return None if now.live else "this is a recording: nothing can be asked of it"
+    recording = None if now.live else "this is a recording: nothing can be asked of it"
+    return needs_processes(now) or recording
 
 
 def can_sample(now: Situation) -> str | None:
@@ -49,6 +57,11 @@ def can_sample(now: Situation) -> str | None:
 def can_sample_all(now: Situation) -> str | None:
     """At least one rank to ask."""
     return needs_job(now) or needs_live(now)
+
+
+def can_dump(now: Situation) -> str | None:
+    """A dump is written by the rank, on its node."""
+    return needs_job(now) or _writes(now)
 
 
 def can_native(now: Situation) -> str | None:
@@ -189,6 +202,17 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "copy",
         "help",
     ),
+    "recorder": (
+        "open",
+        "next_outlier",
+        "read_recorders",
+        "sample",
+        "filter",
+        "copy",
+        "next_pane",
+        "help",
+        "quit",
+    ),
     "verdict": (
         "open",
         "copy",
@@ -199,6 +223,17 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "pause",
         "palette",
         "help",
+    ),
+    "gpus": (
+        "open",
+        "next_outlier",
+        "filter",
+        "sort_next",
+        "group",
+        "zoom",
+        "copy",
+        "help",
+        "quit",
     ),
     "nodes": (
         "open",
@@ -253,6 +288,7 @@ PAIRED = {
     "unfold": "+ -",
     "sample": "b/B",
     "retry": "r/R",
+    "read_recorders": "r/R",
 }
 """Keys as the footer shows them, where two belong together."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hangtop.source import Source
+    from hangtop_core.analysis.flight.picture import Picture
 
 TEXTUAL_SETTINGS = {
     "TEXTUAL_FPS": "30",
@@ -47,13 +48,14 @@ def run_app(
     readonly: bool = False,
     live: bool = True,
     job_key: str | None = None,
+    files: Picture | None = None,
     notice: str = "",
     on_exit: Callable[[], None] | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
-    With `job_key` that job is shown first; `readonly` is also taken from the session's options;
-    `notice` is told for some seconds.
+    With `job_key` that job is shown first; with `files` what those show, and nothing else.
+    `readonly` is also taken from the session's options; `notice` is told for some seconds.
 
     Raises:
         UsageError: when the terminal cannot show screens.
@@ -61,12 +63,13 @@ def run_app(
     prepare()
     for name, value in TEXTUAL_SETTINGS.items():
         os.environ.setdefault(name, value)
-    from hangtop.application import HangtopApp  # after the settings
+    from hangtop.application import FilesApp, HangtopApp  # after the settings
 
     try:
         options = getattr(source, "options", None)
         readonly = readonly or bool(getattr(options, "readonly", False))
-        app = HangtopApp(source, ascii=ascii, mouse=mouse, readonly=readonly, live=live)
+        kind = HangtopApp if files is None else FilesApp
+        app = kind(source, ascii=ascii, mouse=mouse, readonly=readonly, live=live, files=files)
         app.state.job_name = job_key
         app.tell(notice)
         app.run(mouse=mouse)

@@ -11,14 +11,19 @@ from textual.binding import Binding, BindingType
 
 from hangtop.actions import key_name
 from hangtop.bridge import Bridge
+from hangtop.files import NOTHING_RUNS, SCREENS
 from hangtop.handlers import Handlers
 from hangtop.keymap import all_keys, elsewhere, find
+from hangtop.messages import Calculated
+from hangtop.recordings import Recordings
 from hangtop.requests import Requests
 from hangtop.screens.dialogs import Dialog
+from hangtop.screens.gpus import GpusPage
 from hangtop.screens.nodes import NodesPage
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
 from hangtop.screens.rank import RankPage
+from hangtop.screens.recorder import RecorderPage
 from hangtop.screens.stacks import StacksPage
 from hangtop.screens.verdict import VerdictPage
 from hangtop.state import State
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
     from hangtop.messages import Answered, TraceLines, Updated
     from hangtop.source import Source
+    from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.model import Job, Snapshot
 
 TELL_SECONDS = 8.0
@@ -56,7 +62,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "overview": OverviewPage,
         "stacks": StacksPage,
         "rank": RankPage,
+        "recorder": RecorderPage,
         "verdict": VerdictPage,
+        "gpus": GpusPage,
         "nodes": NodesPage,
     }
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -71,13 +79,14 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         mouse: bool = False,
         readonly: bool = False,
         live: bool = True,
+        files: Picture | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self.ascii = ascii
         self.mouse_on = mouse
-        self.state = State(readonly=readonly, live=live)
+        self.state = State(readonly=readonly, live=live, files=files is not None)
         self.source = source
         self.real_now = clock
         self.told: tuple[str, str] = ("", "")
@@ -87,6 +96,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self._shown_at = 0.0
         self._asked_for_job = False
         self.bridge = Bridge(source, self.post_message)
+        self.recordings = Recordings(lambda: self.post_message(Calculated()), files)
         self.requests = Requests(source, self.bridge, self.state, self.tell)
 
     def on_mount(self) -> None:
@@ -158,6 +168,10 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.lead = rank.rank
         self.show()
 
+    def on_calculated(self) -> None:
+        """Show what has been worked out apart."""
+        self.show()
+
     def on_trace_lines(self, event: TraceLines) -> None:
         """Add lines to the running trace."""
         if self.state.trace is not None:
@@ -186,7 +200,10 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self.page.show_bars()
 
     def go(self, name: str, rank: int | None = None) -> None:
-        """Show another page; Stacks puts its cursor on a rank's frame."""
+        """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group."""
+        if self.recordings.from_files and name not in SCREENS:
+            self.tell(NOTHING_RUNS, "warn")
+            return
         self.lead = rank
         if self.current_mode != name:
             self.switch_mode(name)
@@ -220,3 +237,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         handler = getattr(page, f"do_{name}", None) or getattr(self, f"do_{name}")
         handler()
+
+
+class FilesApp(HangtopApp):
+    """The app on dump files."""
+
+    DEFAULT_MODE = "recorder"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, cast
 from textual.app import SuspendNotSupported
 
 from hangtop import pager
-from hangtop.screens.dialogs import Confirm
+from hangtop.screens.dialogs import Confirm, Reader
 from hangtop.spans import Line, line
+from hangtop.views.dumping import dump_lines
 from hangtop.views.trace import COST, strace_command
 from hangtop_core import nodesets
 
@@ -39,6 +40,24 @@ class Asking:
     def do_sample_all(self) -> None:
         """Stacks of all ranks."""
         self._app.requests.sample(None)
+
+    def do_read_recorders(self) -> None:
+        """Read the flight recorders of all ranks again."""
+        self._app.requests.recorders()
+
+    def do_dump_recorders(self) -> None:
+        """Let all ranks dump their flight recorders; asks once, or says why none of them can."""
+        job = self._app.state.job
+        can, lines = dump_lines(job.ranks if job is not None else ())
+        if not can:
+            self._app.push_screen(Reader("NO RANK CAN BE ASKED TO DUMP", lines))
+            return
+        self._once(
+            "dump",
+            "ASK ALL RANKS TO DUMP THEIR FLIGHT RECORDERS",
+            lines,
+            lambda: self._app.requests.recorders(trigger=True),
+        )
 
     def do_native(self) -> None:
         """Stacks with C frames; asks once."""

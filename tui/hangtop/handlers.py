@@ -40,9 +40,17 @@ class Handlers(Asking):
         """Screen 3."""
         self._app.go("rank")
 
+    def do_recorder(self) -> None:
+        """Screen 4."""
+        self._app.go("recorder")
+
     def do_verdict(self) -> None:
         """Screen 5."""
         self._app.go("verdict")
+
+    def do_gpus(self) -> None:
+        """Screen 6."""
+        self._app.go("gpus")
 
     def do_nodes(self) -> None:
         """Screen 9, with the cursor on the node that was looked at."""

@@ -38,6 +38,12 @@ Words are joined by *and*.
 
 Fields of ranks: `rank`, `node`, `pid`, `state`, `cpu`, `idle`, `where`, `why`, `children`.
 
+Fields of process groups on Recorder: `group`, `size`, `state`; of their collectives: `seq`, `op`,
+`shape`, `state`; of the members of a group: `rank`, `node`, `joined`, `last`, `now`, `state`. A
+rank set shows the groups and collectives that lack one of these ranks.
+Fields of GPUs: `node`, `gpu`, `does`, `util`, `power`, `memory`, `temperature`, `ecc`, `xid`,
+`trouble`.
+
 Fields of nodes: `node`, `state`, `for` and `seen` in seconds, `latency` in milliseconds, `load` for
 each CPU, `ranks`, `trouble`, `reason`, `user`, `python`, `arch`.
 """

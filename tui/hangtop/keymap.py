@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from hangtop.actions import (
     Action,
+    Possible,
+    always,
+    can_dump,
     can_native,
     can_retry,
     can_sample,
@@ -21,22 +24,28 @@ from hangtop.actions import (
     has_trace,
     needs_job,
     needs_live,
+    needs_processes,
     needs_rank,
     several_jobs,
 )
 
-TABLES = ("overview", "stacks", "verdict", "nodes")
+TABLES = ("overview", "stacks", "recorder", "verdict", "gpus", "nodes")
 STACKY = ("stacks", "rank")
 FOLDING = ("overview", "stacks")
 
+PAGES: tuple[tuple[str, str, str, Possible], ...] = (
+    ("1", "overview", "Overview: verdict, stack classes, ranks", needs_processes),
+    ("2", "stacks", "Merged stacks, fewest ranks marked", needs_processes),
+    ("3", "rank", "Everything about one rank", needs_processes),
+    ("4", "recorder", "Flight recorders: who has joined what, group by group", always),
+    ("5", "verdict", "Verdict: evidence, what to do, blind spots", always),
+    ("6", "gpus", "GPUs: utilisation with power, whose they are; ports", needs_processes),
+    ("9", "nodes", "Nodes: who answers, since when, what is wrong, the fix", needs_processes),
+)
+"""Key, name and help of every screen, and when there is something to show on it."""
+
 ACTIONS: tuple[Action, ...] = (
-    Action("overview", ("1",), "overview", "Overview: verdict, stack classes, ranks", "Go"),
-    Action("stacks", ("2",), "stacks", "Merged stacks, fewest ranks marked", "Go"),
-    Action("rank", ("3",), "rank", "Everything about one rank", "Go"),
-    Action("verdict", ("5",), "verdict", "Verdict: evidence, what to do, blind spots", "Go"),
-    Action(
-        "nodes", ("9",), "nodes", "Nodes: who answers, since when, what is wrong, the fix", "Go"
-    ),
+    *(Action(name, (key,), name, text, "Go", possible=why) for key, name, text, why in PAGES),
     Action(
         "palette",
         ("colon",),
@@ -44,14 +53,7 @@ ACTIONS: tuple[Action, ...] = (
         "Go to a rank, node or screen; run any action by name",
         "Go",
     ),
-    Action(
-        "jobs",
-        ("J",),
-        "job",
-        "Choose another job",
-        "Go",
-        possible=several_jobs,
-    ),
+    Action("jobs", ("J",), "job", "Choose another job", "Go", possible=several_jobs),
     Action("up", ("up",), "up", "Up one line; also k, except on Rank", "Move"),
     Action("down", ("down",), "down", "Down one line; also j, except on Rank", "Move"),
     Action("line_up", ("k",), "up", "Up one line", "Move", TABLES),
@@ -68,7 +70,8 @@ ACTIONS: tuple[Action, ...] = (
         "open",
         ("enter",),
         "open",
-        "Open what the cursor is on: class, rank, evidence, node; fold a branch or a group",
+        "Open what the cursor is on: class, rank, process group, evidence, node; fold a branch "
+        "or a group of ranks",
         "Move",
     ),
     Action(
@@ -85,9 +88,10 @@ ACTIONS: tuple[Action, ...] = (
         "next_outlier",
         ("n",),
         "outlier",
-        "Next outlier, fewest ranks first; on Nodes the next one in trouble",
+        "Next outlier, fewest ranks first; on Recorder the next group that stalls, on GPUs and "
+        "Nodes the next in trouble",
         "Move",
-        ("overview", "stacks", "nodes"),
+        ("overview", "stacks", "recorder", "gpus", "nodes"),
     ),
     Action(
         "previous_outlier",
@@ -95,7 +99,7 @@ ACTIONS: tuple[Action, ...] = (
         "outlier",
         "Previous outlier",
         "Move",
-        ("overview", "stacks", "nodes"),
+        ("overview", "stacks", "recorder", "gpus", "nodes"),
     ),
     Action(
         "filter",
@@ -103,7 +107,7 @@ ACTIONS: tuple[Action, ...] = (
         "filter",
         "Filter this table: text, rank set 3-7, state=stopped, node~gpu, idle>60",
         "Find and arrange",
-        ("overview", "stacks", "rank", "nodes"),
+        ("overview", "stacks", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "sort_previous",
@@ -111,7 +115,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the left",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "sort_next",
@@ -119,7 +123,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the right",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "invert",
@@ -127,15 +131,15 @@ ACTIONS: tuple[Action, ...] = (
         "invert",
         "Turn the sort order round",
         "Find and arrange",
-        ("overview", "rank", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "group",
         ("t", "f5"),
         "group",
-        "Ranks by node, by stack class, or in one list; on Nodes equal ones in one row",
+        "Ranks by node, by stack class, or in one list; equal nodes, GPUs of a node",
         "Find and arrange",
-        ("overview", "nodes"),
+        ("overview", "gpus", "nodes"),
     ),
     Action("unfold", ("plus",), "unfold", "Unfold here", "Find and arrange", FOLDING),
     Action("fold", ("minus",), "fold", "Fold here", "Find and arrange", FOLDING),
@@ -197,7 +201,7 @@ ACTIONS: tuple[Action, ...] = (
         "cut",
         "Cut library frames (torch, the standard library), or show them",
         "Look",
-        STACKY,
+        ("stacks", "rank", "recorder"),
         possible=has_stacks,
     ),
     Action(
@@ -225,7 +229,7 @@ ACTIONS: tuple[Action, ...] = (
         "diff",
         "Two stacks side by side: two marked ranks, a marked one and this, this and the majority",
         "Look",
-        ("overview", "stacks", "rank"),
+        ("overview", "stacks", "rank", "recorder"),
         possible=needs_rank,
     ),
     Action(
@@ -261,7 +265,7 @@ ACTIONS: tuple[Action, ...] = (
         "all as text",
         "Everything known of the rank, as text",
         "Look",
-        ("overview", "stacks", "rank"),
+        ("overview", "stacks", "rank", "recorder"),
         possible=needs_rank,
     ),
     Action(
@@ -270,7 +274,7 @@ ACTIONS: tuple[Action, ...] = (
         "stack now",
         "Take the stack of this rank, or of the marked ones, now",
         "Ask the node",
-        ("overview", "stacks", "rank"),
+        ("overview", "stacks", "rank", "recorder"),
         possible=can_sample,
     ),
     Action(
@@ -300,6 +304,25 @@ ACTIONS: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=can_retry,
+    ),
+    Action(
+        "read_recorders",
+        ("r",),
+        "read",
+        "Read the flight recorders of all ranks again now",
+        "Ask the node",
+        ("recorder",),
+        possible=can_sample_all,
+    ),
+    Action(
+        "dump_recorders",
+        ("R",),
+        "dump all",
+        "Ask all ranks to dump their flight recorders, where there is no other way to read them",
+        "Ask the node",
+        ("recorder",),
+        "asks",
+        can_dump,
     ),
     Action(
         "retry_all",

@@ -39,3 +39,7 @@ class TraceLines(Message, bubble=False):
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__()
         self.lines = tuple(lines)
+
+
+class Calculated(Message, bubble=False):
+    """Something that took its time on a thread has been worked out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,6 +37,8 @@ class Requests:
         self._bridge = bridge
         self._state = state
         self._tell = tell
+        self.reading: Reading | None = None
+        """What is being read of recorders; None while nothing is."""
 
     def sample(self, ranks: Sequence[Rank] | None, mode: str = "nonblocking") -> None:
         """Take stacks of some ranks, or of all."""
@@ -67,6 +70,33 @@ class Requests:
         for node, pids in unread(snapshot, rank, peers(snapshot)).items():
             told = f"who rank {rank.rank} is connected to"
             self._bridge.ask("peers", told, partial(self._source.descriptors, node, pids))
+
+    def recorders(self, *, trigger: bool = False) -> None:
+        """Read the flight recorders of all ranks; with `trigger` who can is made to dump."""
+        job = self._state.job
+        pids: dict[str, list[int]] = {}
+        for rank in job.ranks if job is not None else ():
+            if rank.state not in ("exited", "zombie"):
+                pids.setdefault(rank.node, []).append(rank.process.pid)
+        if not pids:
+            self._tell("there is no rank to ask", "warn")
+            return
+        told = "dumps of all flight recorders" if trigger else "flight recorders"
+        self.reading = Reading(told, len(pids), sum(map(len, pids.values())), trigger)
+        self._tell(self.reading.text, "info")
+        for node, some in pids.items():
+            request = partial(self._source.recorder, node, some, trigger=trigger)
+            self._bridge.ask("recorders", f"{told} on {node}", request, node)
+
+    def _take_recorders(self, answer: Answered) -> None:
+        """Count what has come, and say what came of all when the last node has answered."""
+        reading = self.reading
+        if reading is None:
+            return
+        reading.take(answer)
+        if reading.over:
+            self.reading = None
+        self._tell(reading.text, "warn" if reading.refused else "good" if reading.over else "info")
 
     def strace(self, rank: Rank, now: float) -> None:
         """Start a trace of a rank."""
@@ -100,6 +130,9 @@ class Requests:
         """Tell how a request ended."""
         if answer.kind == "strace":
             self._end_trace(answer)
+        if answer.kind == "recorders":
+            self._take_recorders(answer)
+            return
         if answer.kind in ("quiet", "descriptors"):
             self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
         if answer.error is not None and answer.kind not in ("quiet", "peers"):
@@ -128,6 +161,46 @@ class Requests:
             text += "; the process does NOT run again: kill -CONT it"
         trace.ended = text
         self._tell(f"strace saved in {result.path}", "good")
+
+
+@dataclass
+class Reading:
+    """Flight recorders that were asked for, node by node."""
+
+    told: str
+    nodes: int
+    ranks: int
+    trigger: bool
+    answered: int = 0
+    read: int = 0
+    refused: str = ""
+    """The first reason why one did not come."""
+
+    def take(self, answer: Answered) -> None:
+        """Count the answer of a node."""
+        self.answered += 1
+        if answer.error is not None:
+            self.refused = self.refused or _why(answer.error)
+            return
+        for found in (answer.result or {}).values():
+            if found is not None and found.failure is None:
+                self.read += 1
+            elif found is not None:
+                self.refused = self.refused or found.failure.text
+
+    @property
+    def over(self) -> bool:
+        """Whether all nodes have answered."""
+        return self.answered == self.nodes
+
+    @property
+    def text(self) -> str:
+        """How far it is, or what came of it."""
+        if not self.over:
+            way = "asking for" if self.trigger else "reading"
+            return f"{way} {self.told}: {self.answered} of {plural(self.nodes, 'node')} answered…"
+        end = f"{self.told}: {self.read} of {plural(self.ranks, 'rank')} read"
+        return f"{end}; {self.refused}" if self.refused else end
 
 
 def _why(error: BaseException) -> str:

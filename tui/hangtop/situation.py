@@ -27,6 +27,8 @@ class Situation:
     readonly: bool = False
     live: bool = True
     """False when what is shown is a recording."""
+    files: bool = False
+    """Whether it is dump files, of no processes."""
     tracing: bool = False
     traced: bool = False
     """Whether there is a trace, running or done."""

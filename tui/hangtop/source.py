@@ -40,6 +40,9 @@ class Source(Protocol):
     def descriptors(self, node: str, pids: Sequence[int]) -> Future[Any]:
         """Read open descriptors."""
 
+    def recorder(self, node: str, pids: Sequence[int], *, trigger: bool = ...) -> Future[Any]:
+        """Read flight recorders; with `trigger` ranks with a dump pipe are made to write first."""
+
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
     ) -> Future[Any]:

@@ -204,3 +204,12 @@ def wrap_all(lines: Sequence[Line], width: int, indent: int = 0) -> list[Line]:
 def labelled(label: str, value: Part, size: int = 8) -> Line:
     """A dim label in a column of `size` cells, then its value."""
     return line((f"{label:<{size}} ", "label"), value)
+
+
+def second_in_view(lines: list[Line], width: int, rows: int) -> list[Line]:
+    """Cut the first of some lines, if it must be, so that the second begins within some rows."""
+    first, room = wrap(lines[0], width), max(rows - 1, 1)
+    if len(lines) < 2 or len(first) <= room:
+        return lines
+    last = (*_head(first[room - 1], width - 2), Span(f" {ELLIPSIS}", first[0][-1].role))
+    return [*first[: room - 1], last, *lines[1:]]

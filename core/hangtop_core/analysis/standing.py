@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
+from hangtop_core.analysis.gpus import Slots, doing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,6 +80,7 @@ class Watcher:
         self.at = snapshot.at
         self.began = snapshot.observed_since
         self._reader = reader
+        self._slots = Slots(snapshot.nodes)
         self._seen = {
             node.name: min(node.last_seen, snapshot.at)
             for node in snapshot.nodes
@@ -96,9 +98,9 @@ class Watcher:
         if _polls(activity):
             return self._polling(rank, activity, seen)
         if activity.running and kind in COMMUNICATION and left == rank.moved_at:
-            # A CUDA rank spins while it waits: that it runs says nothing either way. One whose
-            # run was too short to have left its wait was caught by the reading on its way back.
-            return _still(seen, seen)
+            # One whose run was too short to have left its wait was caught by the reading on its
+            # way back.
+            return self._spinning(rank, seen)
         found = self._by_scheduler(left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
@@ -142,6 +144,14 @@ class Watcher:
             return Standing(same, until, True, seen)
         since = same if left is None else min(same, left)
         return Standing(since, until, False, seen)
+
+    def _spinning(self, rank: Rank, seen: float) -> Standing:
+        """A CUDA rank spins while it waits: that it runs says nothing either way, its GPU does."""
+        gpus = [slot.gpu for slot in self._slots.of(rank)]
+        if not gpus or any(doing(gpu) in ("unknown", "busy") for gpu in gpus):
+            return _still(seen, seen)
+        found = self.by_stack(rank.sample, None, None, seen)
+        return self._or_moved(found, latest(gpu.worked_at for gpu in gpus))
 
     def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
         found = self.by_stack(rank.sample, rank.moved_at, left_at(rank), seen)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import bz2
 import functools
 import io
 import json
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
     from hangtop_probe.server import Push
 
 PUSHED = (
-    "import base64,io,sys,zlib;r=io.BytesIO(base64.b64decode(sys.argv[1]));"
+    "import base64,bz2,io,sys,zlib;r=io.BytesIO(bz2.decompress(base64.b64decode(sys.argv[1])));"
     "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))"
 )
-"""What `boot.BOOT` is where nothing can be sent over stdin: all of it is in one argument."""
+"""What `boot.BOOT` is where nothing can be sent over stdin: all of it is in one argument.
+
+bz2 makes of this source a fifth less than zlib, and an argument is limited.
+"""
 PACKAGE = Path(hangtop_probe.__file__).parent
 
 
@@ -65,7 +69,8 @@ def opening(keep: bool = True) -> bytes:
 
 def pushed(order: Push, keep: bool = True) -> str:
     """Return boot, probe and all it is to do as one word, for `PUSHED`."""
-    return base64.b64encode(_opening(keep, order) + _probe(bare=True)).decode("ascii")
+    data = _opening(keep, order) + _block(cachedir.pack(_source(bare=True)), level=0)
+    return base64.b64encode(bz2.compress(data)).decode("ascii")
 
 
 def _opening(keep: bool, order: Push | None) -> bytes:
@@ -92,7 +97,7 @@ def _opening(keep: bool, order: Push | None) -> bytes:
     code = "\n".join(_alone(source[name]) for name in boot.PARTS)
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
-    return _block(f"{code}\n{call}".encode())
+    return _block(f"{code}\n{call}".encode(), level=6 if order is None else 0)
 
 
 def _alone(source: bytes) -> str:
@@ -141,8 +146,8 @@ def refusal(said: BootMessage) -> Ending:
 
 
 @functools.cache
-def _probe(bare: bool = False) -> bytes:
-    return _block(cachedir.pack(_source(bare)))
+def _probe() -> bytes:
+    return _block(cachedir.pack(_source()))
 
 
 @functools.cache

@@ -76,6 +76,35 @@ class Pushed(Shared, Protocol):
         """Return the answer to a request whose command has ended, in case there was none."""
 
 
+class Action(NamedTuple):
+    """What is to be done for a shared command, beside what is written to its nodes."""
+
+    write: bytes
+    """To be written to the command at once, as it is."""
+    argv: list[str] | None
+    """A command to be started beside it."""
+    seconds: float
+    """How long that may take."""
+    what: str
+    """What it does, for the log of commands."""
+    said: Sequence[str]
+    """How it ended, or why it is not used, for that log."""
+
+
+@runtime_checkable
+class Carrying(Shared, Protocol):
+    """A shared command that gets what is large to its nodes by another way than its input."""
+
+    def waits(self, node: str, data: bytes | None) -> bool:
+        """Whether ``data`` must not be framed for this node yet."""
+
+    def act(self, mono: float) -> Action:
+        """Return what is to be done at this time of the monotonic clock."""
+
+    def acted(self, code: int | None, stderr: str) -> None:
+        """Take the end of the command that `act` returned."""
+
+
 class Channel(Protocol):
     """A command that can serve many nodes. Launchers that name the same object share it."""
 

@@ -7,14 +7,15 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from hangtop_core import fixes
+from hangtop_core.columns import Parts, TraceRow, Unpacker
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import (
-    Collective,
     DescriptorTable,
     Fact,
     Failure,
@@ -23,6 +24,7 @@ from hangtop_core.model import (
     Node,
     Process,
     Recorder,
+    RecorderWay,
     Thread,
 )
 from hangtop_core.text import Text, clean
@@ -62,6 +64,7 @@ class Hello(Struct, frozen=True):
     uid: int | None = None
     pid: int = 0
     boot_id: Text | None = None
+    pid_ns: Count | None = None
     clock: Time | None = None
     cpus: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     capabilities: Annotated[dict[Text, Fact], Meta(max_length=64)] = field(default_factory=dict)
@@ -77,6 +80,7 @@ class Hello(Struct, frozen=True):
             "user": clean(self.user, 60),
             "uid": self.uid,
             "boot_id": self.boot_id,
+            "pid_ns": self.pid_ns,
             "cpus": self.cpus,
             "capabilities": self.capabilities,
         }
@@ -154,43 +158,39 @@ class DescriptorPiece(Struct, frozen=True):
     failure: Failure | None = None
 
 
-class CollectiveRow(Struct, frozen=True, array_like=True):
-    """One flight-recorder entry on the wire."""
-
-    group: Text
-    group_desc: Text
-    seq: int
-    op: Text
-    sizes: Text
-    completed: bool
-    created_at: float | None = None
-
-
 class RecorderPiece(Struct, frozen=True):
     """One rank's flight recorder."""
 
     pid: Pid
     at: Time
     start: int | None = None
+    asked_at: Time | None = None
+    took: Time = 0.0
     source: Text | None = None
-    entries: Annotated[tuple[CollectiveRow, ...], Meta(max_length=100_000)] = ()
+    path: Text | None = None
+    trace: TraceRow | None = None
+    parts: Parts = field(default_factory=Parts)
+    ways: Annotated[tuple[RecorderWay, ...], Meta(max_length=64)] = ()
+    triggered: bool = False
     failure: Failure | None = None
 
 
-class LogPiece(Struct, frozen=True):
-    """The end of a log file, or that another process prints to it."""
+class RasPiece(Struct, frozen=True):
+    """A part of NCCL's report."""
 
+    text: Annotated[str, Meta(max_length=4 << 20)]
+
+
+class RasEnd(Struct, frozen=True):
+    """Who gave it."""
+
+    pid: Pid
     at: Time
-    path: Text
-    pid: Pid | None = None
-    fd: int | None = None
-    inode: Key | None = None
-    size: Count = 0
-    changed: Time = 0.0
-    start: Count = 0
-    text: Annotated[str, Meta(max_length=1 << 21)] | None = None
-    cut: bool = False
-    failure: Failure | None = None
+    start: int | None = None
+    took: Time = 0.0
+    form: Literal["json", "text"] = "text"
+    version: Text = ""
+    address: Text = ""
 
 
 class TracePiece(Struct, frozen=True):
@@ -223,6 +223,8 @@ _DELTA_TYPES: dict[str, Any] = {
     for item in msgspec.structs.fields(Process)
     if item.name not in ("threads", "node")
 }
+_DELTA_TYPES["denied"] = tuple[Text, Text | None] | None
+"""Why, and a fix as `hangtop_probe.fixes` names it."""
 _NODE_TYPES: dict[str, Any] = {
     item.name: item.type
     for item in msgspec.structs.fields(Node)
@@ -244,6 +246,7 @@ _NODE_TYPES: dict[str, Any] = {
         "memory_full",
         "io_full",
         "kernel_lines",
+        "full_mounts",
     }
 }
 _Delta = cast(
@@ -268,7 +271,7 @@ def decode(raw: object, kind: type[T]) -> T:
     at = getattr(value, "at", 0.0)
     if not math.isfinite(at):
         raise BadPieceError("`$.at` is not a time")
-    return value
+    return fixes.worded(value)
 
 
 def pid_of(key: str) -> int | None:
@@ -296,6 +299,8 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     raw = dict(raw)
     rows = raw.pop("threads", None)
     changes = read_fields(raw, _DELTA_TYPES, wrong)
+    if changes.get("denied") is not None:
+        changes["denied"] = fixes.denied(*changes["denied"])
     if rows is not None:
         try:
             changes["threads"] = _threads(rows, strings)
@@ -359,18 +364,28 @@ def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     return DescriptorTable(piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks)
 
 
-def recorder(piece: RecorderPiece, skew: float) -> Recorder:
-    """Turn a piece into the model's recorder, on the head's clock."""
-    entries = tuple(
-        Collective(
-            r.group,
-            r.group_desc,
-            r.seq,
-            r.op,
-            r.sizes,
-            r.completed,
-            None if r.created_at is None else r.created_at - skew,
-        )
-        for r in piece.entries
+def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:
+    """Turn a piece into the model's recorder, on the head's clock.
+
+    Raises:
+        BadPieceError: its parts do not fit together.
+    """
+    trace = None
+    try:
+        unpacker.learn(piece.parts)
+        if piece.trace is not None:
+            source = clean(piece.path or piece.source or "", 400)
+            trace = unpacker.trace(piece.trace, rank, source, skew)
+    except ValueError as error:
+        raise BadPieceError(clean(f"recorder of {piece.pid}: {error}", 200)) from error
+    return Recorder(
+        at=piece.at - skew,
+        source=piece.source,
+        path=piece.path,
+        trace=trace,
+        ways=piece.ways,
+        asked_at=None if piece.asked_at is None else piece.asked_at - skew,
+        took_s=piece.took,
+        triggered=piece.triggered,
+        failure=piece.failure,
     )
-    return Recorder(piece.at - skew, piece.source, entries, piece.failure)

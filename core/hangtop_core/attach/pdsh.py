@@ -26,8 +26,8 @@ from hangtop_core.attach.reasons import PDSH, Context, explain_login
 from hangtop_core.attach.timing import Timing
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
-from hangtop_probe import wire
-from hangtop_probe.probe import UNENDING, VIA_SSH
+from hangtop_probe import fixes, wire
+from hangtop_probe.probe import UNENDING
 from hangtop_probe.server import Push
 from hangtop_probe.tools import dying_with_us
 
@@ -151,7 +151,9 @@ class PdshRun:
             if message is None or message["op"] in SILENT:
                 continue
             if message["op"] in REFUSED:
-                answers.append((node, _error(message["id"], "unsupported", UNENDING, VIA_SSH)))
+                answers.append(
+                    (node, _error(message["id"], "unsupported", UNENDING, fixes.VIA_SSH))
+                )
             else:
                 asked.setdefault(node, []).append(message)
         return Orders(self._commands(asked), answers)
@@ -187,7 +189,9 @@ class PdshRun:
     def refusal(self, request: int, code: int | None, reason: bytes) -> bytes:
         """Return the error of a request that its run may have left unanswered."""
         ending = explain(code, reason.decode("utf-8", "replace"), False, "node", self._login)
-        return _error(request, "error", ending.reason, ending.fix)
+        # What a node may name as a fix is fixed; this one is ours.
+        text = f"{ending.reason} (fix: {ending.fix})" if ending.fix else ending.reason
+        return _error(request, "error", text, None)
 
 
 class PdshLauncher:

@@ -49,12 +49,20 @@ class Known(NamedTuple):
     reason: str
     fix: str | None = None
     retry: bool = False
+    by_node: bool = False
+    """Who says it is no ssh: it is looked for in what the node printed."""
 
 
 def _known(
-    pattern: str, state: NodeState, reason: str, fix: str | None = None, retry: bool = False
+    pattern: str,
+    state: NodeState,
+    reason: str,
+    fix: str | None = None,
+    retry: bool = False,
+    by_node: bool = False,
 ) -> Known:
-    return Known(re.compile(pattern, re.MULTILINE | re.IGNORECASE), state, reason, fix, retry)
+    flags = re.MULTILINE | re.IGNORECASE
+    return Known(re.compile(pattern, flags), state, reason, fix, retry, by_node)
 
 
 _PYTHON_FIX = "hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH"
@@ -66,18 +74,21 @@ SUDO = (
         "denied",
         "sudo asks for a password there, and hangtop gives none",
         "allow it without one (NOPASSWD in sudoers), or leave out --sudo",
+        by_node=True,
     ),
     _known(
         r"(is not in the sudoers file|is not allowed to (?:execute|run))",
         "denied",
         r"sudo refuses: the user \1",
         "leave out --sudo, or ask for the right",
+        by_node=True,
     ),
     _known(
         r"sudo: (?:command )?not found|sudo: Unknown command",
         "denied",
         "there is no sudo on it",
         "leave out --sudo, or log in as root: -l root",
+        by_node=True,
     ),
 )
 
@@ -121,6 +132,7 @@ TABLE = (
         "denied",
         "Slurm lets only users log in who have a job running there",
         "log in while the job runs",
+        by_node=True,
     ),
     _known(
         r"Permission denied \(([^)]*)\)",
@@ -140,12 +152,14 @@ TABLE = (
         "denied",
         "this user has no shell there",
         "log in as another user: -l USER",
+        by_node=True,
     ),
     _known(
         r"Bad SSH2 KexAlgorithms",
         "denied",
         "the ssh of this machine is too old for --fast-kex",
         "leave out --fast-kex: it needs OpenSSH 8",
+        by_node=True,  # ssh says it before it has a log
     ),
     _known(
         r"(Bad (?:owner or permissions on|configuration option:) .*|terminating, \d+ bad config.*)",
@@ -195,6 +209,7 @@ TABLE = (
         "its sshd ended the connection, or was killed",
         None,
         retry=True,
+        by_node=True,  # ssh says it where the node's words go
     ),
     _known(
         r"Connection (?:closed by|reset by|to \S+ closed by) (UNKNOWN port 65535|\S+)",
@@ -254,13 +269,27 @@ def explain_login(
     was_ready: bool,
     context: Context,
     table: Sequence[Known] = TABLE,
+    log: str | None = None,
 ) -> Ending:
-    """Say what the end of an ssh means. Once a probe was there, the node is `lost`."""
-    said = [line for line in stderr.splitlines() if not NOISE.match(line)]
-    text = "\n".join(line for line in said)
-    known = None if code == 0 else next((one for one in table if one.pattern.search(stderr)), None)
+    """Say what the end of an ssh means. Once a probe was there, the node is `lost`.
+
+    Args:
+        code: its exit status.
+        stderr: what came by its standard error: banners, and what programs on the node print.
+        was_ready: whether a probe was there.
+        context: what fixes are written with.
+        table: the endings that are known.
+        log: what ssh itself said; None where that stands in ``stderr``, too.
+    """
+    own = stderr if log is None else log
+    known = None if code == 0 else _first(table, own, stderr)
     if known is not None and not (was_ready and code != 255):
-        return known_ending(known, stderr, was_ready, context._asdict())
+        source = stderr if known.by_node else own
+        return known_ending(known, source, was_ready, context._asdict())
+    if log is not None and code == 255 and _said(log):
+        stderr = log
+    said = _said(stderr)
+    text = "\n".join(said)
     last = clean(said[-1], 200) if said else ""
     if not was_ready and code in (126, 127):
         missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
@@ -274,6 +303,19 @@ def explain_login(
     reason = f"the connection {how}" + (f": {last}" if last else "")
     fix = None if was_ready else f"see what happens: {context.trial}"
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
+
+
+def _first(table: Sequence[Known], own: str, stderr: str) -> Known | None:
+    """Return the first that matches: why ssh refused to log in, what the node said, all else."""
+    if own == stderr:
+        return next((one for one in table if one.pattern.search(stderr)), None)
+    found = [one for one in table if one.pattern.search(stderr if one.by_node else own)]
+    found.sort(key=lambda one: 1 if one.by_node else 0 if one.state == "denied" else 2)
+    return found[0] if found else None
+
+
+def _said(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not NOISE.match(line)]
 
 
 def known_ending(

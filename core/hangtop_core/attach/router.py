@@ -13,10 +13,12 @@ belongs to the session's thread.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from hangtop_core.attach.channel import Pushed
+from hangtop_core import nodesets
+from hangtop_core.attach.channel import Carrying, Pushed
 from hangtop_core.attach.engine import MAX_STDERR, Closed, Errors, Lines
 from hangtop_core.text import clean
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from hangtop_core.attach.channel import Channel, Order, Orders, Part, Shared
     from hangtop_core.attach.engine import Engine, Event
     from hangtop_core.attach.local import Launcher
+    from hangtop_core.commandlog import CommandLog
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +91,10 @@ class _Run:
         self.given_up = False
         """Whether a node was left that did not end: what it does not read may fill all buffers."""
         self.writes: list[tuple[str, bytes | None]] = []
+        self.waiting: dict[str, deque[bytes | None]] = {}
+        """What was written to nodes that wait for something to come by another way, in order."""
+        self.record = 0
+        """Number in the log of commands of what carries that; 0 when nothing runs."""
         self.complaints = _Complaints()
         self.asides: set[int] = set()
         """Children that carry requests to its nodes beside it."""
@@ -107,14 +114,23 @@ class _Aside(NamedTuple):
     """Of the nodes where it has ended, as far as it says so."""
 
 
+class _Carry(NamedTuple):
+    """A child that brings something to all nodes of a run."""
+
+    run: _Run
+    until: float
+
+
 class Router:
     """`Connections` over an engine: its numbers for single children, negative ones for shares."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, commands: CommandLog) -> None:
         self._engine = engine
+        self._commands = commands
         self._gathering: list[_Run] = []
         self._running: dict[int, _Run] = {}
         self._asides: dict[int, _Aside] = {}
+        self._carries: dict[int, _Carry] = {}
         self._places: dict[int, tuple[_Run, str]] = {}
         self._pending: list[Event] = []
         self._last = 0
@@ -185,6 +201,9 @@ class Router:
         if event.conn in self._asides:
             self._take_aside(event)
             return self._handed_out()
+        if event.conn in self._carries:
+            self._take_carry(event)
+            return []
         run = self._running.get(event.conn)
         if run is None:
             return [event]
@@ -203,12 +222,17 @@ class Router:
             if run.channel.nodes <= run.members.keys() or mono - run.since >= GATHER_S:
                 self._gathering.remove(run)
                 self._begin(run)
+        for run in self._running.values():
+            self._act(run, mono)
+        for conn, carry in self._carries.items():
+            if mono > carry.until:
+                self._engine.kill(conn)
         return self._handed_out()
 
     def flush(self) -> None:
         """Send what was written to nodes of shared children since the last time."""
         for run in self._running.values():
-            if run.writes:
+            if run.writes or run.waiting:
                 self._flush(run)
 
     def _handed_out(self) -> list[Event]:
@@ -233,17 +257,53 @@ class Router:
         if isinstance(run.shared, Pushed):
             self._order(run, run.shared.orders(writes))
             return
-        queues: dict[str, deque[bytes | None]] = {}
+        queues, run.waiting = run.waiting, {}
         for node, data in writes:
             queues.setdefault(node, deque()).append(data)
         while queues:
             same: dict[bytes | None, list[str]] = {}
             for node in list(queues):
+                if isinstance(run.shared, Carrying) and run.shared.waits(node, queues[node][0]):
+                    run.waiting[node] = queues.pop(node)
+                    continue
                 same.setdefault(queues[node].popleft(), []).append(node)
                 if not queues[node]:
                     del queues[node]
             for data, nodes in same.items():
                 self._engine.write(run.conn, run.shared.frame(nodes, data))
+        if run.waiting:
+            self._act(run, time.monotonic())
+
+    def _act(self, run: _Run, mono: float) -> None:
+        """Do what is needed for what comes to the nodes of a run by another way than its input."""
+        if not isinstance(run.shared, Carrying):
+            return
+        action = run.shared.act(mono)
+        if action.write:
+            self._engine.write(run.conn, action.write)
+        for said in action.said:
+            self._log(run, action.what)
+            self._commands.end(run.record, time.time(), said)
+            run.record = 0
+        if action.argv is not None:
+            self._log(run, action.what)
+            conn = self._engine.open(action.what, action.argv)
+            self._carries[conn] = _Carry(run, mono + action.seconds)
+
+    def _log(self, run: _Run, what: str) -> None:
+        if not run.record:
+            name = nodesets.fold(run.members)
+            run.record = self._commands.begin(name, (), what, time.time(), by_itself=True)
+
+    def _take_carry(self, event: Event) -> None:
+        if not isinstance(event, Closed):
+            self._engine.consumed(event.conn, event.size)
+            return
+        run = self._carries.pop(event.conn).run
+        if isinstance(run.shared, Carrying):
+            run.shared.acted(event.code, event.stderr.decode("utf-8", "replace"))
+        if run.record and run.conn not in self._running:
+            self._commands.end(run.record, time.time(), "ended with its step")
 
     def _order(self, run: _Run, orders: Orders) -> None:
         for node, line in orders.answers:
@@ -307,6 +367,9 @@ class Router:
         del self._running[event.conn]
         for conn in run.asides:
             self._engine.interrupt(conn)
+        for conn, carry in self._carries.items():
+            if carry.run is run:
+                self._engine.kill(conn)
         if not run.complaints and event.stderr:
             run.complaints.add(None, event.stderr.rstrip(b"\n"))
         for conn in list(run.members.values()):
@@ -316,6 +379,7 @@ class Router:
         """Take a node out of its run, and let its link know."""
         run, node = self._places.pop(conn)
         del run.members[node]
+        run.waiting.pop(node, None)
         self._pending.append(Closed(conn, code, run.complaints.about(node), unstarted))
 
     def _close_when_unused(self, run: _Run) -> None:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
-from hangtop_core.attach.channel import Part
+from hangtop_core.attach.channel import Action, Part
 from hangtop_core.attach.local import ByHand, Wave
+from hangtop_core.attach.sbcast import Carrier
 from hangtop_core.attach.slurm_reasons import TIME_LIMIT, Step, explain_srun, launch_failures
 from hangtop_probe import wire
 
@@ -44,6 +45,7 @@ PATIENCE_S = 75.0
 _RANK_VARIABLES = ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 """Taken from the probe: a task of Slurm's that runs Python would be taken for a rank elsewhere."""
 _KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
+_RELAY = wire.MAGIC + b'{"id": 0, "relay": '
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
 _EXITED = re.compile(
     rb"srun: error: ([A-Za-z0-9_.-]+): task \d+: (?:Exited with exit code (\d{1,3})|(.+))$"
@@ -58,11 +60,6 @@ def srun_argv(
 
     Inside an allocation, SLURM_* variables would be options of ours: they are taken away.
     """
-    own = sorted(
-        name
-        for name in os.environ
-        if name.startswith(("SLURM_", "SRUN_")) and name not in _KEPT_VARIABLES
-    )
     options = {
         "jobid": job.id,
         "nodes": f"{len(nodes)}",
@@ -82,9 +79,8 @@ def srun_argv(
     if component is not None:
         options["het-group"] = f"{component}"
     flags = ["--overlap", "--no-kill", "--quiet", *(["--label"] if label else [])]
-    unset = [word for name in own for word in ("-u", name)]
     return [
-        *(["env", *unset] if unset else []),
+        *_without_allocation(),
         "srun",
         *flags,
         *(f"--{name}={value}" for name, value in options.items()),
@@ -92,6 +88,13 @@ def srun_argv(
         "-c",
         f"unset {' '.join(_RANK_VARIABLES)}; {command}",
     ]
+
+
+def _without_allocation() -> list[str]:
+    """Return what goes before a command of Slurm's so that this shell's job means nothing to it."""
+    prefixes = ("SLURM_", "SRUN_", "SBCAST_")
+    own = sorted(n for n in os.environ if n.startswith(prefixes) and n not in _KEPT_VARIABLES)
+    return ["env", *(word for name in own for word in ("-u", name))] if own else []
 
 
 class SrunChannel:
@@ -111,7 +114,10 @@ class SrunChannel:
         """Prepare a step on these nodes."""
         command = self._login.shell_command()
         argv = srun_argv(self._job, self._component, nodes, command, label=True)
-        return BroadcastStep(nodes, argv)
+        # sbcast writes as the job's user, and into a directory that only its owner can write to.
+        ours = self._job.uid == os.geteuid() and not self._login.sudo
+        component = f"+{self._component}" if self._component is not None else ""
+        return BroadcastStep(nodes, argv, self._job.id + component if ours else None)
 
     def leave(self, node: str) -> None:
         """Do not wait for this node any more."""
@@ -121,13 +127,16 @@ class SrunChannel:
 class BroadcastStep:
     """One broadcast srun: whose its lines are, and how one node of it is addressed."""
 
-    def __init__(self, nodes: Sequence[str], argv: list[str]) -> None:
+    def __init__(self, nodes: Sequence[str], argv: list[str], job: str | None = None) -> None:
+        """``job`` is what sbcast is to send to, None when it cannot."""
         self.argv = argv
         self.opening = bundle.relay(nodes)
         self._nodes = tuple(nodes)
         self._number = {node: number for number, node in enumerate(nodes)}
         self._by_task: dict[int, str] = {}
-        self._kept: dict[bytes, int] = {}
+        self._kept: list[bytes | None] = []
+        """What relays keep, in their order."""
+        self._carrier = Carrier(job, nodes, self._kept) if job is not None else None
 
     def said(self, line: bytes) -> Part | None:
         """Say whose a line is, by its label; learn which task is on which node."""
@@ -136,22 +145,20 @@ class BroadcastStep:
             return None
         task, text = int(label[1]), line[label.end() :]
         node = self._by_task.get(task)
-        if node is not None:
+        if node is not None and _RELAY not in text:
             return Part(node, text)
-        self._learn(task, text)
-        return None
-
-    def _learn(self, task: int, text: bytes) -> None:
         at = text.find(wire.MAGIC)
-        if at < 0:
-            return
         try:
-            number = json.loads(text[at + len(wire.MAGIC) :])["relay"]
-            node = self._nodes[number]
+            message = json.loads(text[at + len(wire.MAGIC) :]) if at >= 0 else {}
+            number = message["relay"]
+            own = self._nodes[number]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-            return
-        if number >= 0 and node not in self._by_task.values():
-            self._by_task[task] = node
+            return None
+        if node is None and number >= 0 and own not in self._by_task.values():
+            self._by_task[task] = own
+        elif node is not None and self._carrier is not None:
+            self._carrier.heard(node, message)
+        return None
 
     def complained(self, line: bytes) -> Part | None:
         """Say which node a line of standard error is about."""
@@ -171,17 +178,44 @@ class BroadcastStep:
 
     def frame(self, nodes: Sequence[str], data: bytes | None) -> bytes:
         """Return ``data`` in a frame of `hangtop_probe.relay`."""
-        everyone = len(nodes) == len(self._nodes)
-        to = "*" if everyone else rankset.fold(self._number[node] for node in nodes)
+        to = self._to(nodes)
         if data is None:
             return f"{to} e 0\n".encode()
         if len(data) < KEEP_FROM:
             return f"{to} d {len(data)}\n".encode() + data
         first = b""
-        if data not in self._kept:
-            self._kept[data] = len(self._kept)
-            first = f"* k {len(data)}\n".encode() + data
-        return first + f"{to} u {self._kept[data]}\n".encode()
+        by_index: dict[int, list[str]] = {}
+        for node in nodes:
+            index = self._carrier.index(node, data) if self._carrier is not None else None
+            if index is None:
+                if data not in self._kept:
+                    self._kept.append(data)
+                    first = f"* k {len(data)}\n".encode() + data
+                index = self._kept.index(data)
+            by_index.setdefault(index, []).append(node)
+        uses = (f"{self._to(some)} u {index}\n" for index, some in by_index.items())
+        return first + "".join(uses).encode()
+
+    def _to(self, nodes: Sequence[str]) -> str:
+        everyone = len(nodes) == len(self._nodes)
+        return "*" if everyone else rankset.fold(self._number[node] for node in nodes)
+
+    def waits(self, node: str, data: bytes | None) -> bool:
+        """Whether sbcast is about to bring ``data``."""
+        return data is not None and self._carrier is not None and self._carrier.waits(node, data)
+
+    def act(self, mono: float) -> Action:
+        """Say what is to be done for sbcast."""
+        if self._carrier is None:
+            return Action(b"", None, 0.0, "", ())
+        action = self._carrier.act(mono)
+        argv = [*_without_allocation(), *action.argv] if action.argv is not None else None
+        return action._replace(argv=argv)
+
+    def acted(self, code: int | None, stderr: str) -> None:
+        """Take the end of sbcast."""
+        if self._carrier is not None:
+            self._carrier.acted(code, stderr)
 
 
 class SrunLauncher:

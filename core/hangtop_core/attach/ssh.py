@@ -8,22 +8,19 @@ configuration says; nothing here ever accepts one.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import ByHand, Wave
+from hangtop_core.attach.local import ByHand, Ending, Wave
 from hangtop_core.attach.reasons import Context, explain_login
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 from hangtop_probe.boot import BOOT
-
-if TYPE_CHECKING:
-    from hangtop_core.attach.local import Ending
 
 AT_ONCE = 32
 AT_ONCE_BEHIND_A_JUMP = 8
@@ -33,6 +30,11 @@ HOLD_S = 3.0
 FAST_KEX = "-oKexAlgorithms=^curve25519-sha256"
 """Put first, before the post-quantum one; what the node offers still decides. Needs OpenSSH 8."""
 
+_MAX_LOG = 65536
+_NEVER_THERE = "UNKNOWN port 65535"
+"""In what ssh says when its proxy ended: the node itself has said nothing then."""
+_NO_LOG = "Couldn't open logfile"
+"""OpenSSH log.c, log_redirect_stderr_to."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _PYTHON = re.compile(r"(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_./+@:,=-]*")
 
@@ -137,6 +139,47 @@ def _jump(node: str) -> str | None:
     return None
 
 
+class OwnWords:
+    """What one ssh says itself, apart from what the node prints before and after the login.
+
+    A banner that says "Permission denied" would be believed otherwise. ssh writes it to a file in
+    memory, which it opens by its name in /proc.
+    """
+
+    possible = hasattr(os, "memfd_create")
+    """Whether there are such files, and ssh could open them so far."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+
+    def __del__(self) -> None:
+        self._close()
+
+    def begin(self) -> list[str]:
+        """Return the options for the next ssh; none where there can be no such file."""
+        self._close()
+        if not OwnWords.possible:
+            return []
+        try:
+            self._fd = os.memfd_create("ssh", os.MFD_CLOEXEC)
+        except OSError:
+            return []
+        return ["-E", f"/proc/{os.getpid()}/fd/{self._fd}"]
+
+    def take(self) -> str | None:
+        """Return what the last ssh has said, once; None where that is not known."""
+        if self._fd is None:
+            return None
+        data = os.pread(self._fd, _MAX_LOG, 0)
+        self._close()
+        return data.decode("utf-8", "replace")
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
 class SshLauncher:
     """The probe at the other end of an ssh."""
 
@@ -148,6 +191,7 @@ class SshLauncher:
         self._node = node
         self._login = login
         self._jump = jump
+        self._log = OwnWords()
 
     @property
     def node(self) -> str:
@@ -178,7 +222,7 @@ class SshLauncher:
             "PermitLocalCommand": "no",
             "RemoteCommand": "none",
         }
-        argv = ["ssh", "-T", "-a", "-x"]
+        argv = ["ssh", "-T", "-a", "-x", *self._log.begin()]
         argv += [f"-o{name}={value}" for name, value in options.items()]
         if self._login.fast_kex:
             argv.append(FAST_KEX)
@@ -194,7 +238,13 @@ class SshLauncher:
         """Say why ssh ended."""
         login, python = shlex.join(self.shell()), self._login.python
         context = Context(self._node, login, python, self._login.sudo, f"{login} {python} -V")
-        return explain_login(code, stderr, was_ready, context)
+        log = self._log.take()
+        if log is not None and code != 0 and stderr.startswith(_NO_LOG):
+            OwnWords.possible = False
+            return Ending("unreachable", "ssh cannot write its log to memory", retry=True)
+        if log is not None and _NEVER_THERE in log:
+            log = stderr + log  # what stopped the jump host's ssh, which has no log of its own
+        return explain_login(code, stderr, was_ready, context, log=log)
 
     def shell(self) -> list[str]:
         """Return a plain login as the same user: a person may be asked for a password or a yes."""

@@ -14,9 +14,11 @@ import sys
 import time
 from contextlib import suppress
 
-from hangtop_core.analysis.flight.reduce import reduce
+from hangtop_core.columns import trace_of
 from hangtop_core.dumps import wire
-from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, check_start, decode
+from hangtop_core.dumps.safe import decode
+from hangtop_probe.columns import reduce
+from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError, check_start
 
 MAX_FILE = 256 << 20
 """Bytes; a dump of 2,000 entries with stacks has about 350 KB."""
@@ -58,7 +60,7 @@ def answer(ask: wire.Ask, base: int = 0) -> wire.Answer:
             data = file.read(64)
             check_start(data)
             data += file.read(MAX_FILE)
-        return wire.pack(reduce(decode(data), ask.rank, path))
+        return wire.pack(trace_of(reduce(decode(data)), ask.rank, path))
     except OSError as error:
         return wire.Answer("unreadable", error.strerror or str(error))
     except TruncatedError as error:

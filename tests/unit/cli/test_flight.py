@@ -123,6 +123,13 @@ def test_wrong_usage(hung: str, capsys: Capture, arguments: list[str], said: str
     assert said in text
 
 
+def test_the_screen_needs_files_and_a_terminal(hung: str, capsys: Capture) -> None:
+    assert main(["flight", "--tui"]) == 2
+    assert "name them" in capsys.readouterr().err
+    assert main(["flight", hung, "--tui"]) == 2
+    assert "terminal" in capsys.readouterr().err
+
+
 def test_a_path_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     status, text = flight(capsys, str(tmp_path / "gone"))
     assert status == 2
@@ -135,6 +142,7 @@ def test_no_dump(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     status, text = flight(capsys, str(tmp_path))
     assert status == 12
     assert "no dumps in" in text
+    monkeypatch.setattr("hangtop.cli.flight._live", lambda *_: None)
     monkeypatch.setattr("hangtop.cli.flight.default_patterns", lambda _: [str(tmp_path / "x*")])
     assert flight(capsys)[0] == 12
     assert flight(capsys, str(tmp_path), "--prefix", "rank_")[0] == 12
@@ -146,6 +154,7 @@ def test_no_dump(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_without_a_path_torchs_own_place_is_read(
     hung: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hangtop.cli.flight._live", lambda *_: None)  # no job runs here
     monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", hung + "/nccl_trace_rank_")
     assert flight(capsys)[0] == 10
 

@@ -33,10 +33,9 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "*) echo 'error: Invalid job id specified' >&2; exit 1 ;;\n"
         "esac\n"
     )
-    for name in ("squeue", "srun"):
-        script.chmod(0o755)
-        if name != "squeue":
-            (tmp_path / name).symlink_to(script)
+    script.chmod(0o755)
+    (tmp_path / "srun").symlink_to(script)
+    (tmp_path / "ssh").symlink_to("/bin/true")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
@@ -55,6 +54,14 @@ def test_a_job_is_its_nodes_by_ssh_first() -> None:
     assert ways("--job", "7") == [("n1", "ssh"), ("n2", "ssh"), ("n3", "ssh")]
     assert ways("--job", "7", "-x", "n2", "--via", "srun") == [("n1", "srun"), ("n3", "srun")]
     assert ways("--job", "7", "-w", "n3", "--via", "ssh") == [("n3", "ssh")]
+    assert ways("--job", "8") == [(HERE, "this machine")]
+
+
+def test_without_ssh_srun_is_all_there_is(squeue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{squeue}")
+    assert ways("--job", "7", "-w", "n[1-2]") == [("n1", "ssh"), ("n2", "ssh")]
+    (squeue / "ssh").unlink()
+    assert ways("--job", "7", "-w", "n[1-2]") == [("n1", "srun"), ("n2", "srun")]
     assert ways("--job", "8") == [(HERE, "this machine")]
 
 

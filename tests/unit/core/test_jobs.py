@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hangtop_core.jobs import Group, Member, group
@@ -300,6 +301,21 @@ def test_containers_of_one_machine_may_count_their_processes_alike() -> None:
     assert [m.process.pid for m in seen[:2]] == [m.process.pid for m in seen[2:]]
     (job,) = group(seen, Places([N1, other]))
     assert numbers(job) == [0, 1, 2, 3]
+
+
+def test_launchers_in_two_containers_on_the_machines_network_are_two() -> None:
+    # GIVEN two containers with the machine's host name, started at once, that count alike
+    pods = [
+        Node(name, "ready", hostname="n1.cluster", boot_id="a", pid_ns=number)
+        for number, name in enumerate(("p1", "p2"), 4026532000)
+    ]
+    options = ("--nnodes=2", "--nproc-per-node=1", "--rdzv-endpoint=10.0.0.9:29400")
+    waiting = [member(launcher(7, *options), pod.name) for pod in pods]
+    (job,) = group(waiting, Places(pods))
+    assert [m.node for m in job.launchers] == ["p1", "p2"]
+    same = [msgspec.structs.replace(pod, pid_ns=4026531836) for pod in pods]
+    (job,) = group(waiting, Places(same))
+    assert [m.node for m in job.launchers] == ["p1"], "one machine under two names"
 
 
 @pytest.mark.parametrize("endpoint", ["n1:29400", "localhost:29400"])

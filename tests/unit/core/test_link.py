@@ -424,11 +424,15 @@ def test_credit_is_given_while_pieces_come(bench: Bench) -> None:
 def test_refusals_carry_their_fix(bench: Bench) -> None:
     bench.say(HELLO)
     asked = Asked(bench)
-    error = {"kind": "denied", "text": "no\x1b[1m", "fix": "run as root"}
+    error = {"kind": "denied", "text": "no\x1b[1m", "fix": "as-user root"}
     bench.say({"id": asked.id, "err": error})
     refused = asked.ended[0][1]
     assert isinstance(refused, RefusedError)
-    assert (refused.kind, str(refused), refused.help) == ("denied", "stacks: no", "run as root")
+    assert (refused.kind, str(refused), refused.help) == (
+        "denied",
+        "stacks: no",
+        "run hangtop as root, or: sudo hangtop",
+    )
 
 
 @pytest.mark.parametrize("error", [None, 7, {"kind": 3}, {}])

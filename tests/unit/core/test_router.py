@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from hangtop_core.attach.channel import Order, Orders, Part
+from hangtop_core.attach.channel import Action, Order, Orders, Part
 from hangtop_core.attach.engine import Closed, ClusterShellEngine, Event, Lines
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.router import GATHER_S, Router
+from hangtop_core.commandlog import CommandLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +92,8 @@ class Bench:
     def __init__(self) -> None:
         self.inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.engine = ClusterShellEngine(self.inbox.put)
-        self.router = Router(self.engine)
+        self.commands = CommandLog()
+        self.router = Router(self.engine, self.commands)
         self.lines: dict[int, list[bytes]] = {}
         self.closed: dict[int, Closed] = {}
 
@@ -322,6 +324,81 @@ def test_what_goes_beside_ends_with_the_run(bench: Bench) -> None:
     bench.router.close_input(a)
     bench.until_closed(a)
     bench.until(lambda: not children() - others)
+
+
+class Carry(Share):
+    """One run to which what is big comes by a command beside it."""
+
+    def __init__(self, nodes: Sequence[str], argv: list[str], seconds: float) -> None:
+        super().__init__(nodes)
+        self.todo: list[str] | None = argv
+        self.seconds = seconds
+        self.notes: list[str] = []
+        self.over = False
+
+    def waits(self, node: str, data: bytes | None) -> bool:
+        return data == b"big" and not self.over
+
+    def act(self, mono: float) -> Action:
+        argv, self.todo = self.todo, None
+        notes, self.notes = self.notes, []
+        return Action(b"* beside\n" if argv else b"", argv, self.seconds, "carry", notes)
+
+    def acted(self, code: int | None, stderr: str) -> None:
+        self.over = True
+        self.notes.append(f"ended with {code}: {stderr}")
+
+
+class Carriers(SmallCluster):
+    seconds = 60.0
+
+    def __init__(self, argv: list[str], *nodes: str) -> None:
+        super().__init__(*nodes)
+        self.argv = argv
+
+    def begin(self, nodes: Sequence[str]) -> Share:
+        return Carry(nodes, self.argv, self.seconds)
+
+
+READ = "import sys; open(sys.argv[1]).read(); sys.exit('broken')"
+
+
+def test_only_who_needs_what_comes_beside_waits_for_it(bench: Bench, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    argv = [sys.executable, "-ISc", READ, str(gate)]
+    a, b, c = bench.open(Carriers(argv, "a", "b", "c"), "a", "b", "c")
+    for word in (b"first", b"big", b"behind"):
+        bench.router.write(a, word)
+    bench.router.write(b, b"big")
+    bench.router.write(c, b"small")
+    bench.until_heard(c, b"got beside", b"got small")
+    bench.until_heard(a, b"got beside", b"got first")
+    (record,) = bench.commands.records()
+    assert (record.node, record.what, record.outcome) == ("a,b,c", "carry", "running")
+    gate.write_text("")
+    bench.until_heard(a, b"got big", b"got behind")
+    bench.until_heard(b, b"got beside", b"got big")
+    (record,) = bench.commands.records()
+    assert record.outcome == "ended with 1: broken\n"
+
+
+def test_what_comes_beside_has_its_time_and_ends_with_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleep = [sys.executable, "-ISc", "import time; time.sleep(1000)"]
+    others = children()
+    (a,) = bench.open(Carriers(sleep, "a"), "a")
+    bench.router.write(a, b"big")
+    bench.until(lambda: len(children() - others) == 2)
+    bench.router.kill(a)
+    bench.until(lambda: not children() - others)
+    bench.until(lambda: bench.commands.records()[0].outcome == "ended with its step")
+    monkeypatch.setattr(Carriers, "seconds", 0.1)
+    (a,) = bench.open(Carriers(sleep, "a"), "a")
+    bench.router.write(a, b"big")
+    bench.until_heard(a, b"got big")
+    assert bench.commands.records()[1].outcome == "ended with -9: "
 
 
 def children() -> set[str]:

@@ -162,7 +162,11 @@ def test_descriptors_are_not_read_again_and_again() -> None:
 def test_the_recorder_is_asked_where_it_can_be_and_when_something_moved() -> None:
     main = Thread(100, "python", "S")
     server = Thread(101, sampling.WORKER_SERVER, "S")
-    assert plan(tracked(threads=(main,))).recorder == []
+    bare = tracked(threads=(main,))
+    bare.moved_at = NOW - 0.1
+    assert plan(bare).recorder == []
+    bare.moved_at = NOW - 10
+    assert plan(bare).recorder == [100]
     known = tracked(threads=(main, server))
     assert plan(known).recorder == [100]
     known.recorder = Recorder(NOW - 10)
@@ -170,6 +174,15 @@ def test_the_recorder_is_asked_where_it_can_be_and_when_something_moved() -> Non
     known.moved_at = NOW - 5
     assert plan(known).recorder == [100]
     known.moved_at = NOW - 0.1
+    assert plan(known).recorder == []
+
+
+def test_a_rank_that_rests_without_a_recorder_is_looked_at_again() -> None:
+    known = tracked(threads=(Thread(100, "python", "S"),))
+    known.moved_at = NOW - 100
+    known.recorder = Recorder(NOW - 50, failure=Failure("missing", "no way to it"))
+    assert plan(known).recorder == [100]
+    known.recorder_asked = NOW - 20
     assert plan(known).recorder == []
 
 

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_probe import cache
+from hangtop_probe import cache, relay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KEY = "0123456789abcdef" * 4
+
+
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What /tmp is on a node."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    monkeypatch.setattr(relay, "ROOM", f"{path}/hangtop-")
+    return path
 
 
 @pytest.fixture
@@ -48,6 +57,7 @@ def test_what_is_hangtop_s_goes_with_its_directory(base: Path) -> None:
         "bytes": size,
         "left": [],
         "why": None,
+        "rooms": 0,
     }
     assert size >= 4 * 6
     assert not base.exists()
@@ -122,6 +132,39 @@ def test_old_versions_go_and_what_is_in_use_stays_young(
     assert sorted(path.name for path in base.iterdir()) == [young, own, "copied.txt", "notes.txt"]
     assert (keeper.removed, keeper.bytes > 0) == (1, True)
     assert (base / own).stat().st_mtime > now - 60
+
+
+def test_rooms_of_killed_steps_go_once_they_are_old(
+    base: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def room(name: str, *files: str, age: float = 0.0) -> Path:
+        path = shared / name
+        path.mkdir()
+        put(path, *files)
+        os.utime(path, (time.time() - age,) * 2)
+        return path
+
+    old, empty = (room(f"hangtop-{letter * 32}", age=cache.OLD_ROOM + 9) for letter in "ab")
+    (old / relay.FILE).touch()
+    os.utime(old, (0, 0))
+    stay = [
+        room(f"hangtop-{'c' * 32}", relay.FILE),
+        room(f"hangtop-{'d' * 32}", relay.FILE, "notes", age=9999),
+        room("hangtop-notes", relay.FILE, age=9999),
+        room("other", relay.FILE, age=9999),
+    ]
+    link = shared / f"hangtop-{'e' * 32}"
+    link.symlink_to(stay[0])
+    os.utime(link, (0, 0), follow_symlinks=False)
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    assert cache.clean()["rooms"] == 0
+    monkeypatch.setattr(os, "geteuid", lambda: mine)
+    assert cache.clean()["rooms"] == 2
+    assert not old.exists()
+    assert not empty.exists()
+    assert all(path.exists() for path in (*stay, link))
+    assert [path for path in stay if not (path / relay.FILE).exists()] == [stay[1]]
 
 
 @pytest.mark.parametrize("told", ["", "null", "[1]", "{", '{"base": 7, "own": "x"}'])

@@ -254,3 +254,9 @@ def test_descriptors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert facts.descriptor_count(str(tmp_path)) == 20
     monkeypatch.setattr(facts, "_MAX_LISTED", 19)
     assert facts.descriptor_count(str(tmp_path)) is None
+
+
+def test_namespaces_are_told_by_their_inode() -> None:
+    assert procfs.namespace("self", "pid") == os.stat("/proc/self/ns/pid").st_ino
+    assert procfs.namespace("self", "nothing") is None
+    assert procfs.namespace(str(2**22 + 7), "net") is None

@@ -1,60 +1,280 @@
+"""The parts of reading a rank's recorder: ways, columns, files of anybody, HTTP."""
+
 from __future__ import annotations
 
 import os
+import pickle
 import socket
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import permission, recorder
+from hangtop_core.analysis.flight import trace as head
+from hangtop_core.analysis.flight.ways import explain
+from hangtop_core.model import RecorderWay
+from hangtop_probe import columns, recorderways, workerserver
+from hangtop_probe.recorderways import Facts
+from support.flight import Job
+from support.probe_client import ProbeClient
+from support.processes import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+NCCL = frozenset({"pt_nccl_heartbt", "pt_nccl_watchdg"})
+GLOO = frozenset({"pt_gloo_runloop"})
+OLD, NEW = "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"
+PIPE = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/fr_"}
 
 
-def entry(seq: int, **fields: Any) -> dict[str, Any]:
-    return {
-        "collective_seq_id": seq,
-        "p2p_seq_id": 0,
-        "is_p2p": False,
-        "pg_id": 0,
-        "process_group": ["0", "default_pg"],
-        "profiling_name": "gloo:all_reduce",
-        "input_sizes": [[4, 2]],
-        "retired": False,
-        "state": "scheduled",
-        "time_created_ns": 1795239014403337547,
-        **fields,
+def facts(torch: str | None, env: dict[str, str] | None = None, **more: Any) -> Facts:
+    defaults = {"threads": NCCL, "nccl": bool(more.get("threads", NCCL) - GLOO), "loaded": True}
+    return Facts(1, 3, 1000, env or {}, torch=torch, **{**defaults, **more})
+
+
+@pytest.mark.parametrize(
+    ("torch", "env", "code"),
+    [
+        ("2.4.1", {}, "off-default"),
+        ("2.7.0", {NEW: "2000"}, "off-new-name"),
+        ("2.7.0", {OLD: "2000"}, "on"),
+        ("2.8.0", {NEW: "2000"}, "on"),
+        ("2.10.0", {}, "off-default"),
+        ("2.11.0+cu130", {}, "on"),
+        ("2.13.0", {NEW: "0", OLD: "2000"}, "off"),
+        (None, {}, "unknown-version"),
+    ],
+)
+def test_whether_the_recorder_is_on(torch: str | None, env: dict[str, str], code: str) -> None:
+    assert recorderways.ring(facts(torch, env))["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("torch", "env", "more", "code"),
+    [
+        ("2.9.0", {**PIPE, NEW: "2000"}, {}, "old-name"),
+        ("2.9.0", {**PIPE, NEW: "2000", OLD: "2000"}, {}, "missing"),
+        ("2.13.0", {}, {}, "not-set"),
+        ("2.13.0", {**PIPE, "TORCH_NCCL_BLOCKING_WAIT": "1"}, {}, "blocking-wait"),
+        ("2.13.0", {**PIPE, "TORCH_NCCL_BLOCKING_WAIT": "0"}, {}, "missing"),
+        ("2.15.0", PIPE, {"threads": frozenset(), "nccl": True}, "nccl2"),
+        ("2.15.0", {**PIPE, "TORCH_DIST_USE_NCCL2": "0"}, {"threads": frozenset()}, "no-group"),
+        ("2.14.1", {**PIPE, "TORCH_DIST_USE_NCCL2": "1"}, {"threads": frozenset(), "nccl": True},
+         "nccl2"),
+        ("2.13.0", PIPE, {"threads": frozenset()}, "no-group"),
+        ("2.13.0", PIPE, {"threads": GLOO}, "gloo"),
+        ("2.4.1", PIPE, {}, "off"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_pipe(
+    torch: str, env: dict[str, str], more: dict[str, Any], code: str
+) -> None:
+    way = recorderways.pipe(facts(torch, env, **more), there=False)
+    assert way["code"] == code
+
+
+def test_a_pipe_that_is_there_and_one_that_is_seldom_looked_at() -> None:
+    assert recorderways.pipe(facts("2.13.0", PIPE), there=True) == {
+        "way": "pipe",
+        "code": "there",
+        "args": {"path": "/tmp/fr_3.pipe"},
     }
+    env = {**PIPE, "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
+    assert recorderways.pipe(facts("2.13.0", env), there=True)["code"] == "rare"
 
 
-def test_completion_by_retired_state_and_group_status() -> None:
-    dump = {
-        "pg_status": {"0": {"last_completed_collective": "2", "last_enqueued_collective": "4"}},
-        "entries": [
-            entry(1, retired=True),
-            entry(2),
-            entry(3, state="completed"),
-            entry(4),
-            entry(0, is_p2p=True, p2p_seq_id=1, profiling_name="nccl:send 0->1"),
-        ],
-    }
-    rows = recorder.entries(dump)
-    assert [(row[2], row[5]) for row in rows] == [
-        (1, True),
-        (2, True),
-        (3, True),
-        (4, False),
-        (1, False),
-    ]
-    assert rows[0][:5] == ["0", "default_pg", 1, "gloo:all_reduce", "[[4,2]]"]
-    assert rows[0][6] == pytest.approx(1795239014.4033375)
+@pytest.mark.parametrize(
+    ("torch", "env", "paths"),
+    [
+        ("2.4.1", {"HOME": "/h"}, ["/tmp/nccl_trace_rank_3"]),
+        ("2.7.0", {"TORCH_FR_DUMP_TEMP_FILE": "/d/a_"}, ["/tmp/nccl_trace_rank_3"]),
+        ("2.8.0", {"TORCH_FR_DUMP_TEMP_FILE": "/d/a_"}, ["/d/a_3"]),
+        ("2.10.0", {"HOME": "/h", "XDG_CACHE_HOME": "/x"},
+         ["/h/.cache/torch/comm_lib_trace_rank_3"]),
+        ("2.13.0", {"HOME": "/h", "XDG_CACHE_HOME": "/x"}, ["/x/torch/comm_lib_trace_rank_3"]),
+        ("2.13.0", {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/d/b_"}, ["/d/b_3"]),
+        (None, {"HOME": "/h"}, ["/h/.cache/torch/comm_lib_trace_rank_3", "/tmp/nccl_trace_rank_3"]),
+    ],
+)  # fmt: skip
+def test_where_torch_writes_by_version(
+    torch: str | None, env: dict[str, str], paths: list[str]
+) -> None:
+    assert recorderways.dump_files(facts(torch, env)) == paths
 
 
-def test_a_dump_without_entries() -> None:
-    assert recorder.entries({}) == []
-    assert recorder.entries({"entries": [{}]}) == [["", "", 0, "?", "null", False, None]]
+def test_what_a_server_is_asked_for() -> None:
+    assert recorderways.handlers(facts("2.13.0")) == ["dump_nccl_trace_json", "fr_trace_json"]
+    assert recorderways.handlers(facts("2.13.0", threads=GLOO)) == ["fr_trace_json"]
+    nccl2 = facts("2.15.0", threads=frozenset(), nccl=True)
+    assert recorderways.handlers(nccl2)[0] == "fr_trace_json?backend=nccl"
+
+
+def test_both_sides_mean_the_same_by_a_flag() -> None:
+    for name in ("SCHEDULED", "STARTED", "COMPLETED", "STATE", "RETIRED", "P2P", "DONE", "PART"):
+        assert getattr(head, name) == getattr(columns, name)
+
+
+def test_the_newest_entries_are_kept_and_what_is_not_over_before_them() -> None:
+    job = Job(1, with_frames=False)
+    for number in range(50):
+        job.call("all_reduce", sizes=[[number]], done=number != 30)
+    found = columns.reduce(job.dump(0))
+    found.newest(10)
+    assert (found.length, found.seq[0], found.wrapped) == (20, 31, True)
+    assert len(found.calls) == 20  # texts of what was left out are left out, too
+    assert [found.calls[n][1] for n in found.call][:1] == ["[[30]]"]
+    found.newest(3)
+    assert found.length == 12  # at most four times as many
+
+
+class FakeRank:
+    """A process with the environment of a rank, whose files are what a test writes."""
+
+    def __init__(self, directory: Path, **env: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(100)"],
+            env={
+                "RANK": "0",
+                "WORLD_SIZE": "2",
+                "TORCH_FR_DUMP_TEMP_FILE": f"{directory}/d_",
+                **env,
+            },
+        )
+        self.pid = self.process.pid
+        environ = Path(f"/proc/{self.pid}/environ")
+        # The kernel sets it a moment after the start.
+        assert wait_until(lambda: b"RANK=" in environ.read_bytes(), 5)
+
+    def __enter__(self) -> FakeRank:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def probe() -> Iterator[ProbeClient]:
+    with ProbeClient() as client:
+        client.hello()
+        yield client
+
+
+def read(probe: ProbeClient, rank: FakeRank, **options: Any) -> dict[str, Any]:
+    [piece] = probe.pieces(op="recorder", pids=[rank.pid], ranks={str(rank.pid): 0}, **options)
+    return dict(piece)
+
+
+def code_of(piece: dict[str, Any], way: str) -> str:
+    return str(next(one["code"] for one in piece["ways"] if one["way"] == way))
+
+
+HOSTILE = {
+    "global": (pickle.dumps({"version": os.system}), "refused"),
+    "claim": (b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x0fX\xff\xff\xff\x7f", "memory"),
+    "memo": (b"\x80\x04" + b"]r\xff\xff\xff\x7f" + b".", "memory"),
+    "deep": (b'{"version": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "deep"),
+    "text": (b"root:x:0:0", "foreign"),
+    "cut": (pickle.dumps({"version": "2.10"}, 2)[:-2], "truncated"),
+    "json cut": (b'{"version": "2.1', "truncated"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_and_other_ranks_are_read(
+    name: str, probe: ProbeClient, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    data, code = HOSTILE[name]
+    with FakeRank(tmp_path) as rank, FakeRank(other) as honest:
+        (tmp_path / "d_0").write_bytes(data)
+        (other / "d_0").write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
+        began = time.monotonic()
+        pids = [rank.pid, honest.pid]
+        pieces = probe.pieces(op="recorder", pids=pids, ranks={str(pid): 0 for pid in pids})
+        assert time.monotonic() - began < 15
+        found = {piece["pid"]: piece for piece in pieces}
+        assert "trace" not in found[rank.pid]
+        assert code_of(found[rank.pid], "file") == code
+        assert found[honest.pid]["trace"]["length"] == 1
+
+
+def test_files_of_an_earlier_run_and_links_are_not_read(probe: ProbeClient, tmp_path: Path) -> None:
+    file = tmp_path / "d_0"
+    with FakeRank(tmp_path) as rank:
+        file.write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
+        piece = read(probe, rank)
+        assert (piece["source"], piece["path"]) == ("file", str(file))
+        assert piece["at"] == pytest.approx(file.stat().st_mtime, abs=0.01)
+        os.utime(file, (1e9, 1e9))
+        assert code_of(read(probe, rank), "file") == "stale"
+        target = file.rename(tmp_path / "elsewhere")
+        file.symlink_to(target)
+        assert code_of(read(probe, rank), "file") == "none"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root")
+def test_a_file_of_somebody_else_is_not_read(probe: ProbeClient, tmp_path: Path) -> None:
+    with FakeRank(tmp_path) as rank:
+        (tmp_path / "d_0").write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
+        os.chown(tmp_path / "d_0", 65534, -1)
+        assert code_of(read(probe, rank), "file") == "owner"
+
+
+def test_equal_calls_and_groups_are_sent_once(probe: ProbeClient, tmp_path: Path) -> None:
+    job = Job(2).call("all_reduce").call("broadcast", line=12)
+    ranks = []
+    for number in (0, 1):
+        place = tmp_path / str(number)
+        place.mkdir()
+        ranks.append(FakeRank(place))
+        (place / "d_0").write_bytes(pickle.dumps(job.dump(number), 2))
+    with ranks[0], ranks[1]:
+        pids = [one.pid for one in ranks]
+        pieces = probe.pieces(op="recorder", pids=pids, ranks={str(pid): 0 for pid in pids})
+    assert [sorted(piece["parts"]) for piece in pieces] == [["calls", "groups", "sites"], []]
+    assert pieces[0]["trace"]["calls"] == pieces[1]["trace"]["calls"]
+
+
+def test_a_pipe_is_written_to_only_when_that_is_asked_for(
+    probe: ProbeClient, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "fr_0.pipe"
+    os.mkfifo(pipe)
+    env = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/fr_"}
+    with FakeRank(tmp_path, **env) as rank:
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        assert code_of(read(probe, rank), "pipe") == "there"
+        assert os.read(reader, 10) == b""
+        os.close(reader)
+        # The monitor thread of the rank has ended: it is seen, not waited for.
+        assert code_of(read(probe, rank, trigger=True), "pipe") == "no-reader"
+
+
+def test_a_process_that_can_be_read_by_nothing_says_why(probe: ProbeClient, tmp_path: Path) -> None:
+    with FakeRank(tmp_path) as rank:
+        piece = read(probe, rank, inject=True)
+    assert piece["failure"]["kind"] == "missing"
+    assert code_of(piece, "server") == "no-thread"
+    assert code_of(piece, "recorder") == "no-torch"
+    assert code_of(piece, "inject") in ("no-torch", "no-gdb")
+    [gone] = probe.pieces(op="recorder", pids=[2**22 + 1])
+    assert gone["failure"]["kind"] == "gone"
+
+
+def test_every_code_that_a_node_gives_is_explained() -> None:
+    told = [recorderways.ring(facts("2.4.1")), recorderways.pipe(facts("2.13.0", PIPE), False)]
+    for one in told:
+        way = RecorderWay(one["way"], one["code"], one["args"])  # type: ignore[arg-type]
+        why, _ = explain(way)
+        assert why
+        assert "?" not in why
+    assert "what its worker server said: gone-mad" in explain(RecorderWay("server", "gone-mad"))[0]
 
 
 def serve(path: Path, answer: bytes, keep: bool = False) -> threading.Thread:
@@ -85,7 +305,7 @@ def test_http_with_length_chunks_and_neither(tmp_path: Path) -> None:
     for number, answer in enumerate(answers):
         path = tmp_path / str(number)
         thread = serve(path, answer)
-        assert recorder.post(str(path), "/x", 3) == b"{}"
+        assert workerserver.post(str(path), "/x", 3) == b"{}"
         thread.join(3)
 
 
@@ -96,19 +316,12 @@ def test_http_that_fails(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         thread = serve(path, answer)
         with pytest.raises((ValueError, OSError)):
-            recorder.post(str(path), "/x", 3)
+            workerserver.post(str(path), "/x", 3)
         thread.join(3)
 
 
 def test_http_that_never_answers(tmp_path: Path) -> None:
     thread = serve(tmp_path / "s", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", keep=True)
     with pytest.raises(TimeoutError):
-        recorder.post(str(tmp_path / "s"), "/x", 0.2)
+        workerserver.post(str(tmp_path / "s"), "/x", 0.2)
     thread.join(5)
-
-
-def test_a_process_without_a_worker_server_says_what_to_do() -> None:
-    failure = recorder.ask(os.getpid(), permission.rights())["failure"]
-    assert failure["kind"] == "missing"
-    assert "TORCH_WORKER_SERVER_SOCKET" in failure["fix"]
-    assert recorder.ask(2**22 + 1, permission.rights())["failure"]["kind"] == "gone"

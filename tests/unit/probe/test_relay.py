@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,8 @@ from hangtop_probe import relay, wire
 from hangtop_probe.boot import BOOT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 NODES = ("n1", "n2", "n3")
 ECHO = """
@@ -102,6 +105,135 @@ def test_a_damaged_stream_is_the_end_of_input(bad: bytes) -> None:
     code, lines, _ = run("n1", [step().frame(NODES, boot(ECHO)), bad])
     assert code == 0
     assert lines[-1] == "0 b''"
+
+
+BULK = os.urandom(3 * KEEP_FROM)
+TOKEN = "0123456789abcdef" * 2
+
+
+class Told:
+    """A relay that is spoken to step by step, with its rooms under a directory of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.room = folder / f"room-{TOKEN}"
+        frames = step().frame(NODES, boot(ECHO))
+        first = zlib.decompress(bundle.relay(NODES).partition(b"\n")[2]).decode()
+        assert relay.ROOM in first
+        first = first.replace(f'"{relay.ROOM}"', repr(f"{folder}/room-"))
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-u", "-c", BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n2", "SLURM_STEP_ID": "3"},
+        )
+        self.write(bundle._block(first.encode()) + frames)
+        self.lines: list[str] = []
+        assert self.message() == {"id": 0, "relay": 1}
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def message(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        while True:
+            line = self.process.stdout.readline().decode()
+            assert line
+            if "HT1" in line:
+                return json.loads(line.partition("HT1 ")[2])  # type: ignore[no-any-return]
+            self.lines.append(line)
+
+    def make_room(self) -> dict[str, Any]:
+        self.write(b"* r 32\n" + TOKEN.encode())
+        return self.message()
+
+    def take(self, data: bytes = BULK) -> dict[str, Any]:
+        told = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        told_bytes = json.dumps(told).encode()
+        self.write(b"* f %d\n" % len(told_bytes) + told_bytes)
+        return self.message()
+
+    def got(self) -> int:
+        """End its input; return how many bytes came for this node."""
+        out, _ = self.process.communicate(timeout=10)
+        self.lines += out.decode().splitlines()
+        return sum(int(line.split()[0]) for line in self.lines[1:])
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Told]:
+    told = Told(tmp_path)
+    yield told
+    told.process.kill()
+    told.process.communicate()
+
+
+def test_what_lies_in_its_room_is_taken_as_if_it_had_been_sent(told: Told) -> None:
+    assert told.make_room() == {"id": 0, "relay": 1, "room": "3"}
+    assert told.room.stat().st_mode & 0o777 == 0o700
+    (told.room / relay.FILE).write_bytes(BULK)
+    assert told.take() == {"id": 0, "relay": 1, "kept": 0}
+    told.write(b"1 u 0\n0 u 0\n")
+    assert told.got() == len(BULK)
+    assert not told.room.exists()
+
+
+def plant_damage(file: Path) -> None:
+    file.write_bytes(BULK[:-1] + bytes([BULK[-1] ^ 1]))
+
+
+def plant_link(file: Path) -> None:
+    (file.parent.parent / "elsewhere").write_bytes(BULK)
+    file.symlink_to(file.parent.parent / "elsewhere")
+
+
+def plant_pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize(
+    ("plant", "why"),
+    [
+        (plant_damage, "not what was sent"),
+        (plant_link, "Too many levels of symbolic links"),
+        (plant_pipe, "not ours"),
+        (lambda file: None, "No such file"),
+    ],
+)
+def test_what_is_not_what_was_sent_is_not_taken(
+    told: Told, plant: Callable[[Path], None], why: str
+) -> None:
+    told.make_room()
+    plant(told.room / relay.FILE)
+    said = told.take()
+    assert said["kept"] == 0
+    assert why in said["why"]
+    assert not told.room.exists()
+    told.write(b"* k 5\nagain1 u 1\n")
+    assert told.got() == 5
+    assert all(file.read_bytes() == BULK for file in told.room.parent.iterdir())
+
+
+def test_a_room_that_is_there_already_is_nobody_s(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / relay.FILE).write_text("kept")
+    told.room.symlink_to(tmp_path / "victim")
+    said = told.make_room()
+    assert said["room"] is None
+    assert "File exists" in said["why"]
+    told.write(b"* f 4\nnull")
+    assert told.got() == 0
+    assert (tmp_path / "victim" / relay.FILE).read_text() == "kept"
+
+
+@pytest.mark.parametrize("how", [b"", b"* f 4\nnull", b"1 e 0\n", b"junk\n"])
+def test_a_room_goes_with_its_relay(told: Told, how: bytes) -> None:
+    told.make_room()
+    (told.room / relay.FILE).write_bytes(BULK)
+    told.write(how)
+    told.got()
+    assert not told.room.exists()
 
 
 def test_the_probe_behind_it_speaks_in_short_lines() -> None:

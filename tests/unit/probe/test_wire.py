@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -109,3 +111,76 @@ def test_noise_before_a_message_on_the_same_line_is_cut_off() -> None:
     reader = wire.Reader()
     assert reader.feed(b"Password: " + wire.encode({"id": 1})[0].rstrip(b"\n")) == {"id": 1}
     assert reader.noise == [b"Password: "]
+
+
+HOSTILE = """
+import base64, resource, sys, zlib
+from hangtop_probe import wire
+
+SIZE = wire.MAX_MESSAGE - 64
+VALUES = wire.MAX_VALUES - 16
+BODIES = {
+    "many lists": lambda: b"[],".join([b""] * (SIZE // 3)),
+    "as many lists as may be": lambda: b"[],".join([b""] * (VALUES // 2)),
+    "keys": lambda: b'"x":{},' + b",".join(b'"%07x":{}' % n for n in range(VALUES // 2)) + b",",
+    "strings": lambda: b",".join(b'"%07x"' % n for n in range(VALUES)) + b",",
+    "a wide text": lambda: b'"' + b"a" * (SIZE - 20) + b'\\\\ud83d\\\\ude00",',
+    "a wide character": lambda: b'"' + b"a" * (SIZE - 20) + "\\U0001f600".encode() + b'",',
+}
+
+def lines(name):
+    inside = BODIES[name]()
+    body = b'{"a":{%s"z":0}}' if name == "keys" else b'{"a":[%s0]}'
+    packed = base64.b64encode(zlib.compress(body % inside))
+    pieces = [packed[at : at + 200_000] for at in range(0, len(packed), 200_000)]
+    for at, piece in enumerate(pieces):
+        head = b'{"m":1,"part":%d,"of":%d,"crc":%d,"z":"' % (at, len(pieces), zlib.crc32(piece))
+        yield wire.MAGIC + head + piece + b'"}'
+
+def pieces_for_ever():
+    piece = b"a" * 200_000
+    for part in range(2 * wire.MAX_MESSAGE // len(piece)):
+        for number in range(wire.MAX_PARTIAL):
+            envelope = (number, part, 99_000, zlib.crc32(piece), piece)
+            yield wire.MAGIC + b'{"m":%d,"part":%d,"of":%d,"crc":%d,"z":"%s"}' % envelope
+
+sent = pieces_for_ever() if sys.argv[1] == "pieces" else list(lines(sys.argv[1]))
+def peak():
+    found = open("/proc/self/status").read().partition("VmHWM:")[2]
+    return int(found.split()[0]) // 1024
+open("/proc/self/clear_refs", "w").write("5")
+before, reader, said = peak(), wire.Reader(), "taken"
+try:
+    for line in sent:
+        reader.feed(line)
+except wire.WireError as error:
+    said = str(error)
+print(peak() - before, said)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("many lists", "more than 1000000 values"),
+        ("as many lists as may be", "taken"),
+        ("keys", "taken"),
+        ("strings", "taken"),
+        ("a wide text", "taken"),
+        ("a wide character", "not JSON"),
+        ("pieces", "message over"),
+    ],
+)
+def test_the_largest_message_costs_the_reader_little_memory(what: str, said: str) -> None:
+    command = [sys.executable, "-c", HOSTILE, what]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    megabytes, told = done.stdout.strip().split(" ", 1)
+    assert told.startswith(said), done.stdout
+    assert int(megabytes) < 150, done.stdout
+
+
+def test_the_process_table_of_a_big_node_is_no_large_message() -> None:
+    threads = [[4711 + n, 1, 2, 3, 4, 17, None] for n in range(200)]
+    processes = {str(pid): {"pid": pid, "threads": threads} for pid in range(250)}
+    message = {"id": 1, "data": {"set": processes}}
+    assert feed(wire.Reader(), wire.encode(message)) == [message]

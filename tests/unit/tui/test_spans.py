@@ -5,7 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop.spans import Span, cells, crop, fit, line, plain, spread, wrap
+from hangtop.spans import (
+    Line,
+    Span,
+    cells,
+    crop,
+    fit,
+    line,
+    plain,
+    second_in_view,
+    spread,
+    wrap,
+    wrap_all,
+)
 from hangtop.theme import asciify
 
 TEXTS = st.text(max_size=60)
@@ -61,3 +73,16 @@ def test_ascii_keeps_widths(text: str) -> None:
     clean = plain(line(text))
     assert asciify(clean).isascii()
     assert cells(line(asciify(clean))) == cells(line(clean))
+
+
+@given(LINES, LINES, st.integers(12, 60), st.integers(3, 8))
+def test_the_second_line_is_in_view_when_the_first_is_long(
+    first: Line, second: Line, width: int, rows: int
+) -> None:
+    given = [first, second, line("rest")]
+    laid = wrap_all(second_in_view(given, width, rows), width)
+    assert all(cells(one) <= width for one in laid)
+    wanted = wrap(second, width)
+    assert wanted[0] in laid[:rows]
+    if len(wrap(first, width)) < rows:
+        assert laid == wrap_all(given, width), "nothing is cut without need"

@@ -10,6 +10,7 @@ import pytest
 from hangtop import palette
 from hangtop.situation import Situation
 from hangtop.spans import plain
+from hangtop.views.health import health_lines
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
@@ -112,3 +113,20 @@ def test_what_is_copied_of_a_node_is_one_harmless_line() -> None:
     (row,) = node_rows(snapshot, None, None, NOW, folded=False)
     copied = [item.copy for item in node_items(row, None) if item.copy is not None]
     assert copied == ["apt-get install strace rm -r ~"] * 3
+
+
+def test_what_nodes_lack_takes_a_line_for_each_capability() -> None:
+    world = World()
+    world.waiters(2)
+    for number in range(1, 9):
+        why = f"py-spy is neither beside /opt/gpu{number}/bin/python3 nor on PATH"
+        lacks = {"py-spy": Fact(False, why=why), "strace": Fact(False, why="strace is not on PATH")}
+        name = f"gpu{number}"
+        world.nodes[name] = Node(name, "ready", last_seen=NOW, capabilities=lacks)
+    snapshot = world.snapshot()
+    told = [plain(one) for one in health_lines(snapshot, snapshot.jobs[0], NOW)]
+    assert [one for one in told if "gpu" in one] == [
+        "py-spy   gpu[1-8]: py-spy is neither beside /opt/gpu1/bin/python3 nor on PATH"
+        " and 7 reasons like it",
+        "strace   gpu[1-8]: strace is not on PATH",
+    ]

@@ -281,6 +281,15 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "--observe", type=seconds, default=5.0, metavar="S", help="seconds at least (default: 5)"
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.diagnosis/1")
+    parser.add_argument(
+        "--ras",
+        nargs="?",
+        const="safe",
+        choices=("safe", "anyway"),
+        help="if it hangs, ask NCCL's RAS once, too: its threads in all ranks then talk to one "
+        "another, which ends jobs with some versions of NCCL; those are not asked but by "
+        "--ras=anyway",
+    )
     add_observing(parser)
 
 

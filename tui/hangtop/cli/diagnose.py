@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, follow, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
+from hangtop.cli.ras import ask_ras
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
@@ -46,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             if not interrupted:
                 observe(session, job, arguments.observe, arguments.hang_after)
+                if arguments.ras is not None:
+                    ask_ras(session, job, anyway=arguments.ras == "anyway")
         except KeyboardInterrupt:
             interrupted = True
         found = session.latest or update

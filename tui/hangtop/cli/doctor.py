@@ -216,7 +216,8 @@ def tell_cleaned(cleaned: dict[str, Cleaned], failed: dict[str, str], as_json: b
 
 
 def _cleaned_data(one: Cleaned) -> dict[str, Any]:
-    return {"path": one.path, "removed": one.removed, "left": one.left, "why": one.why}
+    names = ("path", "removed", "left", "why", "rooms")
+    return {name: getattr(one, name) for name in names}
 
 
 def cleaned_text(one: Cleaned) -> str:
@@ -228,6 +229,10 @@ def cleaned_text(one: Cleaned) -> str:
         text += f"; left {left}: {clean(one.why or 'not removed', 200)}"
     elif one.why and not one.removed:
         text += f": {clean(one.why, 200)}"
+    if one.rooms:
+        text += (
+            f"; removed {plural(one.rooms, 'directory', 'directories')} of killed steps from /tmp"
+        )
     return text
 
 

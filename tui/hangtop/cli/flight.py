@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hangtop.app import prepare, run_app
+from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.output import coloured, width
+from hangtop.files import FileSource
 from hangtop_core.analysis.flight.picture import FileProblem, examine
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns, load
@@ -20,7 +23,9 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
+    from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.dumps.load import Loaded
 
 SLOW_FILES = 64
@@ -37,6 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.transform_ft and not arguments.group_world_size:
         raise UsageError("--transform-ft needs --group-world-size")
+    if arguments.tui and not arguments.path:
+        raise UsageError(
+            "--tui shows dump files: name them", "Running ranks are shown by `hangtop`, key 4."
+        )
+    if arguments.tui:
+        prepare()  # before files are read: without a terminal there is nothing to read them for
+    if not arguments.path and (status := _live(arguments, ranks)) is not None:
+        return status
     replica = arguments.group_world_size if arguments.transform_ft else None
     loaded = load(places(arguments.path), arguments.prefix, tell, replica)
     done()
@@ -49,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise NoDumpError(nothing_found(arguments.path, arguments.prefix, loaded))
     if arguments.output:
         write(arguments.output, to_json(diagnosis))
-    if arguments.json:
+    if arguments.tui:
+        show(picture, arguments)
+    elif arguments.json:
         print(to_json(diagnosis).decode())
     elif arguments.entries:
         for line in entries_text(picture, width(), ranks, arguments.pg_filters, arguments.stacks):
@@ -60,6 +75,26 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(trace.length or trace.statuses for trace in loaded.traces):
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+
+
+def show(picture: Picture, arguments: argparse.Namespace) -> None:
+    """Open the app on what was read."""
+    arguments = complete(arguments)
+    name = clean(", ".join(arguments.path), 200)
+    run_app(
+        FileSource(picture, name),
+        ascii=arguments.ascii,
+        mouse=arguments.mouse,
+        live=False,
+        files=picture,
+    )
+
+
+def _live(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
+    """Read running ranks; imported only for that, as it brings all that reaches nodes."""
+    from hangtop.cli import flightlive
+
+    return flightlive.run(arguments, ranks)
 
 
 def selected(texts: list[str] | None) -> frozenset[int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter, count
+from hangtop.cli.arguments import Formatter, add_observing, add_screen, count
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
@@ -15,19 +15,24 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     """Arguments of `hangtop flight`."""
     parser = commands.add_parser(
         "flight",
-        help="read flight-recorder dumps: who holds the job up",
-        description="Read the flight-recorder dumps of a job, pickle or JSON, of any version of "
-        "torch and any backend, and print who holds the job up and where every group is. Needs no "
-        "torch, not every rank's file, and runs nothing that a file says. The arguments of "
-        "torchfrtrace work.",
+        help="read flight recorders, of a running job or dumped: who holds the job up",
+        description="Read the flight recorders of a job and print who holds it up and where every "
+        "group is. Without a PATH: those of the running job, each rank by whatever way there is, "
+        "and why not where there is none. With a PATH: dumps, pickle or JSON, of any version of "
+        "torch and any backend; needs no torch, not every rank's file, and runs nothing that a "
+        "file says. The arguments of torchfrtrace work.",
         epilog="examples:\n"
         "  hangtop flight /tmp/dumps                  a directory, one file per rank\n"
-        "  hangtop flight                             where torch writes by default\n"
+        "  hangtop flight                             the job that runs here; without one, dumps\n"
+        "                                             where torch writes them\n"
+        "  hangtop flight -w 'gpu[01-16]' --trigger   make the ranks write what they have\n"
         "  hangtop flight 'run7/*rank_*' --json\n"
+        "  hangtop flight dumps --tui                 look through them on the Recorder screen\n"
         "  hangtop flight dumps -j --selected-ranks 0-3,8 --pg-filters default_pg\n\n"
         "exit status:\n"
-        "  0 nothing in flight   10 hung, explained   11 hung, not explained   12 no dump found\n"
-        "  13 no dump could be read, or none has entries   2 wrong usage",
+        "  0 nothing in flight, or it moves on   10 hung, explained   11 hung, not explained\n"
+        "  12 no job and no dump found   13 nothing could be read, or nothing has entries\n"
+        "  130 interrupted: what was known by then   2 wrong usage",
         formatter_class=Formatter,
     )
     parser.add_argument(
@@ -47,8 +52,29 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     form.add_argument(
         "--json", action="store_true", help="schema hangtop.diagnosis/1, with a part `flight`"
     )
+    form.add_argument(
+        "--tui", action="store_true", help="look through dumps on the Recorder screen"
+    )
+    add_screen(parser)
+    _add_live(parser)
     _add_choice(parser)
     _add_compatible(parser)
+    add_observing(parser)
+
+
+def _add_live(parser: argparse.ArgumentParser) -> None:
+    """What may be done to running ranks."""
+    parser.add_argument(
+        "--trigger",
+        action="store_true",
+        help="running ranks with torch's dump pipe: make them write a dump file now",
+    )
+    parser.add_argument(
+        "--allow-inject",
+        action="store_true",
+        help="running ranks that nothing else reads: let gdb call torch in them, which stops each "
+        "for about a second; never where a thread holds the GIL, is stopped or waits for a disk",
+    )
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ from hangtop.cli.arguments import (
 from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.runargs import add_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,7 @@ examples:
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
+  hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs
   hangtop demo                     try it on a small job that really hangs
 
 defaults for these options can be kept in {config}:
@@ -64,6 +66,7 @@ MODULES = {
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "doctor": "hangtop.cli.doctor",
+    "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
 }
 
@@ -83,6 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_flight(commands)
     add_logs(commands)
     add_doctor(commands)
+    add_run(commands)
     add_demo(commands)
     return parser
 

@@ -114,18 +114,15 @@ def job_launchers(arguments: argparse.Namespace, login: Login, job: SlurmJob) ->
     by_ssh = {name: SshLauncher(name, login, jumps.of(name)) for name in names}
     if arguments.via == "ssh":
         return list(by_ssh.values())
-    by_login = login.user is not None or login.sudo
-    doors = Doors()
-    by_srun = {one.node: one for one in srun_launchers(job, login, names)}
-    either = login.user is None and shutil.which("srun") is not None
-    return [
-        LocalLauncher(name)
-        if is_here(name) and not by_login
-        else EitherLauncher(by_ssh[name], by_srun[name], doors)
-        if either
-        else by_ssh[name]
-        for name in names
-    ]
+    reached: dict[str, Launcher] = {**by_ssh}
+    if login.user is None and shutil.which("srun") is not None:
+        doors = Doors()
+        for one in srun_launchers(job, login, names):
+            first = by_ssh[one.node]
+            reached[one.node] = EitherLauncher(first, one, doors) if shutil.which("ssh") else one
+    if login.user is None and not login.sudo:
+        reached |= {name: LocalLauncher(name) for name in names if is_here(name)}
+    return [reached[name] for name in names]
 
 
 def chosen(arguments: argparse.Namespace, job: SlurmJob) -> tuple[str, ...]:

@@ -91,6 +91,12 @@ GALLERY: tuple[Scenario, ...] = (
         (3,),
     ),
     Scenario(
+        "ddp-uneven",
+        "DistributedDataParallel: rank 1 has fewer batches than the others",
+        "uneven-inputs",
+        (1,),
+    ),
+    Scenario(
         "traced",
         "a debugger is attached to rank 3 and holds it",
         "rank-traced",

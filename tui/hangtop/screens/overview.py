@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
-from hangtop.spans import EMPTY, line
+from hangtop.spans import EMPTY, line, second_in_view
 from hangtop.views.common import rank_key
 from hangtop.views.groups import GROUPINGS, Group, Grouping, grouped, ranks_of
+from hangtop.views.health import health_lines
 from hangtop.views.overview import (
     CLASS_COLUMNS,
     ClassRow,
     class_rows,
-    health_lines,
     unreadable,
     verdict_lines,
     verdict_title,
@@ -124,16 +124,15 @@ class OverviewPage(Page):
         pane = self.query_one("#verdict", TextPane)
         lines = verdict_lines(state.snapshot, state.job, state.diagnosis)
         width = max(self.app.size.width - 4, 10)
-        pane.set_lines(lines)
-        tall = pane.prepare(width)
         most = VERDICT_LINES[1] if self.app.size.height >= 30 else 4
         if self.state.job is None:
             most = max(most, self.app.size.height // 2)
-        wanted = max(VERDICT_LINES[0], min(tall, most)) + 2
-        if self.has_class("-alone") and not pane.has_class("-pinned"):
-            pane.styles.height = "1fr"
-        else:
-            pane.styles.height = wanted
+        alone = self.has_class("-alone") and not pane.has_class("-pinned")
+        if state.diagnosis is not None and state.diagnosis.verdicts and not alone:
+            lines = second_in_view(lines, width, most)  # what to do
+        pane.set_lines(lines)
+        tall = pane.prepare(width)
+        pane.styles.height = "1fr" if alone else max(VERDICT_LINES[0], min(tall, most)) + 2
         hint = line(("5", "key"), (" in full", "dim")) if state.job else EMPTY
         pane.retitle(verdict_title(state.diagnosis), hint)
         pane.paint()

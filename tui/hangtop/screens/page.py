@@ -186,13 +186,17 @@ class Page(Screen[None], inherit_bindings=False):
     def show_bars(self) -> None:
         """Headline, tabs, crumbs and footer."""
         narrow = self.app.size.width < 60
-        self.query_one("#tabs", Bar).show(lambda width: tabs(self.NAME, narrow))
+        self.query_one("#tabs", Bar).show(
+            lambda width: tabs(self.NAME, narrow, files=self.state.files)
+        )
         self.tick()
         self.query_one("#crumbs", Bar).show(self._crumbs)
         self.query_one("#foot", Bar).show(self._foot)
 
     def tick(self) -> None:
         """What changes with time alone."""
+        if not self.query("#headline"):
+            return  # the screen is being taken down
         state = self.state
         self.query_one("#headline", Bar).show(
             lambda width: headline(

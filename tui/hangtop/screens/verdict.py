@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
-from hangtop.spans import EMPTY, line, wrap_all
+from hangtop.spans import EMPTY, labelled, line, second_in_view, wrap_all
 from hangtop.views import verdict as views
 from hangtop.views.common import rank_key, span
 from hangtop.views.overview import verdict_title
@@ -64,14 +64,19 @@ class VerdictPage(Page):
         diagnosis = state.diagnosis
         lines = views.full_lines(state.snapshot, state.job, diagnosis)
         note = EMPTY
-        if diagnosis is not None:
+        if diagnosis is not None and not state.files:
             note = line(("observed ", "label"), span(diagnosis.observed_for_s))
         pane.retitle(verdict_title(diagnosis), note)
-        tall = len(wrap_all(lines, max(self.app.size.width - 4, 10), 9))
         most = 9 if self.app.size.height >= 30 else 6
         if state.job is None:
             most = max(most, self.app.size.height // 2)
+        width = max(self.app.size.width - 4, 10)
         alone = self.has_class("-alone") and not pane.has_class("-pinned")
+        if self.has_class("-alone") and diagnosis is not None and diagnosis.verdicts:
+            # The pane of steps is another one; the first of them is always in view.
+            lines[1:1] = [labelled("do", step) for step in diagnosis.verdicts[0].next_steps[:1]]
+            lines = lines if alone else second_in_view(lines, width, most)
+        tall = len(wrap_all(lines, width, 9))
         pane.styles.height = "1fr" if alone else max(2, min(tall, most)) + 2
         pane.set_lines(lines)
 

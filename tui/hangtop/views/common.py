@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, line
+from hangtop_core.analysis.flight.picture import FlightDiagnosis
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None) -> Line:
     if job is None or diagnosis is None:
         return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))
     if diagnosis.state == "hung":
-        return line((f"● HUNG {span(diagnosis.hung_for_s)}", "hung"))
+        lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s)}"
+        return line((f"● HUNG{lasting}", "hung"))
     stalled = diagnosis.stalled_for_s
     if (
         diagnosis.state in ("progressing", "unknown")
@@ -182,4 +184,6 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None) -> Line:
         return line(("○ STARTING", "info"))
     if diagnosis.state == "exited":
         return line(("○ EXITED", "bold"))
+    if isinstance(diagnosis, FlightDiagnosis):
+        return line(("○ NOTHING UNDER WAY", "good"))
     return line(("○ WATCHING", "info"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hangtop.files import SCREENS
 from hangtop.spans import EMPTY, Line, cells, crop, line
 from hangtop.views.common import clock, span, state_line
 from hangtop.views.nodes import ANSWERING, node_role
 from hangtop_core import nodesets
-from hangtop_core.text import plural
+from hangtop_core.text import plural, shorten_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,14 +41,21 @@ def headline(
     if snapshot is None:
         left.append((0, line(("○ CONNECTING", "info"))))
     else:
-        left += _job(job, snapshot)
+        left += _job(job, snapshot) if job is None or snapshot.nodes else _dumps(job, diagnosis)
         answers = any(node.state in ANSWERING for node in snapshot.nodes)
         silent = line(("○ NO ANSWER", "bad"))
         left.append((0, state_line(diagnosis, job) if job or answers else silent))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
-            left.append((2, line(("watchdog in ", "label"), span(diagnosis.watchdog_in_s))))
+            left.append((2, _watchdog(diagnosis.watchdog_in_s)))
         right += _right(snapshot, now, paused, live)
     return _fitted(left, right, width)
+
+
+def _watchdog(seconds: float) -> Line:
+    """When the first operation times out: an estimate."""
+    if seconds <= 0:
+        return line(("watchdog ", "label"), ("overdue", "warn"))
+    return line(("watchdog in about ", "label"), span(seconds))
 
 
 def _job(job: Job | None, snapshot: Snapshot) -> list[Piece]:
@@ -65,10 +73,19 @@ def _job(job: Job | None, snapshot: Snapshot) -> list[Piece]:
     ]
 
 
+def _dumps(job: Job, diagnosis: Diagnosis | None) -> list[Piece]:
+    """Of a job of which nothing but files is there."""
+    seen = len(diagnosis.job.ranks_seen) if diagnosis is not None and diagnosis.job else 0
+    count = f"dumps of {seen} of {plural(job.world_size or 0, 'rank')}"
+    return [(3, line((shorten_path(job.name, NAMES_CELLS), "bold"))), (1, line(count))]
+
+
 def _right(snapshot: Snapshot, now: float, paused: bool, live: bool) -> list[Piece]:
     behind = max(now - snapshot.at, 0.0)
     answered = sum(node.state in ANSWERING for node in snapshot.nodes)
     total = len(snapshot.nodes)
+    if not live and not total:
+        return [(1, line(f"as of {clock(snapshot.at)}")), (0, line("■ files"))]
     nodes = line((f"{answered}/{total}", "" if answered == total else "bad"), (" nodes", "label"))
     failing = [(6, _failing(snapshot.nodes))] if answered < total or _slow(snapshot.nodes) else []
     if paused:
@@ -124,11 +141,19 @@ def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
     return (*start, *line(" " * room), *end, *line(" "))
 
 
-def tabs(current: str, narrow: bool) -> Line:
-    """Line 2: the screens, by the digit that opens them."""
+def tabs(current: str, narrow: bool, *, files: bool = False) -> Line:
+    """Line 2: the screens, by the digit that opens them; of files there are few."""
     names = (("1", "overview", "Overview"), ("2", "stacks", "Stacks"), ("3", "rank", "Rank"))
+    more = (
+        ("4", "recorder", "Recorder"),
+        ("5", "verdict", "Verdict"),
+        ("6", "gpus", "GPUs"),
+        ("9", "nodes", "Nodes"),
+    )
     out: Line = line(" ")
-    for digit, name, title in (*names, ("5", "verdict", "Verdict"), ("9", "nodes", "Nodes")):
+    for digit, name, title in (*names, *more):
+        if files and name not in SCREENS:
+            continue
         if name == current:
             out = (*out, *line((f" {digit} {title} ", "tab"), " "))
         else:

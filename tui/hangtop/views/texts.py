@@ -18,6 +18,7 @@ from hangtop.views.rank import (
     stack_lines,
     thread_rows,
 )
+from hangtop_core.flightreport import last_entries
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
@@ -139,11 +140,8 @@ def rank_text(
         lines += [EMPTY, line(("Flight recorder", "title"))]
         if recorder.failure is not None:
             lines.append(line(f"  {recorder.failure.text}"))
-        for entry in recorder.entries[-20:]:
-            state = "completed" if entry.completed else "not completed"
-            lines.append(
-                line(f"  {entry.group_desc} #{entry.seq} {entry.op} {entry.sizes} {state}")
-            )
+        if recorder.trace is not None:
+            lines += [line(f"  {text}") for text in last_entries(recorder.trace, 20)]
     return [*lines, EMPTY, *environment_lines(rank)]
 
 

@@ -8,6 +8,7 @@ from hangtop.items import Item
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import confidence
 from hangtop.views.overview import nothing_found, verdict_lines
+from hangtop_core.fixes import SAID
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural
 
@@ -15,8 +16,16 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
 
-PLACES = {"stacks": "stacks", "flight": "stacks"}
+PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus"}
 """Screen that shows what a source said; the rank's own screen for all others."""
+GOALS = {
+    "stacks": "  → 2 Stacks",
+    "rank": "  → 3 Rank",
+    "recorder": "  → 4 Recorder",
+    "gpus": "  → 6 GPUs",
+    "nodes": "  → 9 Nodes",
+}
+"""How these are called in the text."""
 
 SHOWN_CULPRITS = 6
 
@@ -34,7 +43,8 @@ def full_lines(
     for culprit in best.culprits[:SHOWN_CULPRITS]:
         rank = "?" if culprit.rank is None else str(culprit.rank)
         pid = "" if culprit.pid is None else f"  pid {culprit.pid}"
-        text = line((f"rank {rank}", "culprit"), f"  on {culprit.node}{pid}")
+        where = f"  on {culprit.node}{pid}" if culprit.node else ""
+        text = line((f"rank {rank}", "culprit"), where)
         lines.append(labelled("culprit", text))
     if len(best.culprits) > SHOWN_CULPRITS:
         rest = [c.rank for c in best.culprits[SHOWN_CULPRITS:] if c.rank is not None]
@@ -57,7 +67,7 @@ def evidence_items(diagnosis: Diagnosis | None) -> list[Item]:
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
         about_node = seen.source == "network" and seen.rank is None
         goal = "nodes" if about_node else PLACES.get(seen.source, "rank")
-        where = {"stacks": "  → 2 Stacks", "nodes": "  → 9 Nodes"}.get(goal, "  → 3 Rank")
+        where = GOALS[goal]
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
@@ -111,6 +121,8 @@ COMMANDS = frozenset(
 
 def command_in(text: str) -> str | None:
     """The command in a step: between backticks, or after the last colon if it looks like one."""
+    if text.startswith(SAID):
+        return None
     if text.count("`") >= 2:
         return text.split("`")[1].strip() or None
     _, colon, rest = text.rpartition(": ")

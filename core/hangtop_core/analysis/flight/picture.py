@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangtop_core import __version__
 from hangtop_core.analysis.flight.verdicts import conclude, waited
 from hangtop_core.analysis.flight.waits import Waits
+from hangtop_core.analysis.flight.ways import Source
 from hangtop_core.analysis.flight.world import World
 from hangtop_core.diagnosis import BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean, plural
@@ -85,6 +87,8 @@ class FlightState(Struct, frozen=True):
     absent: tuple[int, ...]
     groups: tuple[GroupState, ...]
     problems: tuple[FileProblem, ...]
+    recorders: tuple[Source, ...] = ()
+    """By what the recorders of running ranks were read; empty of files."""
 
 
 class FlightDiagnosis(Diagnosis, frozen=True, kw_only=True):
@@ -107,6 +111,7 @@ def examine(
     files: int | None = None,
     ranks: Iterable[int] = (),
     unread: Iterable[BlindSpot] | None = None,
+    recorders: Iterable[Source] = (),
 ) -> Picture:
     """Judge the traces of a job.
 
@@ -116,6 +121,7 @@ def examine(
         files: how many files there were.
         ranks: ranks that are known of otherwise.
         unread: why ranks have no trace, where that is known better than from their files.
+        recorders: by what the recorders of running ranks were read.
     """
     world = World(traces, ranks)
     waits = Waits(world)
@@ -124,7 +130,8 @@ def examine(
     newest = max((trace.newest_ns for trace in traces), default=0)
     at = datetime.fromtimestamp(newest / 1e9, UTC) if newest else datetime.now(UTC)
     seconds = waited(world, waits)
-    told = tuple(problems)
+    told, read_by = tuple(problems), tuple(recorders)
+    live = bool(read_by)
     diagnosis = FlightDiagnosis(
         schema=SCHEMA,
         hangtop=__version__,
@@ -135,8 +142,11 @@ def examine(
         watchdog_in_s=None,
         job=JobSummary(len(world.ranks) or None, tuple(world.traces), (), None, None),
         verdicts=tuple(verdicts),
-        blind_spots=(*(_absent(world) if unread is None else unread), *_blind(world, told)),
-        flight=_flight(world, waits, told, len(traces) if files is None else files),
+        blind_spots=(*(_absent(world) if unread is None else unread), *_blind(world, told, live)),
+        flight=replace(
+            _flight(world, waits, told, len(traces) if files is None else files),
+            recorders=read_by,
+        ),
     )
     return Picture(world, waits, diagnosis)
 
@@ -202,7 +212,7 @@ def _absent(world: World) -> Iterable[BlindSpot]:
         yield BlindSpot("flight recorder", (), world.absent, why, fix)
 
 
-def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]:
+def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterable[BlindSpot]:
     blank = tuple(rank for rank, trace in world.traces.items() if not trace.length)
     if blank:
         why = "the dumps of these ranks hold no entries"
@@ -215,6 +225,9 @@ def _blind(world: World, problems: Sequence[FileProblem]) -> Iterable[BlindSpot]
     if bare:
         why = "these dumps hold no stacks (JSON never does): call sites cannot be compared"
         fix = "dump as pickle, with stacks"
+        if live:
+            why = "these recorders give no stacks of earlier calls: call sites cannot be compared"
+            fix = "where a rank is now: hangtop dump; torch's own dump files have stacks"
         yield BlindSpot("call sites", (), bare, why, fix)
     guessed = [g for g in world.groups if not g.configured and g.uid != "0"]
     if guessed:

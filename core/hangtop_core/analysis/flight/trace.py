@@ -2,7 +2,8 @@
 
 A recorder holds up to thousands of entries whose texts repeat. A `Trace` keeps every text once
 and numbers in columns, about 35 bytes per entry, so that a thousand ranks fit in memory and
-travel cheaply. `reduce` makes traces, from files and from running ranks alike.
+travel cheaply. `hangtop_probe.columns` makes the columns, on the node of a running rank, here of
+files; `hangtop_core.columns` makes traces of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.model import Frame
+from hangtop_core.frame import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

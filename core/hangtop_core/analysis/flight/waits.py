@@ -23,6 +23,8 @@ from hangtop_core.analysis.flight.world import Entry, World
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from hangtop_core.analysis.flight.trace import Call
+
 
 COMPARED = 8
 """The oldest operations of a group that are compared with what ranks have that are through with
@@ -259,12 +261,16 @@ def classes(entries: dict[int, Entry]) -> tuple[tuple[Entry, tuple[int, ...]], .
 
 
 def kind(entry: Entry) -> tuple[str, ...]:
-    """What must be equal on all ranks that take part in one collective.
+    """What must be equal on all ranks that take part in one collective."""
+    return kind_of(entry.call)
+
+
+def kind_of(call: Call) -> tuple[str, ...]:
+    """The same of a call.
 
     Sizes may differ where each rank has its own part: all_to_all, and the side of scatter and
     gather that only the root has.
     """
-    call = entry.call
     op = call.op.lower().lstrip("_")
     if "coalesced" in op:
         return (op,)

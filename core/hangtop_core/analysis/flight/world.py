@@ -255,7 +255,7 @@ def _members(world: World) -> None:
     numbers = _numbers(world)
     for index, group in enumerate(world.groups):
         unseen = [r for r in group.members if r in world.traces and r not in group.by_rank]
-        sends = bool(unseen) and _has_sends(world, group)
+        sends = bool(unseen) and has_sends(world, group)
         for rank in unseen:
             group.by_rank[rank] = _unseen(world, group, rank, numbers[index], sends)
 
@@ -305,7 +305,8 @@ def _unseen(world: World, group: Group, rank: int, numbers: Counter[int], sends:
     return Member(rank, None)
 
 
-def _has_sends(world: World, group: Group) -> bool:
+def has_sends(world: World, group: Group) -> bool:
+    """Whether any ring holds a send or recv of a group."""
     return any(
         world.traces[rank].groups[local].uid == group.uid
         for rank in group.by_rank

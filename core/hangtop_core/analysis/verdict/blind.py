@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
+from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.rankset import fold
-from hangtop_core.sampling import WORKER_SERVER
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ _UNSEEN = (*_DEAD, "connecting")
 _STALE = 10.0
 """Seconds after which what was read of a node that answers slowly is told with its age."""
 _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,state,wchan,cmd)"
-_NO_RECORDER = "no debug server runs in the ranks, so it cannot be read without touching them"
-_NOT_ASKED = "its debug server has not been asked"
-_ASK_FIX = "observe for longer, and without --readonly"
+_RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
+_RAS_FIX = "hangtop diagnose --ras asks it once, when the job hangs"
 _NO_FIX = "none is known; the reason is all there is to go by"
-_RECORDER_FIX = "call torch.distributed.debug.start_debug_server() in the training script"
 
 
 def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
@@ -45,7 +43,8 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
             *_stacks(job),
             *found,
             *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
-            *_recorders(job),
+            *unread(job.ranks),
+            *_ras(job),
             *_absent(snapshot, job, empty),
             *_unnumbered(job),
         ]
@@ -68,24 +67,20 @@ def _stacks(job: Job) -> Iterator[BlindSpot]:
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
-def _recorders(job: Job) -> Iterator[BlindSpot]:
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for rank in job.ranks:
-        failure = rank.recorder.failure if rank.recorder is not None else None
-        if rank.recorder is not None and failure is None:
-            continue
-        if failure is not None:
-            reason = (failure.text, failure.fix or _RECORDER_FIX)
-        elif any(thread.name == WORKER_SERVER for thread in rank.process.threads):
-            reason = (_NOT_ASKED, _ASK_FIX)
-        else:
-            reason = (_NO_RECORDER, _RECORDER_FIX)
-        groups[reason].append(rank.rank)
-        nodes[reason].add(rank.node)
-    for (why, fix), ranks in groups.items():
-        at = tuple(sorted(nodes[why, fix]))
-        yield _spot("flight recorder", at, tuple(sorted(ranks)), why, fix)
+def _ras(job: Job) -> Iterator[BlindSpot]:
+    """Why there is no report of NCCL's RAS, or what is wrong with it."""
+    asked = [rank for rank in job.ranks if rank.ras is not None]
+    if not asked and any("nccl" in rank.process.versions for rank in job.ranks):
+        yield _spot("NCCL RAS", (), (), _RAS_NOT_ASKED, _RAS_FIX)
+    if any(rank.ras.failure is None and rank.ras.whole for rank in asked if rank.ras):
+        return
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for rank in asked:
+        if rank.ras is not None:
+            why = rank.ras.failure or "its report is cut off: there may be more to it"
+            reasons[why, rank.ras.fix or ""].append(rank.node)
+    for (why, fix), names in reasons.items():
+        yield _spot("NCCL RAS", tuple(sorted(set(names))), (), why, fix or _NO_FIX)
 
 
 def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[BlindSpot]:

@@ -10,23 +10,28 @@ import msgspec
 
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
-from hangtop_core.analysis.flight.live import in_flight
+from hangtop_core.analysis.flight.live import in_flight, picture
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
+from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
+from hangtop_core.analysis.xids import Event, events
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.logs import Said
-    from hangtop_core.model import Frame, Job, Node, Snapshot, Thread
+    from hangtop_core.hardware import Gpu
+    from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
 
 class Case:
@@ -80,6 +85,26 @@ class Case:
         return seats(self.snapshot, self.job)
 
     @cached_property
+    def slots(self) -> Mapping[int, tuple[Slot, ...]]:
+        """The GPUs of every subject, by its id()."""
+        found = Slots(self.snapshot.nodes)
+        return {id(s): found.of(s.rank) for s in self.subjects}
+
+    def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
+        """The GPUs of a subject."""
+        return tuple(slot.gpu for slot in self.slots.get(id(subject), ()))
+
+    @cached_property
+    def xids(self) -> Mapping[tuple[str, int], tuple[Event, ...]]:
+        """Errors of the GPUs of its nodes, by node and GPU."""
+        mine = {subject.rank.node for subject in self.subjects}
+        return {
+            (name, gpu): found
+            for name in sorted(mine & self.nodes.keys())
+            for gpu, found in events(self.nodes[name]).items()
+        }
+
+    @cached_property
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What its ranks and launchers were told that cannot all be true, and still matters."""
         found = contradictions(self.snapshot, self.job)
@@ -94,9 +119,25 @@ class Case:
         return Said(self)
 
     @cached_property
+    def picture(self) -> Picture | None:
+        """What the flight recorders show, without what was written before the hang."""
+        since = self.progress.since
+        return picture(
+            [
+                msgspec.structs.replace(rank, recorder=None) if _before(rank, since) else rank
+                for rank in self.job.ranks
+            ]
+        )
+
+    @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
         """The collectives that flight recorders show under way, those that lack ranks first."""
-        return in_flight(self.job.ranks)
+        return in_flight(self.picture)
+
+    @cached_property
+    def ras(self) -> Report | None:
+        """What NCCL's RAS reported, where a person has let it be asked."""
+        return report(self.snapshot, self.job)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
@@ -124,8 +165,20 @@ class Case:
             return ""
         rest = sum(len(some) for _, some in classes) - len(members)
         more = f", and {rest} more elsewhere" if rest else ""
-        verb = "waits" if len(members) == 1 else "wait"
-        return f"{name_ranks(members)} {verb} {text}{more}"
+        return self.who_waits(members, text) + more
+
+    def heard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+        """Those whose node answers: of all others nobody knows what they do now."""
+        return tuple(s for s in subjects if self.silent_s(s) is None)
+
+    def who_waits(self, waiting: Sequence[Subject], text: str) -> str:
+        """`ranks 0-1 wait TEXT`; of ranks on silent nodes, that they did when last seen."""
+        heard = self.heard(waiting)
+        silent = [s for s in waiting if s not in heard]
+        if not heard:
+            return f"{name_ranks(silent)} waited {text} when last seen"
+        late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
+        return f"{name_ranks(heard)} {'waits' if len(heard) == 1 else 'wait'} {text}{late}"
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""
@@ -189,6 +242,12 @@ class Case:
             for index in members:
                 read[index] = _presume(read[index])
         return read
+
+
+def _before(rank: Rank, since: float | None) -> bool:
+    """Whether all that is known of a rank's recorder is a file from before the hang."""
+    said = rank.recorder
+    return said is not None and said.source == "file" and since is not None and said.at < since - 5
 
 
 def _alike(activity: Activity) -> object:

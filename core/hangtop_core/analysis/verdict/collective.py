@@ -61,8 +61,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         yield Hit(
             subjects=group,
             summary=clean(
-                f"{who(group)} did not issue what {name_ranks(members)} "
-                f"{is_are(members, 'waits', 'wait')} for: {what}. "
+                f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
                 f"{is_are(group, 'It', 'They')} {_plural(activity.text, group)} at {activity.at} "
                 f"{case.since(group[0])}",
                 800,
@@ -206,11 +205,14 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
+    everybody = f"all {len(members)} ranks seen wait"
+    if len(case.heard(members)) < len(members):
+        everybody = f"all {len(members)} ranks waited when last seen"
     yield Hit(
         subjects=(),
         explained=case.waiters,
         summary=clean(
-            f"all {len(members)} ranks seen wait {text} {case.ago(case.progress.since)}; nothing "
+            f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
@@ -250,7 +252,8 @@ MISSING = Rule(
     cause="missing-collective",
     title="A rank stays away from a collective",
     seen="Others wait in a collective; this rank sleeps or waits in user code that is none of the "
-    "known blocking calls. With recorders: its last sequence number is lower.",
+    "known blocking calls. With recorders: its last sequence number is lower. Where all wait "
+    "alike: NCCL's RAS, asked by `--ras`, counts fewer launches of a minority (confidence 0.70).",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.9,
     next_steps=("Compare its stack with the others' call site", "Look for rank conditions"),

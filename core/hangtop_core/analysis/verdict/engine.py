@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hangtop_core import __version__
+from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.logs import log_facts
+from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
@@ -65,6 +67,7 @@ def diagnose(
         state,
         hung_for_s=_since(snapshot, case.progress.since) if state == "hung" else None,
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
+        watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
         verdicts=tuple(verdicts),
     )
 
@@ -106,13 +109,20 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         confidence *= UNDECIDED
     if case.blind:
         confidence *= PRESUMED
+    culprits = (*(culprit(case, s) for s in hit.subjects), *hit.absent)
+    numbers = {one.rank for one in culprits if one.rank is not None}
     return Verdict(
         cause=rule.cause,
         confidence=round(confidence, 2),
-        culprits=(*(culprit(s) for s in hit.subjects), *hit.absent),
+        culprits=culprits,
         victims=tuple(sorted(s.number for s in case.waiters if id(s) not in blamed)),
         summary=hit.summary,
-        evidence=(*hit.evidence, *_logged(case, hit), *waiting_facts(case)),
+        evidence=(
+            *hit.evidence,
+            *ras_facts(case, numbers),
+            *_logged(case, hit),
+            *waiting_facts(case),
+        ),
         next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
     )
 
@@ -130,6 +140,7 @@ def _diagnosis(
     state: JobState,
     hung_for_s: float | None = None,
     stalled_for_s: float | None = None,
+    watchdog_in_s: float | None = None,
     verdicts: tuple[Verdict, ...] = (),
 ) -> Diagnosis:
     at = datetime.fromtimestamp(snapshot.at, UTC)
@@ -140,12 +151,18 @@ def _diagnosis(
         observed_for_s=round(max(snapshot.at - snapshot.observed_since, 0.0), 1),
         state=state,
         hung_for_s=_tenths(hung_for_s),
-        watchdog_in_s=None,
+        watchdog_in_s=_tenths(watchdog_in_s),
         job=_summary(job) if job is not None else None,
         verdicts=verdicts,
         blind_spots=blind_spots(snapshot, job),
         stalled_for_s=_tenths(stalled_for_s),
     )
+
+
+def _watchdog(case: Case) -> float | None:
+    """Seconds until the first operation times out, 0 when that is over; None where not known."""
+    first = countdown(case.picture.waits) if case.picture is not None else None
+    return None if first is None else max(first.at - case.snapshot.at, 0.0)
 
 
 def _since(snapshot: Snapshot, since: float | None) -> float | None:

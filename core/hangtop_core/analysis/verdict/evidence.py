@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
@@ -35,9 +36,11 @@ def fact(source: Source, rank: int | None, text: str) -> Evidence:
     return Evidence(source, rank, clean(text, 600))
 
 
-def culprit(subject: Subject) -> Culprit:
+def culprit(case: Case, subject: Subject) -> Culprit:
     """A subject as a verdict names it."""
-    return Culprit(subject.number, subject.rank.node, subject.pid, subject.rank.local_rank)
+    rank, gpus = subject.rank, case.gpus(subject)
+    gpu = gpus[0].index if len(gpus) == 1 else None
+    return Culprit(subject.number, rank.node, subject.pid, rank.local_rank, gpu)
 
 
 def absent(some: Iterable[Seat]) -> tuple[Culprit, ...]:
@@ -123,6 +126,7 @@ def waiting_facts(case: Case) -> list[Evidence]:
             long = " " + case.ago(max(s.standing.since for s in heard))
             waits = is_are(heard, "waits", "wait")
             facts.append(fact("stacks", None, f"{name_ranks(heard)} {waits} {text}{long}"))
+            facts.extend(waiting_gpus(case, heard))
         if silent:
             ago = duration(min(case.silent_s(s) or 0.0 for s in silent))
             said = f"{name_ranks(silent)} waited {text} when last seen, {ago} ago"
@@ -137,11 +141,37 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
         seen = stack_fact(case, subject)
         facts.extend([seen] if seen else [])
         facts.append(process_fact(case, subject))
+        facts.extend(gpu_facts(case, subject))
         facts.extend(socket_facts(case, subject))
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
     return tuple(facts)
+
+
+def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """What the GPUs of a subject do, and what is wrong with them."""
+    for gpu in case.gpus(subject)[:SHOWN]:
+        yield fact("gpu", subject.number, describe(gpu))
+
+
+def waiting_gpus(case: Case, members: Sequence[Subject]) -> Iterator[Evidence]:
+    """What the GPUs of ranks do that wait: busy by 100 % at low power is waiting, too."""
+    groups: dict[str, list[Subject]] = defaultdict(list)
+    for subject in members:
+        for gpu in case.gpus(subject):
+            groups[doing(gpu)].append(subject)
+    said = {
+        "spins": "busy by 100 % at {power}: a kernel waits on them",
+        "computes": "computing, at {power}",
+        "idle": "idle, at {power}",
+    }
+    for how, some in groups.items():
+        watts = [g.power_w for s in some for g in case.gpus(s) if g.power_w is not None]
+        power = f"{min(watts)}-{max(watts)} W" if watts else "unknown power"
+        if how in said:
+            text = said[how].format(power=power)
+            yield fact("gpu", None, f"GPUs of {name_ranks(some)} are {text}")
 
 
 def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

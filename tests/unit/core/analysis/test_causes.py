@@ -667,6 +667,20 @@ def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:
     assert "node-unreachable" not in {one.cause for one in found.verdicts}
 
 
+def test_ranks_of_a_node_that_is_lost_are_not_said_to_wait_still() -> None:
+    world = lost_node(NOW - 60)
+    assert "all 4 ranks waited when last seen" in first(world).summary
+    world.add(user("load", 12), SLEEP)
+    verdict = first(world)
+    assert verdict.cause == "missing-collective"
+    said = verdict.summary.replace("\n", " ")
+    assert (
+        "did not issue what ranks 0-1 wait for (ranks 2-3 did when last seen): all_reduce" in said
+    )
+    world.nodes["n1"] = Node("n1", "lost", reason="no answer for 15 s", last_seen=NOW - 50)
+    assert "what ranks 0-3 waited for when last seen: all_reduce" in first(world).summary
+
+
 def test_what_ran_on_a_node_that_is_lost_counts_as_still() -> None:
     world = lost_node(HUNG_SINCE + 3)
     world.add(user("step", 12), RUN, node="n2", moved_at=HUNG_SINCE)

@@ -21,14 +21,13 @@ from hangtop_core.check import (
     Processes,
     PySpyTrial,
     RankCheck,
-    RecorderWays,
     Rights,
     Source,
     Tool,
     Trial,
     Way,
 )
-from hangtop_core.model import Fact, Failure, Node
+from hangtop_core.model import Fact, Failure, Node, RecorderWay
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.ladder.rung import Rung
@@ -243,8 +242,12 @@ def test_hidden_processes_are_not_hidden_from_root() -> None:
     assert rung("processes", **seen).state == "ok"
 
 
-SERVER = RecorderWays(server="/tmp/s")
-PIPE = RecorderWays(pipe="/tmp/fr_0.pipe", pipe_there=True, size=2000)
+ON = RecorderWay("recorder", "on")
+SERVER = (ON, RecorderWay("pipe", "gloo"), RecorderWay("server", "there", {"path": "/tmp/s"}))
+PIPE = (ON, RecorderWay("pipe", "there"), RecorderWay("server", "no-thread"))
+OLD_NAME = {"torch": "2.9.0", "setting": "TORCH_NCCL_TRACE_BUFFER_SIZE"}
+NONE = (ON, RecorderWay("pipe", "old-name", OLD_NAME), RecorderWay("server", "no-thread"))
+OFF = (RecorderWay("recorder", "off-default", OLD_NAME), RecorderWay("pipe", "off"))
 
 
 @pytest.mark.parametrize(
@@ -252,15 +255,16 @@ PIPE = RecorderWays(pipe="/tmp/fr_0.pipe", pipe_there=True, size=2000)
     [
         ((SERVER, SERVER), "ok", "readable by a worker server"),
         ((SERVER, PIPE), "ok", "readable by a worker server, a pipe"),
-        ((RecorderWays(dump="/tmp/d0", dump_there=True),), "ok", "a dump that was written"),
-        ((PIPE, RecorderWays(pipe="/tmp/fr_1.pipe")), "warning", "1 of 2 ranks cannot be asked"),
-        ((RecorderWays(size=0), PIPE), "missing", "switched off in 1 of 2 ranks"),
-        ((None,), "not-reached", "cannot be looked into"),
+        (((ON, RecorderWay("file", "there")),), "ok", "a dump that was written"),
+        ((PIPE, NONE), "warning", "1 of 2 ranks cannot be asked"),
+        ((NONE,), "warning", "torch 2.9.0 makes it only where TORCH_NCCL_TRACE_BUFFER_SIZE is set"),
+        ((OFF, PIPE), "missing", "1 of 2 ranks: the recorder is off, as it is by default"),
+        (((),), "not-reached", "cannot be looked into"),
         ((), "not-applicable", "no rank runs there"),
     ],
 )
 def test_how_recorders_can_be_read(
-    ways: tuple[RecorderWays | None, ...], state: str, text: str
+    ways: tuple[tuple[RecorderWay, ...], ...], state: str, text: str
 ) -> None:
     ranks = tuple(RankCheck(9, 0, 1000, "alice", True, recorder=one) for one in ways)
     one = rung("flight recorder", ranks=ranks)

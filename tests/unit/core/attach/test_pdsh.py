@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import json
 import zlib
 from typing import Any
@@ -41,7 +42,7 @@ def request(op: str, number: int, **params: Any) -> bytes:
 
 def pushed(argv: list[str]) -> dict[str, Any]:
     """What the command tells its nodes."""
-    block = base64.b64decode(argv[-1].rpartition(" ")[2])
+    block = bz2.decompress(base64.b64decode(argv[-1].rpartition(" ")[2]))
     length, _, rest = block.partition(b"\n")
     code = zlib.decompress(rest[: int(length)]).decode()
     (line,) = [line for line in code.splitlines() if line.startswith("sys.exit(main(json.loads(")]
@@ -187,7 +188,7 @@ def test_what_cannot_be_ended_is_refused_and_the_rest_is_left_out() -> None:
     message = wire.Reader().feed(line)
     assert message is not None
     assert (node, message["id"], message["err"]["kind"]) == ("n1", 7, "unsupported")
-    assert "--via ssh" in message["err"]["fix"]
+    assert message["err"]["fix"] == "via-ssh"
     assert run.frame(["n1"], b"x") == b""
 
 

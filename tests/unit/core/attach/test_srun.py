@@ -131,16 +131,17 @@ def either(doors: Doors, node: str = "n1") -> EitherLauncher:
 
 
 REFUSED = "ssh: connect to host n1 port 22: Connection refused"
+CUT = "Connection to n1 closed by remote host."
 
 
 def test_srun_takes_over_where_ssh_does_not_get_in() -> None:
     one = either(Doors())
     assert (one.via, one.argv()[0]) == ("ssh", "ssh")
-    ending = one.explain(255, REFUSED, False)
+    ending = one.explain(255, CUT, False)
     assert (ending.state, ending.retry) == ("connecting", True)
     assert "by srun instead" in ending.reason
     assert "srun" in one.argv()
-    assert one.via.startswith("srun (ssh: nobody answers")
+    assert one.via.startswith("srun (ssh: its sshd ended the connection")
 
 
 @pytest.mark.parametrize(("code", "stderr", "ready"), [(127, "", False), (255, REFUSED, True)])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 
 import pytest
 
 from hangtop_core.attach.reasons import TABLE, Context, explain_login
-from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, SshLauncher
+from hangtop_core.attach.ssh import AT_ONCE_BEHIND_A_JUMP, Login, OwnWords, SshLauncher
 from hangtop_core.errors import UsageError
 
 CONTEXT = Context("n1", "ssh n1", "python3", False, "ssh n1 python3 -V")
@@ -55,6 +57,57 @@ def test_endings(code: int | None, stderr: str, state: str, retry: bool) -> None
     assert (ending.state, ending.retry) == (state, retry), ending
     assert "Permanently" not in ending.reason
     assert ending.fix
+
+
+@pytest.mark.parametrize("banner", [text for _, text, _, _ in ENDINGS if "refused" not in text])
+def test_what_a_node_prints_is_not_taken_for_what_ssh_says(banner: str) -> None:
+    # GIVEN a node whose banner says whatever there is, and whose port is closed a moment later
+    own = "ssh: connect to host n1 port 22: Connection refused\r\n"
+    ending = explain_login(255, banner + "\n", False, CONTEXT, log=own)
+    by_node = next((one for one in TABLE if one.by_node and one.pattern.search(banner)), None)
+    if by_node is not None:
+        assert "ssh-keygen" not in (ending.fix or "")
+    else:
+        assert ending.reason == "nobody answers on its ssh port (connection refused)"
+
+
+def test_ssh_is_believed_before_the_node_and_the_node_before_a_connection_that_ended() -> None:
+    refused = "me@n1: Permission denied (publickey)."
+    slurm = "you have no active jobs on this node"
+    closed = "Connection closed by 10.0.0.1 port 22"
+    assert "login refused" in explain_login(255, slurm, False, CONTEXT, log=refused).reason
+    assert "Slurm" in explain_login(255, slurm, False, CONTEXT, log=closed).reason
+    assert "Slurm" not in explain_login(255, "", False, CONTEXT, log=closed).reason
+
+
+def test_what_ssh_says_is_read_from_its_log() -> None:
+    launcher = SshLauncher("127.0.0.1", Login())
+    command = launcher.argv()
+    command[1:1] = ["-oProxyCommand=false"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, input="")
+    assert done.stderr == ""
+    ending = launcher.explain(done.returncode, done.stderr, False)
+    assert "the connection was closed" in ending.reason
+    # WHEN the proxy says why, the node has not been reached and cannot have said it
+    launcher.argv()
+    launcher._log._fd, log = os.memfd_create("log"), launcher._log._fd
+    os.write(launcher._log._fd, b"Connection closed by UNKNOWN port 65535\r\n")
+    said = "ssh: Could not resolve hostname gate: Name or service not known\r\n"
+    assert "name cannot be resolved" in launcher.explain(255, said, False).reason
+    assert log is not None
+    os.close(log)
+
+
+def test_an_ssh_that_cannot_open_its_log_is_started_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OwnWords, "possible", True)
+    launcher = SshLauncher("n1", Login())
+    assert "-E" in launcher.argv()
+    said = "Couldn't open logfile /proc/1/fd/3: Permission denied\r\n"
+    assert launcher.explain(1, said, False).retry
+    assert "-E" not in launcher.argv()
+    assert "sshd" in (launcher.explain(255, ENDINGS[6][1], False).fix or "")
 
 
 def test_a_changed_key_is_forgotten_by_the_name_and_in_the_file_it_stands_in() -> None:

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from hangtop_core.analysis.flight.picture import examine
-from hangtop_core.analysis.flight.reduce import MAX_ENTRIES
 from hangtop_core.dumps.find import DumpFile
 from hangtop_core.dumps.load import Loaded, load
 from hangtop_core.dumps.pool import Reading, read
-from hangtop_core.dumps.safe import ForeignError, RefusedError, TruncatedError, decode
+from hangtop_core.dumps.safe import decode
 from hangtop_core.flightreport import entries_text, flight_text
+from hangtop_probe.columns import MAX_ENTRIES
+from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError
 from support.flight import Job, as_json, blamed, traces, write
 from support.processes import wait_until
 

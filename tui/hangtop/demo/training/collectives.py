@@ -81,12 +81,19 @@ class Recorder(Skip):
         self.server = _WorkerServer(str(path), -1)
 
 
-class DdpSkip(Trainer):
-    """DistributedDataParallel: one rank never starts its backward pass."""
+class Ddp(Trainer):
+    """DistributedDataParallel."""
 
     def build_model(self) -> nn.Module:
         """Wrap the model, so that the exchange happens inside backward."""
         return nn.parallel.DistributedDataParallel(super().build_model())
+
+    def sync_gradients(self) -> None:
+        """Nothing to do: backward has averaged the gradients."""
+
+
+class DdpSkip(Ddp):
+    """One rank never starts its backward pass."""
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Stay behind on rank 3, between forward and backward."""
@@ -98,12 +105,31 @@ class DdpSkip(Trainer):
         loss.backward()
         return loss.detach()
 
-    def sync_gradients(self) -> None:
-        """Nothing to do: backward has averaged the gradients."""
-
     def inspect_outlier(self) -> None:
         """Look at a strange batch for a very long time."""
         time.sleep(3600)
+
+
+class DdpUneven(Ddp):
+    """The shard of one rank is shorter than those of the others."""
+
+    def train(self) -> None:
+        """Train on what this rank was given, then look how good it is."""
+        batches = iter(self.loader)
+        while self.step < self.shard_batches():
+            self.train_step(self.load_batch(batches))
+            self.step += 1
+        if self.rank == 1:
+            announce()
+        self.evaluate()
+
+    def shard_batches(self) -> int:
+        """Batches of this rank: three fewer on the one that got what was left over."""
+        return HANG_STEP if self.rank == 1 else HANG_STEP + 3
+
+    def evaluate(self) -> None:
+        """Wait until everybody is here to look at data that nobody has trained on."""
+        dist.barrier()
 
 
 SCENARIOS: dict[str, type[Trainer]] = {
@@ -112,4 +138,5 @@ SCENARIOS: dict[str, type[Trainer]] = {
     "mismatched": Mismatched,
     "recorder": Recorder,
     "ddp-skip": DdpSkip,
+    "ddp-uneven": DdpUneven,
 }

@@ -27,7 +27,7 @@ def test_shows_what_the_recorders_say_and_who_said_nothing():
     seen = picture(ranks)
     assert seen is not None
     assert seen.world.absent == (3,)
-    [one] = in_flight(ranks)
+    [one] = in_flight(seen)
     assert (one.entry.name, one.missing, one.absent) == ("all_reduce #3", (2,), (3,))
 
 

@@ -7,9 +7,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_core.analysis.flight.reduce import short_members
 from hangtop_core.analysis.flight.trace import DONE, P2P, Trace
 from hangtop_core.analysis.flight.world import parse_members
+from hangtop_probe.columns import short_members
 
 # Numbers whose bytes are found across the borders of others, too.
 numbers = st.sampled_from([0, 1, 256, 257, 1 << 8 * 7, 0x0101010101010101])

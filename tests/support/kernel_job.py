@@ -1,8 +1,9 @@
-"""A gloo job in which rank 1 dies while the others wait for it; run by tests.
+"""A gloo job whose rank 1 the kernel ends, or refuses something, while others wait; run by tests.
 
-dying_job.py LAUNCH HOW: starts 3 ranks, waits for each, and does not end the others when one ends.
-HOW is `segfault`, `abort`, `memory CGROUP` (goes into that cgroup, and over its limit) or
-`core DIR` (crashes with DIR as its directory and no limit on cores).
+kernel_job.py LAUNCH HOW: starts 3 ranks, waits for each, and does not end the others when one ends.
+HOW is `segfault`, `abort`, `memory CGROUP` (goes into that cgroup, and over its limit),
+`core DIR` (crashes with DIR as its directory and no limit on cores) or `disk DIR` (writes to DIR
+until it has succeeded).
 """
 
 from __future__ import annotations
@@ -44,6 +45,16 @@ def die(how: str, where: str) -> None:
             held.append(bytearray(os.urandom(1 << 20)))
 
 
+def save(where: str) -> None:
+    while True:
+        try:
+            with Path(where, "checkpoint.pt").open("ab") as file:
+                file.write(bytes(4 << 20))
+                return
+        except OSError:
+            time.sleep(0.5)
+
+
 def train(how: str, where: str = "") -> None:
     import torch
     import torch.distributed as dist
@@ -56,6 +67,9 @@ def train(how: str, where: str = "") -> None:
         gate = Path(os.environ["DYING_GATE"])
         while not gate.exists():
             time.sleep(0.05)
+        if how == "disk":
+            os.chdir(where)
+            save(where)
         die(how, where)
     # In a collective of gloo they would notice, and end.
     dist.distributed_c10d._get_default_store().get("what rank 1 found")

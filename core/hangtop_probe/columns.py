@@ -1,4 +1,8 @@
-"""From a decoded flight-recorder dump to a `Trace`.
+"""From a decoded flight-recorder dump to columns: the form in which recorders travel and are read.
+
+A recorder holds up to thousands of entries whose texts repeat. `Columns` keeps every text once and
+numbers in columns, about 35 bytes per entry. The head uses this module for files, the probe for
+running ranks.
 
 Formats: torch 2.4 writes version "2.1", 2.5 to 2.7 "2.4", 2.8 "2.9", from 2.9 on "2.10"; fields
 came and went, and the two forms differ: JSON has no frames, 0 for an unknown time, text for the
@@ -15,29 +19,21 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import itemgetter
-from typing import Any
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from hangtop_core.analysis.flight.trace import (
-    COMPLETED,
-    DONE,
-    P2P,
-    PART,
-    RETIRED,
-    STARTED,
-    Call,
-    GroupInfo,
-    Status,
-    Trace,
-)
-from hangtop_core.model import Frame
+SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
+"""Values of the lowest two bits of a flag, and their mask."""
+RETIRED, P2P, DONE, PART = 4, 8, 16, 32
+"""Bits of a flag: no longer watched; send or recv; judged to be over; one of a coalesced block."""
 
 MAX_ENTRIES = 200_000
 """Newest entries that are read of one dump; a ring of torch holds 2,000 by default."""
 MAX_FRAMES = 64
+MAX_MEMBERS = 400_000
+"""Characters of the list of a group's ranks."""
 MAX_GROUPS = 60_000
 STATEFUL = frozenset({"nccl", "xccl", "hccl", "rccl"})
 """Backends whose watchdog records completion. gloo, nccl2 and hooks do not."""
@@ -62,27 +58,97 @@ _ROW = itemgetter(*_FIELDS)
 _STATES = {"scheduled": 0, "started": STARTED, "completed": COMPLETED}
 _COUNTERS = ("last_enqueued_collective", "last_completed_collective")
 _BROKEN = (KeyError, TypeError, ValueError, OverflowError, AttributeError)
+_OPEN = bytes(not flag & DONE for flag in range(256))
+"""Turns flags into marks: 1 for what is not over."""
+
+Call = Tuple[str, str, str, str, str]
+"""name as recorded, input sizes, output sizes, input types, output types."""
+Site = Tuple[Tuple[str, str, int], ...]
+"""A stack, innermost first: function, file, line."""
+Group = Tuple[str, str, Optional[str], Optional[int], Optional[int]]
+"""name, description, ranks as recorded, last number enqueued, last number completed."""
 
 
-def reduce(dump: object, rank: int, source: str = "") -> Trace:
-    """Turn a decoded dump into a trace.
+class Status(NamedTuple):
+    """The counters of a group of which only the number within this process is known."""
 
-    Args:
-        dump: what the file held: a mapping with `version`, `entries`, `pg_config`, ...
-        rank: global rank; dumps do not hold it.
-        source: where it is from, for people.
+    pg_id: int
+    enqueued: int
+    completed: int
+
+
+class Columns:
+    """The recorder of one rank; every column has one item per entry, oldest first.
+
+    ``group``, ``call`` and ``site`` hold indices into ``groups``, ``calls`` and ``sites``.
+    """
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.library = ""
+        self.groups: List[Group] = []
+        self.calls: List[Call] = []
+        self.sites: List[Site] = [()]
+        self.statuses: List[Status] = []
+        self.group_ids: Dict[int, str] = {}
+        self.configured = False
+        """Whether the ranks of groups are recorded and can be believed."""
+        self.length = 0
+        self.dropped = 0
+        """Entries that could not be read."""
+        self.wrapped = False
+        """Whether older entries were overwritten, or left out."""
+        self.newest_ns = 0
+        self.timeout_ms = 0
+        self.group = array("H")
+        self.call = array("I")
+        self.site = array("I")
+        self.flag = b""
+        self.seq = array("q")
+        self.record = array("q")
+        self.created = array("q")
+
+    def newest(self, limit: int) -> None:
+        """Keep the newest ``limit`` entries, and older ones from the first that is not over.
+
+        Of those at most three times as many: a queue may be long.
+        """
+        first = self.flag.translate(_OPEN).find(1)
+        start = self.length - limit
+        if first >= 0:
+            start = max(min(start, first), self.length - 4 * limit)
+        if start <= 0:
+            return
+        for name in ("group", "call", "site", "flag", "seq", "record", "created"):
+            setattr(self, name, getattr(self, name)[start:])
+        self.length -= start
+        self.wrapped = True
+        self._forget("call", "calls")
+        self._forget("site", "sites")
+
+    def _forget(self, column: str, texts: str) -> None:
+        """Drop texts that no entry has any more."""
+        old, used = getattr(self, texts), getattr(self, column)
+        ids = _Ids()
+        setattr(self, column, array("I", map(ids.__getitem__, used)))
+        setattr(self, texts, [old[number] for number in ids])
+
+
+def reduce(dump: object) -> Columns:
+    """Turn a decoded dump, a mapping with `version`, `entries`, `pg_config` ..., into columns.
 
     Raises:
         ValueError: it is no dump of a flight recorder; says why.
     """
     if not isinstance(dump, Mapping):
-        raise ValueError(f"holds a {type(dump).__name__}, not a flight-recorder dump")
+        raise ValueError("holds a %s, not a flight-recorder dump" % type(dump).__name__)
     if not any(key in dump for key in ("version", "entries", "pg_config", "pg_status")):
         raise ValueError("has none of the keys of a flight-recorder dump")
     entries = dump.get("entries") or ()
-    if not isinstance(entries, Sequence) or isinstance(entries, str | bytes):
+    if not isinstance(entries, Sequence) or isinstance(entries, (str, bytes)):
         raise ValueError("its entries are no list")
-    trace = Trace(rank, source, _text(dump.get("version"), 40))
+    trace = Columns()
+    trace.version = _text(dump.get("version"), 40)
     trace.library = _text(dump.get("comm_lib_version") or dump.get("nccl_version"), 80)
     cut = len(entries) > MAX_ENTRIES
     entries = entries[-MAX_ENTRIES:]
@@ -99,7 +165,7 @@ def reduce(dump: object, rank: int, source: str = "") -> Trace:
     return trace
 
 
-class _Ids(dict[Any, int]):
+class _Ids(Dict[Any, int]):
     """Numbers keys in the order in which they come."""
 
     def __init__(self) -> None:
@@ -112,9 +178,9 @@ class _Ids(dict[Any, int]):
 
 
 def _fill(
-    trace: Trace, entries: Sequence[Any], config: object, statuses: dict[int, Status]
+    trace: Columns, entries: Sequence[Any], config: object, statuses: Dict[int, Status]
 ) -> None:
-    columns = list(zip(*map(_ROW, entries), strict=True)) or [()] * len(_FIELDS)
+    columns = list(zip(*map(_ROW, entries))) or [()] * len(_FIELDS)
     (pgs, pg_ids, p2p, collective, peer_to_peer, names, ins, outs, in_types, out_types) = columns[
         :10
     ]
@@ -125,23 +191,22 @@ def _fill(
     if len(groups) > MAX_GROUPS:
         raise ValueError("too many groups")
     calls = _Ids()
-    rows = zip(
-        names, map(str, ins), map(str, outs), map(str, in_types), map(str, out_types), strict=True
-    )
-    trace.raw_call = array("I", map(calls.__getitem__, rows)).tobytes()
-    trace.calls = tuple(
-        Call(_text(row[0], 200), *(_text(part, 300) for part in row[1:])) for row in calls
-    )
+    rows = zip(names, map(str, ins), map(str, outs), map(str, in_types), map(str, out_types))
+    trace.call = array("I", map(calls.__getitem__, rows))
+    trace.calls = [
+        (_text(name, 200), _text(a, 300), _text(b, 300), _text(c, 300), _text(d, 300))
+        for name, a, b, c, d in calls
+    ]
     flags = _Flags()
-    trace.raw_flag = bytes(map(flags.__getitem__, zip(states, retired, p2p, names, strict=True)))
-    seq = [b if alone else a for a, b, alone in zip(collective, peer_to_peer, p2p, strict=True)]
-    trace.raw_seq = array("q", seq).tobytes()
-    trace.raw_record = array("q", records).tobytes()
-    trace.raw_created = array("q", (at or 0 for at in created)).tobytes()
+    trace.flag = bytes(map(flags.__getitem__, zip(states, retired, p2p, names)))
+    seq = [b if alone else a for a, b, alone in zip(collective, peer_to_peer, p2p)]
+    trace.seq = array("q", seq)
+    trace.record = array("q", records)
+    trace.created = array("q", (at or 0 for at in created))
     trace.length = len(entries)
-    trace.raw_group = array("H", group).tobytes()
+    trace.group = array("H", group)
     _sites(trace, entries)
-    _groups(trace, dict(zip(uids, zip(pgs, pg_ids, strict=True), strict=True)), config, statuses)
+    _groups(trace, dict(zip(uids, zip(pgs, pg_ids))), config, statuses)
     _settle(trace)
     trace.newest_ns = max(trace.created, default=0)
     if entries and "timeout_ms" in entries[-1]:
@@ -149,28 +214,27 @@ def _fill(
         trace.timeout_ms = max((ms for ms in told if isinstance(ms, int)), default=0)
 
 
-class _Flags(dict[Any, int]):
+class _Flags(Dict[Any, int]):
     """Flags of (state, retired, is_p2p, name)."""
 
-    def __missing__(self, key: tuple[Any, Any, Any, Any]) -> int:
+    def __missing__(self, key: Tuple[Any, Any, Any, Any]) -> int:
         state, retired, p2p, name = key
         flag = _STATES.get(state, 3) | (RETIRED if retired else 0) | (P2P if p2p else 0)
-        backend = name.partition(":")[0].lower() if ":" in name else ""
-        over = state == "completed" or (retired and backend not in STATEFUL)
+        over = state == "completed" or (retired and _backend(name) not in STATEFUL)
         self[key] = flag = flag | (DONE if over else 0)
         return flag
 
 
-def _settle(trace: Trace) -> None:
+def _settle(trace: Columns) -> None:
     """Set what is over of what an entry does not say of itself."""
-    hooked = [one.backend.lower() not in STATEFUL for one in trace.calls]
-    block = ["coalesced" in one.name for one in trace.calls]
+    hooked = [_backend(one[0]) not in STATEFUL for one in trace.calls]
+    block = ["coalesced" in one[0] for one in trace.calls]
     if not any(hooked) and not any(block):
         return
-    flags = bytearray(trace.raw_flag)
+    flags = bytearray(trace.flag)
     group, seq, call = trace.group, trace.seq, trace.call
-    completed = [one.completed or 0 for one in trace.groups]
-    told: dict[tuple[int, int, int], int] = {}
+    completed = [one[4] or 0 for one in trace.groups]
+    told: Dict[Tuple[int, int, int], int] = {}
     for at in range(len(flags) - 1, -1, -1):
         flag = flags[at]
         key = (group[at], flag & P2P, seq[at])
@@ -180,77 +244,77 @@ def _settle(trace: Trace) -> None:
             flags[at] = flag & ~DONE | told[key] | PART
         elif hooked[call[at]] and not flag & (DONE | P2P) and 0 < seq[at] <= completed[group[at]]:
             flags[at] |= DONE
-    trace.raw_flag = bytes(flags)
+    trace.flag = bytes(flags)
 
 
-def _sites(trace: Trace, entries: Sequence[Mapping[str, Any]]) -> None:
+def _sites(trace: Columns, entries: Sequence[Mapping[str, Any]]) -> None:
     if not entries or "frames" not in entries[-1]:
-        trace.sites = ((),)
-        trace.raw_site = bytes(4 * len(entries))
+        trace.site = array("I", bytes(4 * len(entries)))
         return
     # Entries share the dictionaries of their frames, so the identities tell equal stacks apart.
     ids = _Ids()
     stacks = [(one.get("frames") or ())[:MAX_FRAMES] for one in entries]
     keys = [tuple(map(id, stack)) for stack in stacks]
-    trace.raw_site = array("I", map(ids.__getitem__, keys)).tobytes()
-    distinct = dict(zip(keys, stacks, strict=True))
+    trace.site = array("I", map(ids.__getitem__, keys))
+    distinct = dict(zip(keys, stacks))
     frames = {id(frame): frame for stack in distinct.values() for frame in stack}
     made = {at: _frame(frame) for at, frame in frames.items()}
-    trace.sites = tuple(tuple(made[at] for at in key) for key in ids)
+    trace.sites = [tuple(made[at] for at in key) for key in ids]
 
 
-def _frame(frame: Mapping[str, Any]) -> Frame:
-    file = _text(frame.get("filename"), 400)
+def _frame(frame: Mapping[str, Any]) -> Tuple[str, str, int]:
     line = frame.get("line")
-    return Frame(
-        _text(frame.get("name"), 200), file, short(file), line if isinstance(line, int) else 0
+    return (
+        _text(frame.get("name"), 200),
+        _text(frame.get("filename"), 400),
+        line if isinstance(line, int) and 0 <= line < 1 << 31 else 0,
     )
 
 
-def short(file: str) -> str:
-    """A path without what all of them have in common: inside its package, or its last two parts."""
-    inside = re.split(r"/(?:site|dist)-packages/|/lib/python\d\.\d+/", file)[-1]
-    return inside if inside != file else "/".join(file.rsplit("/", 2)[-2:])
+def _backend(name: str) -> str:
+    """`nccl` of `nccl:all_reduce`; empty where the name does not say."""
+    return name.partition(":")[0].lower() if ":" in name else ""
 
 
 def _groups(
-    trace: Trace,
-    used: dict[str, tuple[Sequence[str], int]],
+    trace: Columns,
+    used: Dict[str, Tuple[Sequence[str], int]],
     config: object,
-    statuses: dict[int, Status],
+    statuses: Dict[int, Status],
 ) -> None:
     """Groups that entries name, then those that only the configuration knows."""
     known = _config(config)
     trace.configured = bool(known)
-    found = []
+    found: List[Group] = []
     for name, pg_id in used.values():
         uid, desc = (*(_text(part, 200) for part in name), "", "")[:2]
         status = statuses.pop(pg_id, None)
         trace.group_ids[pg_id] = uid
         info = known.pop(uid, None)
         found.append(
-            GroupInfo(
+            (
                 uid,
-                desc or (info.desc if info else ""),
-                info.members if info else None,
+                desc or (info[1] if info else ""),
+                info[2] if info else None,
                 status.enqueued if status else None,
                 status.completed if status else None,
             )
         )
-    trace.groups = (*found, *list(known.values())[: MAX_GROUPS - len(found)])
-    trace.statuses = tuple(statuses.values())
+    trace.groups = [*found, *list(known.values())[: MAX_GROUPS - len(found)]]
+    trace.statuses = list(statuses.values())
 
 
-def _config(config: object) -> dict[str, GroupInfo]:
+def _config(config: object) -> Dict[str, Group]:
     """Groups of `pg_config`. gloo registers all of them under an empty name: not to be believed."""
-    found: dict[str, GroupInfo] = {}
+    found: Dict[str, Group] = {}
     for uid, info in config.items() if isinstance(config, Mapping) else ():
         if not isinstance(info, Mapping) or not uid:
             continue
         members = info.get("ranks")
         ranks = members if isinstance(members, str) else str(members)
         name = _text(uid, 200)
-        found[name] = GroupInfo(name, _text(info.get("desc"), 200), short_members(ranks[:400_000]))
+        members = short_members(ranks[:MAX_MEMBERS])
+        found[name] = (name, _text(info.get("desc"), 200), members, None, None)
     return found
 
 
@@ -262,7 +326,7 @@ def short_members(text: str) -> str:
     """
     if not re.fullmatch(r"\[\d{1,9}(?:, \d{1,9})*\]", text):
         return text
-    runs: list[list[int]] = []
+    runs: List[List[int]] = []
     for rank in map(int, text[1:-1].split(", ")):
         if runs and rank == runs[-1][1] + 1:
             runs[-1][1] = rank
@@ -271,7 +335,7 @@ def short_members(text: str) -> str:
     return f"[{', '.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}]"
 
 
-def _statuses(status: object) -> dict[int, Status]:
+def _statuses(status: object) -> Dict[int, Status]:
     found = {}
     for key, values in status.items() if isinstance(status, Mapping) else ():
         try:
@@ -282,18 +346,18 @@ def _statuses(status: object) -> dict[int, Status]:
     return found
 
 
-def _normal(entry: object) -> dict[str, Any] | None:
+def _normal(entry: object) -> Optional[Dict[str, Any]]:
     """An entry of any version with all fields, of the right types; None when it is none."""
     if not isinstance(entry, Mapping):
         return None
     pg_id = _number(entry.get("pg_id"))
     name = _text(entry.get("profiling_name"), 200) or "?"
     pg = entry.get("process_group")
-    group = [_text(part, 200) for part in pg[:2]] if isinstance(pg, list | tuple) else []
+    group = [_text(part, 200) for part in pg[:2]] if isinstance(pg, (list, tuple)) else []
     p2p = entry.get("is_p2p")
     seq = _number(entry.get("collective_seq_id", entry.get("seq_id")))
     frames = entry.get("frames")
-    stack = frames[:MAX_FRAMES] if isinstance(frames, list | tuple) else ()
+    stack = frames[:MAX_FRAMES] if isinstance(frames, (list, tuple)) else ()
     return {
         "process_group": tuple(group or [str(pg_id)]),
         "pg_id": pg_id,

@@ -1,4 +1,4 @@
-"""Ranks that the kernel ends for real: a crash, the OOM killer, a core that cannot be written."""
+"""Ranks that the kernel really ends or refuses: crash, OOM killer, core, full disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
-CAUSES = {"crash": "rank-crashed", "memory": "rank-oom-killed", "core": "rank-dumping-core"}
+CAUSES = {
+    "crash": "rank-crashed",
+    "memory": "rank-oom-killed",
+    "core": "rank-dumping-core",
+    "disk": "disk-full",
+}
 CGROUPS = {
     "/sys/fs/cgroup/memory": "memory.limit_in_bytes",
     "/sys/fs/cgroup": "memory.max",
@@ -40,7 +45,7 @@ class Dying:
     def __init__(self, gate: Path, *how: str) -> None:
         self.gate = gate
         self.port = free_port()
-        script = str(SUPPORT / "dying_job.py")
+        script = str(SUPPORT / "kernel_job.py")
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
         env = {**where, "DYING_GATE": str(gate)}
         self.started = Started(sys.executable, script, "LAUNCH", *how, env=env)
@@ -79,6 +84,16 @@ def limited() -> Iterator[Path]:
             return
         group.rmdir()
     pytest.skip("no memory cgroup can be made here")
+
+
+@contextmanager
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system on which there is hardly any room."""
+    point = tmp_path / "small"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(point)], check=True)
+    yield point
+    subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
 class Disk:
@@ -129,6 +144,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dying]]
             "crash": ("segfault",),
             "memory": ("memory", str(group)),
             "core": ("core", str(disk.point)),
+            "disk": ("disk", str(stack.enter_context(small_disk(here)))),
         }
         started = {name: Dying(here / name, *words) for name, words in how.items()}
         for one in started.values():
@@ -143,7 +159,7 @@ def told(jobs: dict[str, Dying], update: Update) -> dict[str, str]:
     return {name: verdict.cause for name, verdict in verdicts.items() if verdict is not None}
 
 
-def test_death_is_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
+def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
     with Session(OPTIONS, diagnose) as session:
         assert session.wait(lambda u: all(one.ranks(u) == 3 for one in jobs.values()), 60)
         for one in jobs.values():
@@ -156,6 +172,7 @@ def test_death_is_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying])
         assert [culprit.rank for culprit in verdict.culprits] == [1], name
         assert verdict.victims == (0, 2), name
         assert {"kernel", "process"} & {fact.source for fact in verdict.evidence}, name
+        assert verdict.next_steps, name
     with Session(OPTIONS, diagnose) as session:
         late = session.wait(lambda u: told(jobs, u) == CAUSES, 40)
         assert late is not None, session.latest and told(jobs, session.latest)

@@ -1,0 +1,261 @@
+"""Causes in GPUs that fail: lost, defective memory, NVLink, and what else the driver reports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
+from hangtop_core.analysis.gpus import (
+    down,
+    name_gpu,
+    new_link_errors,
+)
+from hangtop_core.analysis.standing import GONE
+from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.steps import Command, as_host, on
+from hangtop_core.text import clean, duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.analysis.xids import Class, Event
+    from hangtop_core.diagnosis import Evidence, JobState
+    from hangtop_core.hardware import Gpu
+
+_FAILING: frozenset[JobState] = STALLED | {"starting", "exited"}
+_AT_THE_GPU: frozenset[Kind] = COMMUNICATION | {
+    "busy", "io", "unknown", "waiting", "teardown", "exited", "zombie",
+}  # fmt: skip
+"""What a rank may do that a failing GPU explains; who sleeps or is stopped has another reason."""
+BEFORE_S = 120.0
+"""Seconds before the last progress from which an error may still have to do with the hang."""
+_GONE = frozenset({"lost", "silent", "reset-required", "gone", "error"})
+_KERNEL_LOG = "dmesg -T | grep -i -e nvrm -e nvswitch"
+
+
+def _on_gpus(case: Case) -> Iterator[tuple[Subject, Gpu]]:
+    for subject in case.subjects:
+        if subject.activity.kind in _AT_THE_GPU:
+            for gpu in case.gpus(subject):
+                yield subject, gpu
+
+
+def _lost_event(case: Case, subject: Subject, gpu: Gpu) -> Event | None:
+    return _recent(case, subject, gpu, frozenset({"lost"}))
+
+
+def _on_working_gpus(case: Case) -> Iterator[tuple[Subject, Gpu]]:
+    """Those that are not lost."""
+    for subject, gpu in _on_gpus(case):
+        if gpu.state not in _GONE and _lost_event(case, subject, gpu) is None:
+            yield subject, gpu
+
+
+def _recent(case: Case, subject: Subject, gpu: Gpu, kinds: frozenset[Class]) -> Event | None:
+    """The first error of these kinds since shortly before the rank last got anywhere."""
+    begin = subject.rank.process.started_at
+    standing = subject.standing
+    if standing.moved or standing.since < case.snapshot.observed_since - 1.0:
+        # Else it got nowhere since hangtop came, and how long before, nobody knows.
+        last = min(standing.since, subject.rank.process.gone_at or case.at)
+        begin = max(begin, last - BEFORE_S)
+    found = case.xids.get((subject.rank.node, gpu.index), ())
+    return next((one for one in found if one.at >= begin and one.kind in kinds), None)
+
+
+def _event_facts(case: Case, event: Event | None) -> tuple[Evidence, ...]:
+    if event is None:
+        return ()
+    ago = f"{event.text}, {duration(case.at - event.at)} ago"
+    if event.line is None:
+        return (fact("gpu", None, f"NVML reports {ago}"),)
+    return (fact("kernel", None, f"{ago}: {clean(event.line, 300)}"),)
+
+
+def _steps(subject: Subject, gpu: Gpu, *more: Step, drain: bool = True) -> tuple[Step, ...]:
+    host = as_host(subject.rank.node)
+    steps: list[Step] = [*more, on(subject, _KERNEL_LOG)]
+    if drain and host is not None:
+        steps.append(
+            f"keep jobs from the node until the GPU was reset or replaced (serial "
+            f"{clean(gpu.serial or 'unknown', 40)}): "
+            f"scontrol update nodename={host} state=drain reason=gpu{gpu.index}"
+        )
+    return tuple(steps)
+
+
+def _query(subject: Subject, gpu: Gpu, what: str) -> Command:
+    return on(subject, f"nvidia-smi -q -i {gpu.index} -d {what}")
+
+
+def _hit(
+    case: Case, subject: Subject, gpu: Gpu, text: str, steps: tuple[Step, ...],
+    confidence: float, event: Event | None = None,
+) -> Hit:  # fmt: skip
+    when = f"({event.text}, {duration(case.at - event.at)} ago)" if event is not None else ""
+    return Hit(
+        subjects=(subject,),
+        summary=sentence(
+            case,
+            f"{name_gpu(gpu)} on {subject.rank.node} {text}",
+            when,
+            f"and {who((subject,))} is on it",
+            blamed=(subject,),
+        ),
+        evidence=(*_event_facts(case, event), *common_facts(case, (subject,))),
+        steps=steps,
+        confidence=confidence,
+    )
+
+
+def _lost(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject, gpu in _on_gpus(case):
+        event = _lost_event(case, subject, gpu)
+        if gpu.state not in _GONE and event is None:
+            continue
+        text = "is lost"
+        if gpu.state == "silent":
+            text = "does not answer: NVML's calls about it never return"
+        elif gpu.state == "reset-required":
+            text = "needs to be reset"
+        elif gpu.state == "error":
+            text = f"cannot be read any more: {clean(gpu.error or 'no reason given', 80)}"
+        sure = 0.97 if event is not None and gpu.state in _GONE else 0.93
+        confidence = 0.6 if gpu.state == "error" and event is None else sure
+        yield _hit(case, subject, gpu, text, _steps(subject, gpu), confidence, event)
+
+
+def _ecc(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject, gpu in _on_working_gpus(case):
+        event = _recent(case, subject, gpu, frozenset({"ecc"}))
+        rows = gpu.remapped
+        if event is None and subject.activity.kind in GONE:
+            continue  # why it left, something fresher tells
+        if event is None and not gpu.ecc_now and not (rows is not None and rows.failed):
+            continue
+        text, confidence = "has a defect of its memory", 0.9
+        if event is None:
+            fresh = "ecc" in gpu.new_errors
+            text = f"has {gpu.ecc_now} memory errors that could not be corrected"
+            if not gpu.ecc_now:
+                text = "has no spare rows of memory left to replace defective ones"
+            confidence = 0.85 if fresh else 0.4
+        query = _query(subject, gpu, "ECC,ROW_REMAPPER,PAGE_RETIREMENT")
+        yield _hit(case, subject, gpu, text, _steps(subject, gpu, query), confidence, event)
+
+
+def _nvlink(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    # The links to a GPU that is lost fail at its peers, too.
+    hurt = {
+        s.rank.node
+        for s, gpu in _on_gpus(case)
+        if gpu.state in _GONE or _lost_event(case, s, gpu) is not None
+    }
+    for subject, gpu in _on_working_gpus(case):
+        event = _recent(case, subject, gpu, frozenset({"nvlink"}))
+        text, confidence = "has NVLink errors", 0.9
+        if event is None:
+            gone = subject.activity.kind in GONE
+            text, confidence = ("", 0.0) if gone else _links(case, subject, gpu)
+        if not text or subject.rank.node in hurt:
+            continue
+        steps: tuple[Step, ...] = (
+            on(subject, f"nvidia-smi nvlink -s -i {gpu.index}"),
+            on(subject, f"nvidia-smi nvlink -e -i {gpu.index}"),
+        )
+        if gpu.fabric not in (None, "completed"):
+            steps = (*steps, on(subject, "systemctl status nvidia-fabricmanager"))
+        yield _hit(case, subject, gpu, text, _steps(subject, gpu, *steps), confidence, event)
+
+
+def _links(case: Case, subject: Subject, gpu: Gpu) -> tuple[str, float]:
+    """What is wrong with the links of a GPU, and how sure that is; nothing where all is well."""
+    gpus = case.nodes[subject.rank.node].gpus
+    equal = [one for one in gpus if one.index != gpu.index and one.name == gpu.name]
+    links = down(gpu)
+    if links and not (equal and all(down(one) == links for one in equal)):
+        return f"has NVLink {', '.join(map(str, links))} down", 0.8
+    if gpu.fabric not in (None, "completed"):
+        return f"has not joined the NVSwitch fabric ({clean(gpu.fabric or '', 40)})", 0.75
+    if grown := new_link_errors(gpu):
+        return f"has {plural(grown, 'new NVLink error')} since hangtop came", 0.5
+    return "", 0.0
+
+
+_ERRORS: dict[Class, float] = {"engine": 0.85, "program": 0.75, "other": 0.6, "echo": 0.4}
+
+
+def _xid(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject, gpu in _on_working_gpus(case):
+        plain = _recent(case, subject, gpu, frozenset(_ERRORS) - {"echo"})
+        hard = _recent(case, subject, gpu, frozenset({"ecc", "nvlink"}))
+        event = plain or _recent(case, subject, gpu, frozenset({"echo"}))
+        if plain is None and subject.activity.kind in GONE:
+            continue  # whatever kills a process that uses CUDA leads to such an echo
+        if event is None or hard is not None:
+            continue
+        more: tuple[Step, ...] = ()
+        if event.kind == "program":
+            more = (
+                "most often the program's own doing: run it once with CUDA_LAUNCH_BLOCKING=1, or "
+                "under compute-sanitizer",
+            )
+        drain = event.kind == "engine"
+        steps = _steps(subject, gpu, *more, drain=drain)
+        text = "has reported an error"
+        yield _hit(case, subject, gpu, text, steps, _ERRORS[event.kind], event)
+
+
+LOST = Rule(
+    cause="gpu-lost",
+    title="A GPU is lost",
+    seen="NVML says that the GPU of a rank is lost, needs a reset or is not there any more; or its "
+    "calls about it never return; or the driver reported Xid 54, 79, 119 or 120 since shortly "
+    "before the hang.",
+    excluded="The rank sleeps, is stopped or waits for a file or a process: that has another "
+    "reason.",
+    confidence=0.93,
+    next_steps=("Read the kernel log (NVRM)", "Drain the node, reset or replace the GPU"),
+    find=_lost,
+    states=_FAILING,
+    decisive=True,
+)
+ECC = Rule(
+    cause="gpu-ecc",
+    title="The memory of a GPU is defective",
+    seen="Xid 48, 63, 64, 92, 94, 95 or 140 since shortly before the hang; or errors that could "
+    "not be corrected, or no spare rows left.",
+    excluded="The GPU is lost altogether: `gpu-lost`. Errors from long before make it a weak "
+    "suspect only.",
+    confidence=0.9,
+    next_steps=("nvidia-smi -q -d ECC,ROW_REMAPPER", "Drain the node, reset or replace the GPU"),
+    find=_ecc,
+    states=_FAILING,
+)
+NVLINK = Rule(
+    cause="gpu-nvlink",
+    title="NVLink or the NVSwitch fabric fails",
+    seen="Xid 74, 121, 136, 137 or 144 to 150 since shortly before the hang; a link that is down "
+    "on this GPU and up on its peers; the fabric is not registered; or link errors grow.",
+    excluded="The same links are down on all GPUs of the node: so it is built.",
+    confidence=0.9,
+    next_steps=("nvidia-smi nvlink -s, -e", "Look at the fabric manager"),
+    find=_nvlink,
+    states=_FAILING,
+)
+XID = Rule(
+    cause="gpu-xid",
+    title="A GPU has reported an error",
+    seen="Any other Xid on the GPU of a rank since shortly before the hang. 13 and 31 most often "
+    "come from the program itself; 43 and 45 only follow something else.",
+    excluded="Xids with a cause of their own: lost, memory, NVLink.",
+    confidence=0.85,
+    next_steps=("Read the kernel log (NVRM)", "CUDA_LAUNCH_BLOCKING=1, compute-sanitizer"),
+    find=_xid,
+    states=_FAILING,
+)
+FAILING = (LOST, ECC, NVLINK, XID)
+"""In this order, before what only follows from them."""

@@ -1,0 +1,186 @@
+"""Causes in what GPUs do: a kernel that does not end, low clocks, several ranks on one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.gpus import SLOWDOWN, describe, doing, name_gpu, reasons, slow
+from hangtop_core.analysis.verdict.base import ALWAYS, STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.text import clean, duration, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.hardware import Gpu
+
+MANY_BYTES = 1 << 30
+"""Memory of a foreign process from which it is in the way."""
+
+
+def _kernel_stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """A rank that waits for its GPU, which computes and computes, while the others' spin."""
+    spinning = _all_gpus(case, case.waiters, lambda gpu: doing(gpu) == "spins")
+    waited = min((s.standing.still_s for s in spinning), default=0.0)
+    if not spinning or waited < case.hang_after:
+        return
+    for subject in _all_gpus(case, case.waiters, lambda gpu: doing(gpu) == "computes"):
+        sample = subject.rank.sample
+        since = sample.same_functions_since if sample is not None else None
+        if subject.activity.kind != "work-wait" or since is None:
+            continue
+        if case.at - since < case.hang_after:
+            continue
+        gpu = case.gpus(subject)[0]
+        long = duration(min(case.at - since, waited))
+        yield Hit(
+            subjects=(subject,),
+            summary=clean(
+                f"{who((subject,))} waits for {name_gpu(gpu)}, which has computed for {long} "
+                f"({gpu.util} % busy at {gpu.power_w} W), while the GPUs of "
+                f"{name_ranks(spinning)} only spin in a kernel that waits: a kernel of rank "
+                f"{subject.number} does not end, or takes very long",
+                800,
+            ),
+            evidence=common_facts(case, (subject,)),
+            steps=(
+                *trace_steps(subject),
+                on(subject, f"cuda-gdb -p {subject.pid} -batch -ex 'info cuda kernels'"),
+            ),
+        )
+
+
+def _all_gpus(
+    case: Case, subjects: Sequence[Subject], fits: Callable[[Gpu], bool]
+) -> tuple[Subject, ...]:
+    """Subjects that have GPUs, of which each fits."""
+    return tuple(s for s in subjects if case.gpus(s) and all(map(fits, case.gpus(s))))
+
+
+def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    everything = [(s, gpu) for s in case.subjects for gpu in case.gpus(s)]
+    held = [(s, gpu) for s, gpu in everything if (gpu.reasons or 0) & SLOWDOWN]
+    clocks: dict[str | None, list[int]] = defaultdict(list)
+    for _, gpu in everything if held else ():
+        if gpu.sm_mhz and doing(gpu) in ("computes", "spins", "busy"):
+            clocks[gpu.name].append(gpu.sm_mhz)
+    for subject, gpu in held:
+        usual = slow(gpu, clocks[gpu.name])
+        if usual is None or doing(gpu) == "idle":
+            continue
+        hot = f" at {gpu.temperature} C" if gpu.temperature is not None else ""
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{name_gpu(gpu)} on {subject.rank.node}, of {who((subject,))}, is slowed down to "
+                f"{gpu.sm_mhz} MHz{hot}: {reasons(gpu)[0]}; its peers run at {usual} MHz",
+                blamed=(subject,),
+            ),
+            evidence=common_facts(case, (subject,)),
+            steps=(
+                on(subject, f"nvidia-smi -q -i {gpu.index} -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"),
+                "look at its cooling and power supply, and at the GPUs beside it",
+            ),
+            confidence=None if case.progress.state == "progressing" else 0.4,
+        )
+
+
+def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    places: dict[tuple[str, int, str | None], list[Subject]] = {}
+    for subject in case.subjects:
+        for slot in case.slots.get(id(subject), ()):
+            if slot.how != "local-rank":
+                place = (subject.rank.node, slot.gpu.index, slot.part)
+                places.setdefault(place, []).append(subject)
+    own = {s.pid for s in case.subjects} | {one.pid for one in case.job.launchers}
+    own |= {child.pid for s in case.subjects for child in s.rank.children}
+    for (node, index, part), some in places.items():
+        gpu = next(one for one in case.nodes[node].gpus if one.index == index)
+        if len(some) > 1 and part is None:
+            yield Hit(
+                subjects=tuple(some),
+                summary=sentence(
+                    case, f"{name_ranks(some)} are all on {name_gpu(gpu)} of {node}", blamed=some
+                ),
+                evidence=common_facts(case, some),
+                steps=(
+                    "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything "
+                    "touches CUDA, and pass device_id to init_process_group",
+                    on(some[0], "nvidia-smi --query-compute-apps=pid,gpu_uuid --format=csv"),
+                ),
+                confidence=0.8 if case.waiters and _starting(case) else 0.4,
+            )
+        elif part is None:
+            yield from _foreign(case, some[0], gpu, own)
+
+
+def _starting(case: Case) -> bool:
+    """Whether ranks are still in what comes first, where NCCL refuses or waits for duplicates."""
+    return any(s.activity.kind in ("init", "new-group") for s in case.waiters)
+
+
+def _foreign(case: Case, subject: Subject, gpu: Gpu, own: Container[int]) -> Iterator[Hit]:
+    """A process that is not of the job, with much memory on the GPU of a rank."""
+    others = [
+        one for one in gpu.processes or () if one.pid not in own and (one.memory or 0) >= MANY_BYTES
+    ]
+    if not others or not any(one.pid in own for one in gpu.processes or ()):
+        return
+    names = ", ".join(
+        f"pid {one.pid} ({clean(one.comm or 'not seen from here', 40)}, {size(one.memory)})"
+        for one in others[:4]
+    )
+    yield Hit(
+        subjects=(),
+        explained=(subject,),
+        summary=sentence(
+            case,
+            f"{who((subject,))} shares {name_gpu(gpu)} with "
+            f"{is_are([subject] * len(others), 'a process', 'processes')} of no rank: {names}",
+        ),
+        evidence=(fact("gpu", subject.number, describe(gpu)),),
+        steps=(on(subject, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
+        confidence=0.35,
+    )
+
+
+KERNEL_STUCK = Rule(
+    cause="gpu-kernel-stuck",
+    title="A kernel on a GPU does not end",
+    seen="A rank waits for its GPU, in the same functions for the hang time, and that GPU computes "
+    "(high power), while the GPUs of the others spin: 100 % busy at little power.",
+    excluded="Its GPU spins, too: then it waits for its peers like the others, in a kernel of "
+    "NCCL.",
+    confidence=0.6,
+    next_steps=("cuda-gdb: info cuda kernels", "compute-sanitizer"),
+    find=_kernel_stuck,
+    states=ALWAYS,
+)
+THROTTLED = Rule(
+    cause="gpu-throttled",
+    title="A GPU is slowed down",
+    seen="The clock of a rank's GPU is below 80 % of its peers', and the driver says why: heat, "
+    "power brake or a hardware slowdown.",
+    excluded="The GPU is idle, or all are as slow. Slow is not stuck: in a hang it is only a hint.",
+    confidence=0.75,
+    next_steps=("nvidia-smi -q -d PERFORMANCE", "Look at cooling and power supply"),
+    find=_throttled,
+    states=ALWAYS,
+)
+SHARED = Rule(
+    cause="gpu-shared",
+    title="Ranks share a GPU with one another or with others",
+    seen="Two ranks compute on one GPU, or are told the same one by CUDA_VISIBLE_DEVICES; or a "
+    "process of no rank has more than 1 GiB there.",
+    excluded="They are on different MIG devices. Once a process of no rank is only one of several "
+    "explanations, it is not told.",
+    confidence=0.8,
+    next_steps=("torch.cuda.set_device(LOCAL_RANK) before anything touches CUDA",),
+    find=_shared,
+    states=STALLED | {"starting"},
+)

@@ -1,0 +1,147 @@
+"""Ranks held up because something of their node is used up: a disk, or memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import (
+    alike,
+    common_facts,
+    fact,
+    is_are,
+    name_descriptor,
+    sentence,
+    who,
+)
+from hangtop_core.analysis.verdict.steps import on, word
+from hangtop_core.text import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.model import Node
+
+_WRITES: frozenset[Kind] = frozenset({"checkpoint", "sleep", "waiting", "busy", "io"})
+_NOT_WRITING = frozenset({"pipe-read", "pipe-write", "fifo-open", "read", "open", "tty-read"})
+_WORKS: frozenset[Kind] = frozenset(
+    {"busy", "io", "waiting", "data", "inline-data", "importing", "checkpoint", "unknown"}
+)
+THRASHES = 20.0
+"""Percent of the time in which nothing ran for want of memory; healthy nodes show 0."""
+
+
+def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        activity = subject.activity
+        if activity.kind not in _WRITES or activity.family in _NOT_WRITING:
+            continue
+        one, mount = _full_file(subject), ""
+        if one is not None:
+            mount = one.mount or ""
+            what = "inodes" if one.full == "inodes" else "space"
+            told = f"has {one.target} open for writing on {mount} ({one.fstype}), which has no "
+            told += f"{what} left"
+        else:
+            mount = _full_mount(case, subject)
+            told = f"works on {mount}, which is full"
+        if not mount:
+            continue
+        quoted = word(mount)
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} {told}: it {activity.text} at {activity.at}",
+                case.since(subject),
+            ),
+            evidence=(
+                *([fact("process", subject.number, name_descriptor(one))] if one else []),
+                *common_facts(case, [subject]),
+            ),
+            steps=(
+                *((on(subject, f"df -h {quoted}; df -i {quoted}"),) if quoted else ()),
+                "make room there; what the rank retries goes on by itself",
+            ),
+            confidence=None if one is not None else 0.7,
+        )
+
+
+def _full_file(subject: Subject) -> Descriptor | None:
+    """A file the rank has open for writing where there is no room."""
+    table = subject.rank.descriptors
+    found = (d for d in (table.descriptors if table is not None else ()) if d.full)
+    return next((d for d in found if d.mount and d.fd > 2), None)
+
+
+def _full_mount(case: Case, subject: Subject) -> str:
+    """A full file system on which the rank has its directory, or any file."""
+    node = case.nodes.get(subject.rank.node)
+    table = subject.rank.descriptors
+    used = {d.mount for d in (table.descriptors if table is not None else ()) if d.fd > 2}
+    for mount in node.full_mounts if node is not None else ():
+        under = (subject.rank.process.cwd or "").startswith(f"{mount}/")
+        if mount != "/" and (under or subject.rank.process.cwd == mount or mount in used):
+            return mount
+    return ""
+
+
+def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if not case.waiters:
+        return
+    slow = [s for s in left if s.activity.kind in _WORKS]
+    for group in alike(slow, lambda s: s.rank.node):
+        node = case.nodes.get(group[0].rank.node)
+        if node is None or (node.memory_full or 0.0) < THRASHES:
+            continue
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{node.name} is short of memory: in {node.memory_full:.0f}% of the last 10 s "
+                f"nothing could run there for want of it; {who(group)}",
+                is_are(group, "is", "are"),
+                f"there, and {group[0].activity.text} at {group[0].activity.at}",
+            ),
+            evidence=(fact("process", None, _memory_text(node)), *common_facts(case, group)),
+            steps=(
+                on(group[0], "cat /proc/pressure/memory; free -m"),
+                on(group[0], "ps -eo pid,user,rss,args --sort=-rss", words="look who has it"),
+                "fewer DataLoader workers, less pinned memory, a larger limit",
+            ),
+        )
+
+
+def _memory_text(node: Node) -> str:
+    text = f"{node.name}: full avg10 of /proc/pressure/memory is {node.memory_full:.0f}"
+    if node.memory_total:
+        text += f"; {size(node.memory_available)} of {size(node.memory_total)} are free"
+    return text
+
+
+DISK_FULL = Rule(
+    cause="disk-full",
+    title="A rank writes to a file system that is full",
+    seen="The rank has a file open for writing on a local file system without space or inodes; or "
+    "such a file system holds its working directory or a file of it; and it saves, sleeps or works "
+    "while others wait.",
+    excluded="It is blocked in a read or in a pipe. Network file systems are not asked: that may "
+    "hang.",
+    confidence=0.85,
+    next_steps=("df -h and df -i on that mount",),
+    find=_disk_full,
+)
+THRASH = Rule(
+    cause="memory-thrash",
+    title="A node is short of memory",
+    seen="full avg10 of /proc/pressure/memory is 20 or more (Linux 4.20), and a rank there works, "
+    "or waits in the kernel, while others wait for it.",
+    excluded="Any of the causes above explains where the rank is.",
+    confidence=0.75,
+    next_steps=("Look who has the memory", "Raise the limit of the cgroup"),
+    find=_thrashing,
+    states=ALWAYS,
+)

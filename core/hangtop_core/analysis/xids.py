@@ -1,0 +1,122 @@
+"""Xids: errors of GPUs as NVIDIA's driver numbers them, from NVML and from the kernel log.
+
+Numbers and names are those of nverror.h of NVIDIA's open kernel modules and of NVIDIA's catalogue
+of Xids (docs.nvidia.com/deploy/xid-errors); hangtop has seen none of them happen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.hardware import Gpu
+    from hangtop_core.model import Node
+
+Class = Literal["lost", "ecc", "nvlink", "engine", "program", "echo", "other"]
+"""What part failed. `program`: most often its own doing; `echo`: only follows another error."""
+
+_LINE = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[0-9a-fA-F.]*\): (\d+)"
+    r"(?:, (?:pid=|pid: )'?(\d+))?"
+)
+SAME_S = 10.0
+"""Seconds within which NVML and the kernel log tell of one error."""
+
+
+class Kind(Struct, frozen=True, gc=False):
+    """What an Xid means."""
+
+    kind: Class
+    text: str
+
+
+def _kind(kind: Class, text: str) -> Kind:
+    return Kind(kind, text)
+
+
+KINDS: Mapping[int, Kind] = {
+    8: _kind("engine", "the GPU stopped processing"),
+    13: _kind("program", "graphics engine exception"),
+    31: _kind("program", "memory page fault of the GPU"),
+    32: _kind("engine", "invalid or damaged stream of commands"),
+    43: _kind("echo", "a program's work on the GPU was stopped"),
+    45: _kind("echo", "cleaned up after another error"),
+    48: _kind("ecc", "memory error that cannot be corrected (double bit ECC)"),
+    54: _kind("lost", "auxiliary power is not connected"),
+    61: _kind("engine", "internal micro-controller breakpoint"),
+    62: _kind("engine", "internal micro-controller halt"),
+    63: _kind("ecc", "a row or page of memory is to be replaced"),
+    64: _kind("ecc", "replacing a row or page of memory failed"),
+    69: _kind("program", "graphics engine class error"),
+    74: _kind("nvlink", "NVLink error"),
+    79: _kind("lost", "the GPU has fallen off the bus"),
+    92: _kind("ecc", "high rate of corrected memory errors"),
+    94: _kind("ecc", "contained memory error"),
+    95: _kind("ecc", "uncontained memory error"),
+    109: _kind("engine", "context switch timeout"),
+    119: _kind("lost", "the GPU's system processor (GSP) does not answer"),
+    120: _kind("lost", "error of the GPU's system processor (GSP)"),
+    121: _kind("nvlink", "error of the link to the CPU (C2C)"),
+    136: _kind("nvlink", "NVLink training failed"),
+    137: _kind("nvlink", "NVLink fault on access to a peer's memory"),
+    140: _kind("ecc", "memory error that cannot be recovered"),
+    **{number: _kind("nvlink", "NVLink error") for number in range(144, 151)},
+    154: _kind("engine", "the GPU needs to be reset"),
+}
+_UNKNOWN = Kind("other", "an error NVIDIA's catalogue of Xids explains")
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One Xid of one GPU."""
+
+    gpu: int
+    number: int
+    at: float
+    pid: int | None = None
+    """The process that was at work, where the kernel log says."""
+    line: str | None = None
+    """What the kernel log says."""
+
+    @property
+    def kind(self) -> Class:
+        """What part failed."""
+        return KINDS.get(self.number, _UNKNOWN).kind
+
+    @property
+    def text(self) -> str:
+        """`Xid 79, the GPU has fallen off the bus`."""
+        return f"Xid {self.number}, {KINDS.get(self.number, _UNKNOWN).text}"
+
+
+def events(node: Node) -> Mapping[int, tuple[Event, ...]]:
+    """All known Xids of a node, by GPU, oldest first; what both sources tell only once."""
+    found: dict[int, list[Event]] = defaultdict(list)
+    for line in node.kernel_lines:
+        met = _LINE.search(line.text)
+        gpu = _by_address(node.gpus, met[1]) if met is not None else None
+        if met is not None and gpu is not None and len(met[2]) < 5:
+            pid = int(met[3]) if met[3] and len(met[3]) < 11 else None
+            found[gpu.index].append(Event(gpu.index, int(met[2]), line.at, pid, line.text))
+    for gpu in node.gpus:
+        known = [(one.number, one.at) for one in found[gpu.index]]
+        found[gpu.index] += [
+            Event(gpu.index, xid.number, xid.at)
+            for xid in gpu.xids
+            if not any(n == xid.number and abs(at - xid.at) < SAME_S for n, at in known)
+        ]
+    return {
+        index: tuple(sorted(some, key=lambda one: one.at)) for index, some in found.items() if some
+    }
+
+
+def _by_address(gpus: tuple[Gpu, ...], address: str) -> Gpu | None:
+    """The GPU at `0000:1b:00`, as the kernel log writes it, without the function."""
+    domain, bus, device = address.lower().split(":")
+    wanted = f"{domain[-4:].rjust(4, '0')}:{bus}:{device}"
+    return next((gpu for gpu in gpus if (gpu.bus_id or "").partition(".")[0] == wanted), None)

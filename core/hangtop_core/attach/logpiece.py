@@ -1,0 +1,27 @@
+"""What a probe answers to `log`: the end of a file that processes print to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from hangtop_core.attach.messages import Count, Key, Pid, Time
+from hangtop_core.model import Failure
+from hangtop_core.text import Text
+
+
+class LogPiece(Struct, frozen=True):
+    """The end of a log file, or that another process prints to it."""
+
+    at: Time
+    path: Text
+    pid: Pid | None = None
+    fd: int | None = None
+    inode: Key | None = None
+    size: Count = 0
+    changed: Time = 0.0
+    start: Count = 0
+    text: Annotated[str, Meta(max_length=1 << 21)] | None = None
+    cut: bool = False
+    failure: Failure | None = None

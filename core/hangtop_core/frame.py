@@ -1,0 +1,21 @@
+"""A frame of a stack: a noun of its own, since recorders and stacks hold it alike."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from hangtop_core.text import Text
+
+
+class Frame(Struct, frozen=True, gc=False):
+    """One Python or native frame, as py-spy names it."""
+
+    name: Text
+    file: Text
+    """Full path, or the shared object of a native frame."""
+    short: Text
+    """Path as py-spy shortens it, relative to its package."""
+    line: int
+    native: bool = False
+    source: Text | None = None
+    """The line of code, when the node could read it safely."""

@@ -1,0 +1,73 @@
+"""What `hangtop run` puts into the processes of a job, so that it can be looked into when it hangs.
+
+Python imports `activate.py` at start, as `sitecustomize`: see there. From then on
+
+- `processes` tells ranks from launchers and helpers,
+- `importing` waits for the program to import torch.distributed; torch is never imported from here,
+- `names` knows the variables that switch torch's flight recorder on, by version,
+- `server` starts torch's own worker server on a unix socket once the program joins a process group,
+- `logs` lets a rank write to a file of its own, which `tee` copies to where its output went,
+- `permit` lets the user's own tools look into the process, and dumps stacks on a signal.
+
+Standard library only, Python 3.8 or newer. Nothing here may change what a program does: an error
+costs one line on standard error and the part that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing would cost every Python some milliseconds at its start
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict
+
+RUN_DIR = "HANGTOP_RUN_DIR"
+"""Names the directory of the run, for the processes of the job and for whoever looks at them."""
+
+_done: Dict[int, str] = {}
+"""By process id: start() must act once in every process, and anew after a fork."""
+
+
+def start(directory: str) -> None:
+    """Prepare this process; ``directory`` is that of the run. A second call does nothing."""
+    if os.getpid() in _done:
+        return
+    _done[os.getpid()] = directory
+    from . import importing, permit, processes
+
+    os.environ.setdefault(RUN_DIR, directory)
+    attempt("permit", permit.let_own_tools_look)
+    attempt("importing", importing.wait_for_torch, directory)
+    number = processes.rank_at_start()
+    if number is not None:
+        become_rank(directory, number)
+
+
+def become_rank(directory: str, number: int) -> None:
+    """Do what only a rank needs; once per process."""
+    from . import logs, permit, processes
+
+    if not processes.claim():
+        return
+    attempt("logs", logs.redirect, directory, number)
+    attempt("signal", permit.dump_on_signal, directory, number)
+
+
+def attempt(part: str, action: Callable[..., Any], *arguments: Any) -> Any:
+    """Call ``action``; whatever goes wrong costs a line and nothing else."""
+    try:
+        return action(*arguments)
+    except Exception as error:
+        complain(part, error)
+        return None
+
+
+def complain(part: str, error: BaseException) -> None:
+    """Say in one line that a part of the hook does not work in this process."""
+    text = " ".join(str(error).split())[:300]
+    line = "hangtop: %s: %s: %s\n" % (part, type(error).__name__, text)
+    try:
+        sys.stderr.write(line)
+    except Exception:  # noqa: S110  # nobody listens
+        pass

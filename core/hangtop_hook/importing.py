@@ -1,0 +1,98 @@
+"""Acting when the program imports torch.distributed, and when it joins a process group.
+
+A finder that comes first on sys.meta_path waits for one module name; any other import costs it a
+comparison. It never imports anything, and is gone once the module has come.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+MODULE = "torch.distributed.distributed_c10d"
+FUNCTION = "init_process_group"
+
+
+class Finder:
+    """Finds one module, as the finders behind it do, and acts before and after it is run."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The import protocol; None of everything but MODULE."""
+        if name != MODULE:
+            return None
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                self._surround(spec)
+                return spec
+        return None
+
+    def _surround(self, spec: Any) -> None:
+        from . import attempt
+
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            attempt("names", set_names, self.directory)
+            run(module)
+            attempt("process group", wrap, module, self.directory)
+
+        attempt("importing", setattr, spec.loader, "exec_module", exec_module)
+
+
+def wait_for_torch(directory: str) -> None:
+    """Act when MODULE is imported; at once where it has been."""
+    if MODULE in sys.modules:
+        wrap(sys.modules[MODULE], directory)
+    else:
+        sys.meta_path.insert(0, Finder(directory))
+
+
+def set_names(directory: str) -> None:
+    """Set the recorder's variables by the names of the torch that is being imported.
+
+    torch reads them when a process group is made. Children of launchers inherit them.
+    """
+    from . import names
+
+    version = getattr(sys.modules.get("torch.version"), "__version__", "")
+    flight = os.path.join(directory, "flight")
+    where = directory if os.path.isdir(flight) and os.access(flight, os.W_OK) else None
+    os.environ.update(names.variables(names.version_of(version), os.environ, where))
+
+
+def wrap(module: Any, directory: str) -> None:
+    """Let init_process_group start the worker server first; the call itself stays as it is."""
+    function: Optional[Callable[..., Any]] = getattr(module, FUNCTION, None)
+    if function is None or hasattr(function, "hangtop_run"):
+        return
+
+    import functools
+
+    @functools.wraps(function)
+    def init_process_group(*arguments: Any, **named: Any) -> Any:
+        from . import attempt, server
+
+        attempt("worker server", server.start, directory)
+        result = function(*arguments, **named)
+        attempt("process group", joined, module, directory)
+        return result
+
+    init_process_group.hangtop_run = directory  # type: ignore[attr-defined]
+    setattr(module, FUNCTION, init_process_group)
+
+
+def joined(module: Any, directory: str) -> None:
+    """Take note of the number of a rank that no variable told, as of torch.multiprocessing."""
+    from . import become_rank, processes
+
+    if processes.RANK_PID not in os.environ:
+        become_rank(directory, int(module.get_rank()))

@@ -1,0 +1,129 @@
+"""A log of its own for every rank, and its lines with `node:rank` where they went before.
+
+The rank writes to a file, which neither a slow terminal nor the end of a reader can hold up; a
+process beside it (`tee.py`) copies what comes to where standard output and error pointed. Where
+both pointed to one place one file keeps their order. What already is a file of this rank alone, as
+with torchrun's --redirects, stays as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import stat
+import sys
+from typing import Dict, List, Tuple
+
+_TEE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tee.py")
+_WAIT_S = 1.0
+"""How long a rank waits at its end for the last lines to be copied."""
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
+"""All that the process beside gets of the environment: by RANK it would look like a rank."""
+
+Streams = List[Tuple[int, str]]
+"""Descriptor, 1 or 2, and the file that takes its place."""
+
+
+def redirect(directory: str, number: int) -> None:
+    """Let this process write to its file, where the run wants logs."""
+    logs = os.path.join(directory, "logs")
+    if not os.path.isdir(logs):
+        return
+    node = os.uname().nodename.split(".")[0]
+    streams = choose(os.path.join(logs, "rank%d-%s%s" % (number, node, _attempt())))
+    if not streams:
+        return
+    _flush()
+    files = {fd: _open(path) for fd, path in streams}
+    try:
+        if any(_has_reader(fd) for fd, _ in streams):
+            _start_tee("[%s:%d]:" % (node, number), files)
+        for fd, file in files.items():
+            os.dup2(file, fd)
+            if (fd, True) == (1, len(files) == 1):
+                os.dup2(file, 2)
+    finally:
+        for file in files.values():
+            os.close(file)
+
+
+def choose(stem: str) -> Streams:
+    """Return which of descriptors 1 and 2 get files; one entry, for 1, stands for both."""
+    found = {}
+    for fd in (1, 2):
+        with contextlib.suppress(OSError):
+            found[fd] = os.fstat(fd)
+    ours = [fd for fd, one in found.items() if not stat.S_ISREG(one.st_mode) or _is_shared(fd)]
+    if len(ours) == 2 and os.path.sameopenfile(1, 2):
+        return [(1, stem + ".log")]
+    return [(fd, stem + (".out" if fd == 1 else ".err")) for fd in ours]
+
+
+def _is_shared(fd: int) -> bool:
+    """Whether the parent writes there, too: then it is no file made for this rank alone."""
+    try:
+        return os.path.samestat(os.stat("/proc/%d/fd/%d" % (os.getppid(), fd)), os.fstat(fd))
+    except OSError:
+        return False
+
+
+def _attempt() -> str:
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return "-attempt%s" % count if count.isdigit() and int(count) else ""
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _has_reader(fd: int) -> bool:
+    """Whether what is written there goes anywhere: not to /dev/null."""
+    return not stat.S_ISCHR(os.fstat(fd).st_mode) or os.isatty(fd)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def _start_tee(label: str, files: Dict[int, int]) -> None:
+    """Start the process beside, whose own 1 and 2 are what this process's were.
+
+    A shell starts it and leaves: it is no child of this process, which may wait for its own.
+    """
+    alive, closed = os.pipe()
+    answer, done = os.pipe()
+    numbers = {"end": 3, "done": 4}
+    command = [sys.executable, "-S", "-s", _TEE, label, str(os.getpid())]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, alive, 20),
+        (os.POSIX_SPAWN_DUP2, done, 21),
+        (os.POSIX_SPAWN_DUP2, 20, numbers["end"]),
+        (os.POSIX_SPAWN_DUP2, 21, numbers["done"]),
+        (os.POSIX_SPAWN_CLOSE, 20),
+        (os.POSIX_SPAWN_CLOSE, 21),
+    ]
+    for fd, file in files.items():
+        path = "/proc/self/fd/%d" % file
+        command += [str(fd), os.readlink(path), str(os.fstat(file).st_size)]
+    environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    shell = ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command]
+    pid = os.posix_spawn(shell[0], shell, environ, file_actions=actions, setsid=True)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    os.close(alive)
+    os.close(done)
+    atexit.register(_hand_over, os.getpid(), closed, answer)
+
+
+def _hand_over(pid: int, closed: int, answer: int) -> None:
+    """Let the last lines be copied before this process ends, since a launcher may end all then."""
+    if os.getpid() != pid:
+        return
+    _flush()
+    with contextlib.suppress(OSError):
+        os.write(closed, b".")
+        select.select([answer], [], [], _WAIT_S)

@@ -1,0 +1,77 @@
+"""Which process is a rank: told at start by the variables of launchers, and never of a launcher.
+
+What a launcher or a DataLoader worker inherits does not make it a rank: the former is known by
+its command line, the latter by a mark that a rank leaves for its children.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional
+
+RANK_PID = "HANGTOP_RANK_PID"
+"""Process id of the rank above, or of this rank; children inherit it."""
+
+_NUMBERS = ("RANK", "OMPI_COMM_WORLD_RANK")
+"""SLURM_PROCID and PMI's ranks are left out: one task that spawns the ranks of a node is common."""
+_RENDEZVOUS = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds")
+_MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli",
+    "deepspeed.launcher.launch",
+    "deepspeed.launcher.runner",
+)
+
+
+def rank_at_start() -> Optional[int]:
+    """Return this process's rank, where its environment says it is one and it is no launcher."""
+    if RANK_PID in os.environ or not any(name in os.environ for name in _NUMBERS):
+        return None
+    return None if is_launcher(command_line()) else rank_in_environment()
+
+
+def rank_in_environment() -> Optional[int]:
+    """Return the rank that variables tell; RANK only counts beside the rendezvous."""
+    for name in _NUMBERS:
+        text = os.environ.get(name, "")
+        if name == "RANK" and not any(other in os.environ for other in _RENDEZVOUS):
+            continue
+        if text.isdigit():
+            return int(text)
+    return None
+
+
+def claim() -> bool:
+    """Mark this process as the rank of its children; False where it, or a rank above, is marked."""
+    if RANK_PID in os.environ:
+        return False
+    os.environ[RANK_PID] = str(os.getpid())
+    return True
+
+
+def command_line() -> List[str]:
+    """Return this process's command line; sys.argv is not complete this early."""
+    with open("/proc/self/cmdline", "rb") as file:
+        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+
+
+def is_launcher(command: List[str]) -> bool:
+    """Whether a Python command line runs a launcher of ranks."""
+    words = iter(command[1:])
+    for word in words:
+        if word == "-m":
+            return next(words, "") in _MODULES
+        if word == "-c":
+            return False
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif not word.startswith("-"):
+            path = os.path.splitext(word)[0].replace(os.sep, ".")
+            return os.path.basename(word) in _LAUNCHERS or path.endswith(_MODULES)
+    return False

@@ -1,0 +1,173 @@
+"""gdb calls torch in a rank to write its flight recorder: only if asked for, only where it is safe.
+
+Seen with CPython 3.11, gdb 13 and gloo ranks that hang: with the main thread asleep in a
+system call and nobody holding the GIL, `PyGILState_Ensure` returns at once, and after half a second
+the rank goes on as before. Where another thread holds the GIL the call waits for it, and ending gdb
+meanwhile kills the rank (SIGSEGV as soon as the GIL is free); where a thread is in state D or T,
+attaching hangs and may leave the rank stopped. So both are refused, and gdb, once it runs, is never
+ended: not by a deadline, not by cancelling, not by the end of the probe.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Dict, Optional
+
+from . import permission, procfs, stacks
+from .recorderread import Told
+from .tools import clean_environment, halted
+
+if TYPE_CHECKING:
+    from .recorderways import Facts
+    from .tools import Tools
+
+SECONDS = 120.0
+"""How long to wait for gdb; it runs for half a second where all is well."""
+_SPY_SECONDS = 10.0
+_CODE = (
+    "import os,sys\n"
+    "try:\n"
+    "    m=sys.modules['torch._C._distributed_c10d']\n"
+    "    f=next(getattr(m,n) for n in {names!r} if hasattr(m,n))\n"
+    "    d=f(True,False)\n"
+    "    d=d.encode() if isinstance(d,str) else d\n"
+    "    fd=os.open({path!r},os.O_WRONLY|os.O_CREAT|os.O_EXCL|os.O_NOFOLLOW,0o600)\n"
+    "    while d:\n"
+    "        d=d[os.write(fd,d):]\n"
+    "    os.close(fd)\n"
+    "except BaseException:\n"
+    "    pass\n"
+)
+# Without stacks: with them torch imports a compiler into the rank first, which takes seconds.
+_NCCL = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+_OTHER = ("_dump_fr_trace_json",)
+
+
+def check(facts: Facts, tools: Tools, rights: permission.Rights, cancel: threading.Event) -> None:
+    """Look whether gdb may call into a rank.
+
+    Raises:
+        Told: it may not, and why.
+    """
+    pid = facts.pid
+    if shutil.which("gdb") is None:
+        raise Told("no-gdb")
+    if not facts.loaded:
+        raise Told("no-torch")
+    if not permission.may_attach(pid):
+        why, fix = permission.why_denied(pid, rights)
+        raise Told("denied", why=why, fix=fix)
+    tracer = procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"TracerPid") or 0
+    if tracer:
+        raise Told("traced", by=tracer)
+    _check_threads(pid)
+    seen = stacks.sample(tools, pid, "nonblocking", False, _SPY_SECONDS, cancel)
+    if seen.failure is not None:
+        raise Told("gil-unknown", why=seen.failure["text"])
+    holder = next((thread for thread in seen.threads if thread["gil"]), None)
+    if holder is not None:
+        raise Told("gil", thread=holder["name"] or holder["tid"])
+    _check_threads(pid)
+
+
+def _check_threads(pid: int) -> None:
+    states = procfs.states(pid)
+    if not states:
+        raise Told("gone")
+    if halted(states).busy:
+        tid, letter = next((t, s) for t, s in sorted(states.items()) if s in "DTt")
+        raise Told("halted", thread=tid, state=letter)
+    if states.get(pid) != "S":
+        raise Told("awake", state=states.get(pid, "?"))
+
+
+def dump(facts: Facts) -> str:
+    """Let gdb call torch's dump in a rank that `check` found safe; return the file it wrote.
+
+    The file is below a directory of its own, which is to be removed with `forget`.
+
+    Raises:
+        Told: there is no file, and why.
+    """
+    pid = facts.pid
+    root = "/proc/%d/root" % pid
+    try:
+        folder = tempfile.mkdtemp(prefix="hangtop-", dir=root + "/tmp")  # noqa: S108  # the rank's, 0700
+        if os.geteuid() != facts.uid:
+            os.chown(folder, facts.uid, -1)
+    except OSError as error:
+        raise Told("no-folder", why=os.strerror(error.errno or 0)) from None
+    path = folder + "/recorder"
+    code = _CODE.format(names=_NCCL if facts.nccl else _OTHER, path=path[len(root) :])
+    ended = _gdb(pid, code)
+    running = _running(pid)
+    if not ended:
+        raise Told("still", seconds="%g" % SECONDS)
+    if not running:
+        raise Told("not-running")
+    if not os.path.exists(path):
+        forget(path)
+        raise Told("nothing-written")
+    return path
+
+
+def forget(path: str) -> None:
+    """Remove what a rank wrote for `dump`."""
+    for remove, what in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
+        try:
+            remove(what)
+        except OSError:
+            continue
+
+
+def _gdb(pid: int, code: str) -> bool:
+    """Run gdb to its end; False when it is still at it, and is left to that."""
+    text = "exec(bytes.fromhex('%s'))" % code.encode("utf-8").hex()
+    commands = [
+        "sharedlibrary libpython",
+        "call (int)PyGILState_Ensure()",
+        'call (int)PyRun_SimpleString("%s")' % text,
+        "call (void)PyGILState_Release($1)",
+    ]
+    # Libraries are not searched for symbols: that takes ten times as long, with the rank stopped.
+    argv = ["gdb", "-nx", "-batch", "-iex", "set auto-solib-add off"]
+    argv += ["-iex", "set debuginfod enabled off", "-p", str(pid)]
+    for command in commands:
+        argv += ["-ex", command]
+    # Not through `Tools`: those end with the probe, and gdb must not.
+    gdb = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment(),
+        start_new_session=True,
+    )
+    try:
+        gdb.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        threading.Thread(target=gdb.wait, daemon=True).start()
+        return False
+    return True
+
+
+def _running(pid: int) -> bool:
+    """Whether a rank runs again after gdb; a stop that is left is taken back."""
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:
+        if not halted(procfs.states(pid)).stopped:
+            return bool(procfs.states(pid))
+        time.sleep(0.02)
+    return stacks.resume(pid)
+
+
+def offered(facts: Facts) -> Optional[Dict[str, Any]]:
+    """Whether gdb could be tried at all, for those who did not allow it."""
+    if facts.loaded and shutil.which("gdb") is not None:
+        return {"way": "inject", "code": "not-allowed", "args": {}}
+    return None

@@ -1,0 +1,76 @@
+"""Full disks and short memory: who is blamed for them, and who is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.descriptors import Descriptor
+from hangtop_core.model import DescriptorTable, Node
+from support.build import NOW, PIPE_READ, RUN, SAVE, SLEEP, World, user
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+
+SCRATCH = Descriptor(
+    7, "file", "/scratch/ckpt.pt", "w", mount="/scratch", fstype="ext4", full="space"
+)
+
+
+def judged(world: World) -> Diagnosis:
+    snapshot = world.snapshot()
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def with_rank(facts: Any, descriptors: tuple[Descriptor, ...], stack: Any = None) -> World:
+    world = World()
+    world.waiters(3)
+    rank = world.add(stack or user("retry", 41, "time.sleep(1)"), facts)
+    table = DescriptorTable(NOW, descriptors)
+    world.ranks[-1] = msgspec.structs.replace(rank, descriptors=table)
+    return world
+
+
+def test_file_open_for_writing_without_room() -> None:
+    first = judged(with_rank(SLEEP, (SCRATCH,))).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("disk-full", [3])
+    assert "/scratch" in first.summary
+    assert "df -h /scratch; df -i /scratch" in first.next_steps[0]
+
+
+def test_inodes_are_named() -> None:
+    one = msgspec.structs.replace(SCRATCH, full="inodes")
+    assert "no inodes left" in judged(with_rank(SLEEP, (one,))).verdicts[0].summary
+
+
+def test_checkpoint_on_full_disk_is_more_than_slow() -> None:
+    assert judged(with_rank(RUN, (SCRATCH,), SAVE)).verdicts[0].cause == "disk-full"
+
+
+def test_rank_that_reads_a_pipe_is_not_held_up_by_a_full_disk() -> None:
+    read = user("load", 12, "os.read(pipe, 1)")
+    assert judged(with_rank(PIPE_READ, (SCRATCH,), read)).verdicts[0].cause == "io-wait"
+
+
+@pytest.mark.parametrize("cause", ["disk-full", "missing-collective"])
+def test_working_directory_on_a_full_disk(cause: str) -> None:
+    world = World()
+    full = ("/scratch",) if cause == "disk-full" else ("/other", "/")
+    world.nodes["n1"] = Node("n1", "ready", full_mounts=full)
+    world.waiters(3)
+    world.add(user("retry", 41, "time.sleep(1)"), SLEEP, process={"cwd": "/scratch/run1"})
+    assert judged(world).verdicts[0].cause == cause
+
+
+@pytest.mark.parametrize(("percent", "cause"), [(45.0, "memory-thrash"), (3.0, "busy-in-python")])
+def test_short_memory(percent: float, cause: str) -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", memory_full=percent)
+    world.waiters(3)
+    world.add(user("augment", 41, "x = table[key]"), RUN)
+    first = judged(world).verdicts[0]
+    assert first.cause == cause
+    assert [c.rank for c in first.culprits] == [3]

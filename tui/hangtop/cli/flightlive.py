@@ -1,0 +1,193 @@
+"""`hangtop flight` on running ranks: reads their recorders now, and says how, or why not."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+import time
+from concurrent.futures import wait
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.diagnose import exit_status
+from hangtop.cli.observe import choose, find_job, follow, tell_unseen
+from hangtop.cli.output import StatusLine, coloured, width
+from hangtop.cli.targets import launchers
+from hangtop_core.analysis.flight.live import empty, picture
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.dumps.load import default_patterns
+from hangtop_core.errors import HangtopError, NoJobError, UsageError
+from hangtop_core.flightreport import entries_text, flight_text
+from hangtop_core.session import Session
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Collection, Mapping
+
+    from hangtop_core.analysis.flight.picture import FlightDiagnosis, Picture
+    from hangtop_core.model import Job, Rank
+
+TWICE_S = 1.5
+"""Seconds between two readings: what a recorder has in flight may only be under way."""
+ANSWER_S = 60.0
+INJECT_S = 150.0
+"""Seconds to wait for one rank: gdb is not ended while it calls into one."""
+
+
+def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:
+    """Run the command; returns the exit status.
+
+    None where no job runs, and there are dumps where torch writes them on this machine.
+    """
+    arguments = complete(arguments)
+    if arguments.readonly:
+        raise UsageError("--readonly forbids asking ranks; dumps can be named: hangtop flight PATH")
+    if arguments.prefix is not None:
+        raise UsageError("--prefix needs the PATH of dumps")
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        try:
+            found, interrupted = find_job(session, arguments.job_key, arguments.pid)
+        except NoJobError:
+            if _names_targets(arguments) or not _has_dumps():
+                raise
+            print("no job runs here: this is what lies where torch writes dumps", file=sys.stderr)
+            return None
+        job = choose(found.snapshot, arguments.job_key)
+        try:
+            moved = ask(session, job, arguments)
+        except KeyboardInterrupt:
+            interrupted, moved = True, False
+        update = session.latest or found
+    job = follow(job, update.snapshot) or job
+    tell_unseen(update.snapshot)
+    verdict = update.diagnoses.get(job.key)
+    gets_on = moved or (verdict is not None and verdict.state == "progressing")
+    seen = picture(job.ranks)
+    diagnosis = concluded(seen, job, gets_on)
+    show(diagnosis, seen, arguments, ranks)
+    if interrupted:
+        print("interrupted: this is what was known by then", file=sys.stderr)
+        return 130
+    if seen is None or not diagnosis.flight.entries:
+        return 13
+    return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+
+
+def _names_targets(arguments: argparse.Namespace) -> bool:
+    """Whether ranks were named by any option, so that files of whoever will not do."""
+    named = (arguments.nodes, arguments.hostfile, arguments.job, arguments.pid, arguments.job_key)
+    return any(named) or arguments.trigger or arguments.allow_inject
+
+
+def _has_dumps() -> bool:
+    return any(glob.glob(pattern) for pattern in default_patterns(os.environ))
+
+
+def ask(session: Session, job: Job, arguments: argparse.Namespace) -> bool:
+    """Read the recorders of all ranks, twice where they have anything; whether they moved on."""
+    _ask(session, job, arguments.trigger, arguments.allow_inject)
+    before = _now(session, job)
+    if not any(before.values()):
+        return False
+    time.sleep(TWICE_S)
+    # What a rank was made to write is as it was: only those that answer by themselves move.
+    _ask(session, job, False, False, only=_answering(session, job))
+    after = _now(session, job)
+    return any(after.get(key) not in (None, place) for key, place in before.items())
+
+
+def _ask(
+    session: Session,
+    job: Job,
+    trigger: bool,
+    inject: bool,
+    only: Mapping[str, Collection[int]] | None = None,
+) -> None:
+    wanted: dict[str, list[int]] = {}
+    for rank in job.ranks:
+        pid = rank.process.pid
+        if rank.state not in ("exited", "zombie") and (only is None or pid in only[rank.node]):
+            wanted.setdefault(rank.node, []).append(pid)
+    most = max(map(len, wanted.values()), default=0)
+    limit = ANSWER_S + (INJECT_S * most if inject else 0.0)
+    futures = {
+        node: session.recorder(node, pids, trigger=trigger, inject=inject)
+        for node, pids in wanted.items()
+    }
+    until = time.monotonic() + limit
+    with StatusLine() as status:
+        while (left := until - time.monotonic()) > 0:
+            _, waiting = wait(futures.values(), timeout=min(left, 0.2))
+            if not waiting:
+                break
+            status.show(f"recorders of {len(futures) - len(waiting)} of {len(futures)} nodes ...")
+    for node, future in futures.items():
+        try:
+            future.result(timeout=0)
+        except (HangtopError, TimeoutError) as error:
+            print(f"hangtop: {clean(node)}: {clean(str(error) or 'no answer')}", file=sys.stderr)
+    arrived = time.time()
+    session.wait(lambda update: update.snapshot.at >= arrived, timeout=5.0)
+
+
+def _latest(session: Session, job: Job) -> tuple[Rank, ...]:
+    update = session.latest
+    now = follow(job, update.snapshot) if update is not None else None
+    return now.ranks if now is not None else job.ranks
+
+
+def _now(session: Session, job: Job) -> dict[tuple[str, int], tuple[int, int] | None]:
+    """How far every rank has come: its newest entry, and how many are not over."""
+    found: dict[tuple[str, int], tuple[int, int] | None] = {}
+    for rank in _latest(session, job):
+        trace = rank.recorder.trace if rank.recorder is not None else None
+        far = (trace.record[-1], len(list(trace.pending()))) if trace and trace.length else None
+        found[rank.node, rank.process.pid] = far
+    return found
+
+
+def _answering(session: Session, job: Job) -> dict[str, set[int]]:
+    """Ranks whose recorders were read from the ranks themselves, by node."""
+    found: dict[str, set[int]] = {rank.node: set() for rank in job.ranks}
+    for rank in _latest(session, job):
+        said = rank.recorder
+        if said is not None and said.trace is not None and said.source in _BY_THEMSELVES:
+            found.setdefault(rank.node, set()).add(rank.process.pid)
+    return found
+
+
+_BY_THEMSELVES = ("server", "debug-server")
+
+
+def concluded(seen: Picture | None, job: Job, gets_on: bool) -> FlightDiagnosis:
+    """What the recorders show; without verdicts where the ranks get on."""
+    diagnosis = seen.diagnosis if seen is not None else empty(job.ranks)
+    if gets_on:
+        return replace(diagnosis, state="progressing", verdicts=(), hung_for_s=None)
+    return diagnosis
+
+
+def show(
+    diagnosis: FlightDiagnosis,
+    seen: Picture | None,
+    arguments: argparse.Namespace,
+    ranks: Collection[int] | None,
+) -> None:
+    """Print it in the form that was asked for."""
+    from hangtop.cli.flight import write
+
+    if arguments.output:
+        write(arguments.output, to_json(diagnosis))
+    if arguments.json:
+        print(to_json(diagnosis).decode())
+    elif arguments.entries and seen is not None:
+        for line in entries_text(seen, width(), ranks, arguments.pg_filters, arguments.stacks):
+            print(line)
+    else:
+        text = flight_text(diagnosis, min(width(), 120), arguments.mismatch_cap or 0)
+        print(coloured(text), end="")

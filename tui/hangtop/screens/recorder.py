@@ -1,0 +1,378 @@
+"""Screen 4: process groups, their collectives by number, and who has not joined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.containers import Horizontal
+
+from hangtop.screens.page import PIN_FROM, Page
+from hangtop.spans import EMPTY, line, wrap
+from hangtop.views import members as who
+from hangtop.views import recorder as views
+from hangtop.views import recordersource as sources
+from hangtop.views.common import rank_key
+from hangtop.widgets.grid_pane import GridPane
+from hangtop.widgets.line_table import LineTable
+from hangtop.widgets.text_pane import TextPane
+from hangtop_core.analysis.flight.groups import GroupLine
+from hangtop_core.analysis.flight.numbers import NumberLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from textual.widget import Widget
+
+    from hangtop import query
+    from hangtop.recordings import Seen
+    from hangtop.spans import Line
+
+TALL = 44
+"""Lines of a screen from which stacks and sources are shown at the same time."""
+WIDE = 120
+"""Columns from which a rank's stack stands beside the entry of those that wait."""
+PINNED_ROWS = 4
+"""Groups that stay in view above another pane on a small screen."""
+ABOVE = {
+    "numbers": "groups",
+    "members": "numbers",
+    "grid": "numbers",
+    "stack": "members",
+    "waiting": "members",
+    "source": "groups",
+}
+"""Where Esc leads from each pane."""
+
+
+class RecorderPage(Page):
+    """Groups, numbers, members, who joined, stacks, source."""
+
+    CSS_PATH = "recorder.tcss"
+    NAME = "recorder"
+    PANES = ("groups", "numbers", "members", "grid", "stack", "waiting", "source")
+    PINNED = "groups"
+    FIELDS: ClassVar[frozenset[str]] = frozenset(
+        {"group", "size", "state", "seq", "op", "shape", "rank", "node", "joined", "last", "now"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Seen | None = None
+        self.rows: list[who.MemberRow] = []
+        self._of = ""
+        """The group that the numbers were filled for."""
+        self._filters = "groups"
+        """The table that the filter is about."""
+        self._laid_for = (False, -1)
+        """Whether there was a picture, and how many groups, when panes were laid out."""
+        self._placed = ""
+        """The number under which the cursor was put; while it is there, it follows the hang."""
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The panes."""
+        flat = self.hangtop.ascii
+        yield LineTable[GroupLine](
+            "PROCESS GROUPS",
+            pane_id="groups",
+            columns=views.GROUP_COLUMNS,
+            key=lambda one: one.key,
+            flat=flat,
+        )
+        yield LineTable[NumberLine](
+            "COLLECTIVES",
+            pane_id="numbers",
+            columns=views.NUMBER_COLUMNS,
+            key=lambda one: one.key,
+            flat=flat,
+        )
+        with Horizontal(id="who"):
+            yield LineTable[who.MemberRow](
+                "MEMBERS",
+                pane_id="members",
+                columns=who.MEMBER_COLUMNS,
+                key=lambda one: one.key,
+                flat=flat,
+            )
+            yield GridPane(
+                "WHO JOINED",
+                pane_id="grid",
+                marks={str(how): mark for how, mark in who.MARKS.items()},
+                plain=frozenset({"joined", "over"}),
+                flat=flat,
+            )
+        with Horizontal(id="lower"):
+            yield TextPane("STACK NOW", pane_id="stack", flat=flat, indent=4)
+            yield TextPane("WAITING", pane_id="waiting", flat=flat, indent=4)
+            yield TextPane("SOURCE", pane_id="source", flat=flat)
+
+    # Panes
+
+    def table(self, name: str) -> LineTable[Any]:
+        """A table by id."""
+        return self.query_one(f"#{name}", LineTable)
+
+    def wanted(self, name: str) -> bool:
+        """Without any recorder there is one pane, which says why."""
+        return name == "groups" or (self.seen is not None and bool(self.seen.groups))
+
+    def lay_out(self) -> None:
+        """Stacks side by side where there is room; the source in their place when it is chosen."""
+        super().lay_out()
+        alone, size = self.narrow or self.zoomed, self.app.size
+        groups = self.pane("groups")
+        rows = len(self.table("groups").items)
+        both = self.narrow and not self.zoomed and self.active == "groups"
+        if both and self.wanted("numbers") and size.height >= PIN_FROM:
+            # There is room below few groups: better for the numbers of the one under the cursor.
+            self.pane("numbers").display = True
+        elif (alone and self.active == "groups") or not self.wanted("numbers"):
+            groups.styles.height = "1fr"
+            return
+        most = PINNED_ROWS if alone else max(size.height // 6, 3)
+        groups.styles.height = max(min(rows, most), 1) + 3
+        if alone or not self.wanted("source"):
+            return
+        source = self.active == "source"
+        tall, wide = size.height >= TALL, size.width >= WIDE
+        self.pane("source").display = source or tall
+        self.pane("waiting").display = (wide or self.active == "waiting") and (tall or not source)
+        stack = wide or self.active != "waiting"
+        self.pane("stack").display = stack and (tall or not source)
+
+    # Filling
+
+    def fill(self) -> None:
+        """Fill the panes."""
+        job = self.state.job
+        self.seen = seen = self.hangtop.recordings.look(job)
+        table = self.table("groups")
+        total = len(seen.picture.world.ranks) if seen is not None else 0
+        note = sources.how_read(seen, max(total, len(job.ranks) if job else 0), short=self.narrow)
+        title = line(("PROCESS GROUPS  ", "title"))
+        if seen is None:
+            table.retitle(title, note if job is not None else EMPTY)
+            table.set_items([], self._nothing())
+        else:
+            order = table.order.column or "first to stall"
+            title = line(title, ("sort ", "label"), order)
+            counts = views.group_counts(seen.groups, short=self.narrow)
+            counts = line(counts, "  " if self.narrow else "   ", note)
+            table.retitle(title, counts, views.countdown_line(seen, self._at))
+            table.set_items(seen.groups, self._nothing())
+            self._lead(seen)
+        if (seen is not None, len(table.items)) != self._laid_for:
+            self._laid_for = (seen is not None, len(table.items))
+            self.lay_out()
+        self._fill_numbers()
+
+    @property
+    def _at(self) -> float:
+        """The moment of the picture: the header counts from there, too."""
+        snapshot = self.state.snapshot
+        return snapshot.at if snapshot is not None else self.hangtop.now()
+
+    def _nothing(self) -> list[Line]:
+        """Why there is no group to show."""
+        state, recordings = self.state, self.hangtop.recordings
+        if state.snapshot is None:
+            return [line(("Connecting; nothing has answered yet.", "dim"))]
+        if state.job is None:
+            return [line(("No training job, so no recorders. 1 says what was found.", "dim"))]
+        if self.filter_text:
+            return [
+                line((f"No group passes the filter {self.filter_text!r}; Esc clears it.", "dim"))
+            ]
+        if recordings.running:
+            return [line(("Putting the recorders of all ranks together…", "info"))]
+        if recordings.wrong:
+            return [line((f"The recorders cannot be put together: {recordings.wrong}", "bad"))]
+        if self.seen is not None:
+            said = "The recorders that were read hold no process group: nothing was recorded yet."
+            lines = [line((said, "warn")), EMPTY]
+        else:
+            said = "No flight recorder could be read, so it is not known who has joined what."
+            lines = [line((said, "warn")), EMPTY]
+        lines += sources.why_not(state.diagnosis)
+        return [part for one in lines for part in wrap(one, max(self.app.size.width - 4, 20), 9)]
+
+    def _lead(self, seen: Seen) -> None:
+        """Go to the group that lacks the rank somebody came for."""
+        goal, self.hangtop.lead = self.hangtop.lead, None
+        if goal is None:
+            return
+        for one in seen.groups:
+            operation = one.operation
+            if operation is not None and goal in (*operation.missing, *operation.mismatched):
+                self.table("groups").jump(one.key)
+                return
+
+    @property
+    def group(self) -> GroupLine | None:
+        """The group under the cursor."""
+        return self.table("groups").current
+
+    @property
+    def number(self) -> NumberLine | None:
+        """The number under the cursor."""
+        return self.table("numbers").current
+
+    def _fill_numbers(self) -> None:
+        seen, group, table = self.seen, self.group, self.table("numbers")
+        if seen is None or group is None:
+            table.set_items([])
+            self._fill_members()
+            return
+        numbers = self.hangtop.recordings.numbers(seen, group)
+        title = line(("COLLECTIVES  ", "title"), group.label)
+        table.retitle(title, views.numbers_note(numbers or (), short=self.narrow))
+        if numbers is None:
+            table.set_items([], [line(("Counting the entries of all its ranks…", "info"))])
+        else:
+            follows = self._of != group.key or table.cursor_key in (None, self._placed)
+            empty = "Its ranks' recorders hold none of its entries any more."
+            table.set_items(numbers, [line((empty, "dim"))])
+            if follows and numbers:
+                self._place(group, numbers)
+        self._of = group.key
+        self._fill_members()
+
+    def _place(self, group: GroupLine, numbers: Sequence[NumberLine]) -> None:
+        """Put the cursor on what waits, else on the newest number."""
+        goal = numbers[-1].key
+        for one in numbers:
+            if one.operation is not None and one.operation is group.operation:
+                goal = one.key
+        if goal != self.table("numbers").cursor_key or goal != self._placed:
+            self._placed = goal
+            self.table("numbers").jump(goal)
+
+    def _fill_members(self) -> None:
+        seen, group, number = self.seen, self.group, self.number
+        members, grid = self.table("members"), self.query_one("#grid", GridPane)
+        job = self.state.job
+        live = {rank.rank: rank for rank in reversed(job.ranks)} if job is not None else {}
+        self.rows = []
+        if seen is not None and group is not None and number is not None:
+            self.rows = who.member_rows(seen, group.index, number, live, self.state.snapshot)
+            name = views.title_of(number)
+            members.retitle(*who.members_title(number, name, self.rows))
+            title = line(("WHO JOINED  ", "title"), name)
+            grid.retitle(title, who.grid_note(self.rows), who.grid_hint(self.rows))
+        members.set_items(self.rows, [line(("nothing is chosen", "dim"))])
+        cells = sorted((row.attendee.rank, str(row.attendee.how)) for row in self.rows)
+        grid.set_cells(tuple(cells))
+        self._fill_lower()
+
+    def _fill_lower(self) -> None:
+        state, seen, now = self.state, self.seen, self.hangtop.now()
+        files = self.hangtop.recordings.from_files
+        row: who.MemberRow | None = self.table("members").current
+        if row is not None and row.live is not None:
+            state.rank_key = rank_key(row.live)
+        job = state.job
+        live = {rank.rank: rank for rank in reversed(job.ranks)} if job is not None else {}
+        pane = self.query_one("#stack", TextPane)
+        title, lines = sources.stack_now(row, state.snapshot, now, cut=state.cut, files=files)
+        pane.retitle(title)
+        pane.set_lines(lines)
+        pane = self.query_one("#waiting", TextPane)
+        if seen is not None:
+            title, lines = sources.waiting_entry(
+                seen, self.number, live, state.snapshot, cut=state.cut
+            )
+            pane.retitle(title)
+            pane.set_lines(lines)
+        self.query_one("#source", TextPane).set_lines(
+            sources.source_lines(seen, job, state.diagnosis, self._at, files=files)
+        )
+
+    # Moving
+
+    def path(self) -> list[str]:
+        """Group, number, rank."""
+        parts = ["recorder"]
+        if self.group is not None:
+            parts.append(self.group.label)
+            if self.number is not None:
+                parts.append(views.title_of(self.number))
+        return parts
+
+    def on_line_table_moved(self, event: LineTable.Moved) -> None:
+        """The cursor chooses what the panes below show."""
+        if event.table.id == "groups":
+            self._fill_numbers()
+        elif event.table.id == "numbers":
+            self._fill_members()
+        else:
+            self._fill_lower()
+        self.show_bars()
+
+    def on_line_table_opened(self, event: LineTable.Opened) -> None:
+        """Enter leads from a group to its numbers, to the members, to a rank."""
+        if event.table.id != "members":
+            self.focus_pane("numbers" if event.table.id == "groups" else "members")
+            return
+        row: who.MemberRow = event.item
+        if row.live is not None:
+            self.state.rank_key = rank_key(row.live)
+            self.hangtop.go("rank", row.attendee.rank)
+        elif self.hangtop.recordings.from_files:
+            self.hangtop.tell("these are files: there is no running rank to look at", "warn")
+        else:
+            self.hangtop.tell(f"no process is seen that is rank {row.attendee.rank}", "warn")
+
+    def do_back(self) -> None:
+        """Up one level: zoom, filter, members, numbers, groups, and then the overview."""
+        if self.zoomed or self.filter_text or self.active == "groups":
+            super().do_back()
+        else:
+            self.focus_pane(ABOVE[self.active])
+
+    def do_cut(self) -> None:
+        """Cut library frames, or show them."""
+        self.state.cut = not self.state.cut
+        self.show()
+
+    def do_next_outlier(self) -> None:
+        """The next group that has stalled."""
+        self._outlier(1)
+
+    def do_previous_outlier(self) -> None:
+        """The one before."""
+        self._outlier(-1)
+
+    def _outlier(self, step: int) -> None:
+        table = self.table("groups")
+        keys = [one.key for one in table.items if one.stalled]
+        if not keys:
+            self.hangtop.tell("nothing is under way in any group", "good")
+            return
+        here = table.cursor_key
+        place = (keys.index(here) + step) % len(keys) if here in keys else 0
+        table.select(keys[place])
+        self.hangtop.tell(f"{place + 1} of {len(keys)} that are not over")
+
+    # Filter
+
+    @property
+    def filtered(self) -> LineTable[Any] | None:
+        """The table the filter was opened on."""
+        return self.table(self._filters)
+
+    def do_filter(self) -> None:
+        """Filter the table that is active, else the groups."""
+        pane = self.active if self.active in ("groups", "numbers", "members") else "groups"
+        if pane != self._filters:
+            self.set_filter("")
+            self._filters = pane
+        super().do_filter()
+
+    def set_filter(self, text: str) -> str | None:
+        """Filter; other rows may need other room, and leave another one under the cursor."""
+        wrong = super().set_filter(text)
+        self.show()
+        return wrong
+
+    def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
+        """Fields of a group, a number or a member, for the filter."""
+        return who.facts(item) if isinstance(item, who.MemberRow) else views.facts(item)

@@ -1,0 +1,112 @@
+"""The health of what is seen: who answers, in which state ranks are, what cannot be used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from hangtop.spans import Line, labelled, line
+from hangtop.views.common import STATE_ROLES, ago, span, unheard
+from hangtop.views.nodes import ANSWERING, alike, counts, node_role
+from hangtop_core import nodesets
+from hangtop_core.rankset import fold
+from hangtop_core.text import plural, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hangtop_core.model import Job, Node, Snapshot
+
+NEEDED = frozenset({"py-spy", "strace", "ptrace"})
+"""Capabilities whose lack is worth a line; a node without GPUs lacks nothing."""
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when it is full
+
+
+def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list[Line]:
+    """Who answered, in which state ranks are, how fresh their stacks are, what the host has."""
+    if snapshot is None:
+        return []
+    failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]
+    alone = len(snapshot.nodes) == 1
+    told = counts([node for node in snapshot.nodes if node not in failing or alone])
+    lines = [labelled("nodes", line(told, ("  9 Nodes", "key")) if failing and not alone else told)]
+    for group in alike(failing):
+        node = group[0]
+        first = min(one.since for one in group)
+        since = f" for {span(now - first)}" if first else ""
+        text = f"{nodesets.fold(one.name for one in group)} {node.state}{since}"
+        # Of several, Nodes tells the reasons: there is little room here.
+        reason = f" {node.cause}" if alone else ""
+        lines.append(labelled("", line((text, node_role(node.state)), reason)))
+    if job is not None:
+        lines += _rank_health(job, unheard(snapshot.nodes, now), now)
+    lines += _host_health(snapshot)
+    return lines
+
+
+def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -> list[Line]:
+    """In which state ranks are; of those on silent nodes (`quiet`) that is not known."""
+    heard = [rank for rank in job.ranks if rank.node not in quiet]
+    parts: list[tuple[str, str]] = []
+    for state, number in Counter(rank.state for rank in heard).most_common():
+        parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
+    if len(heard) < len(job.ranks):
+        parts.append((f"{len(job.ranks) - len(heard)} on silent nodes", "warn"))
+    lines = [labelled("ranks", line(*parts) if parts else "none yet")]
+    if job.world_size and (lost := set(range(job.world_size)) - {r.rank for r in job.ranks}):
+        lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
+    if job.unnumbered:
+        count = plural(len(job.unnumbered), "process", "processes")
+        lines.append(labelled("", line((f"{count} whose rank could not be read", "warn"))))
+    children = Counter(child.role for rank in job.ranks for child in rank.children)
+    if children:
+        text = "  ".join(f"{count} {role}" for role, count in children.most_common(3))
+        lines.append(labelled("children", text))
+    times = [rank.sample.at for rank in job.ranks if rank.sample and rank.sample.threads]
+    failed = sum(1 for rank in job.ranks if rank.sample and not rank.sample.threads)
+    if times:
+        told = f"{len(times)} of {len(job.ranks)}, newest {ago(max(times), now)}"
+        extra = (f"  {failed} gave none", "warn") if failed else ("", "")
+        lines.append(labelled("stacks", line(told, extra)))
+    else:
+        lines.append(labelled("stacks", line((f"none  {failed or ''}", "dim"), ("B asks", "dim"))))
+    return lines
+
+
+def _lacking(nodes: Sequence[Node], alone: bool) -> Iterator[Line]:
+    """What cannot be used: a line for each capability, whatever the number of nodes."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for node in nodes:
+        for name, fact in node.capabilities.items():
+            if not fact.ok and name in NEEDED:
+                why = fact.why or "not usable"
+                reasons.setdefault(name, {}).setdefault(why, []).append(node.name)
+    for name, found in reasons.items():
+        why = max(found, key=lambda one: len(found[one]))
+        names = nodesets.fold(one for some in found.values() for one in some)
+        where = "" if alone else f"{names}: "
+        # Reasons may name paths, which differ from node to node.
+        more = f" and {plural(len(found) - 1, 'reason')} like it" if len(found) > 1 else ""
+        yield labelled(name, line(where, (why, "warn"), (more, "dim")))
+
+
+def _host_health(snapshot: Snapshot) -> list[Line]:
+    lines: list[Line] = []
+    ready = [node for node in snapshot.nodes if node.state in ANSWERING]
+    if len(snapshot.nodes) == 1 and ready:
+        node = ready[0]
+        load = "?" if node.load1 is None else f"{node.load1:.1f}"
+        lines.append(labelled("load", f"{load} on {plural(node.cpus or 0, 'cpu')}"))
+        if node.memory_total:
+            free = size(node.memory_available)
+            lines.append(labelled("memory", f"{free} free of {size(node.memory_total)}"))
+        if node.shm_total:
+            low = (node.shm_free or 0) < node.shm_total * 0.05
+            text = f"{size(node.shm_free)} free of {size(node.shm_total)}"
+            lines.append(labelled(SHARED_MEMORY, line((text, "bad" if low else ""))))
+    lines += _lacking(ready, len(snapshot.nodes) == 1)
+    noise = sum(node.noise_lines for node in snapshot.nodes)
+    if noise:
+        lines.append(labelled("noise", line((plural(noise, "foreign line"), "warn"))))
+    return lines

@@ -1,0 +1,169 @@
+"""Who of a group has joined an operation, with what live ranks do instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hangtop.columns import Column
+from hangtop.spans import EMPTY, Line, line
+from hangtop.views.common import STATE_ROLES, main_frames
+from hangtop.views.places import doing
+from hangtop.views.recorder import moment
+from hangtop_core.analysis.flight.members import ORDER, attendees
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop import query
+    from hangtop.recordings import Seen
+    from hangtop_core.analysis.flight.members import Attendance, Attendee
+    from hangtop_core.analysis.flight.numbers import NumberLine
+    from hangtop_core.model import Rank, Snapshot
+
+WORDS: dict[Attendance, tuple[str, str]] = {
+    "not": ("not joined", "bad"),
+    "differs": ("other call", "bad"),
+    "absent": ("no recorder", "warn"),
+    "unsure": ("not known", "warn"),
+    "joined": ("joined", ""),
+    "over": ("through", "good"),
+}
+MARKS: dict[Attendance, tuple[str, str]] = {
+    "joined": ("■", ""),
+    "over": ("■", "good"),
+    "not": ("□", "bad"),
+    "differs": ("✖", "bad"),
+    "unsure": ("?", "warn"),
+    "absent": ("?", "warn"),
+}
+TIMED = 200
+"""Members whose last entry is looked up: it may take a look through a whole ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """One member of the group, with the live rank where there is one."""
+
+    attendee: Attendee
+    last_ns: int
+    """When it issued its last number; 0 where that is not known, or would not tell anything."""
+    live: Rank | None
+    node: str
+    """Where it runs; empty when all run on one node."""
+    snapshot: Snapshot | None
+
+    @property
+    def key(self) -> str:
+        """Its rank."""
+        return str(self.attendee.rank)
+
+    @property
+    def doing(self) -> tuple[str, str]:
+        """Where its main thread is now: the user's innermost frame, and what it called there."""
+        if self.live is None or self.snapshot is None:
+            return "", ""
+        return doing(main_frames(self.snapshot, self.live.sample))
+
+
+def member_rows(
+    seen: Seen,
+    index: int,
+    number: NumberLine,
+    ranks: Mapping[int, Rank],
+    snapshot: Snapshot | None,
+) -> list[MemberRow]:
+    """All members, those that others wait for first."""
+    world = seen.picture.world
+    rows = []
+    several = len({rank.node for rank in ranks.values()}) > 1
+    found = attendees(world, index, number.seq, number.operation)
+    for place, one in enumerate(sorted(found, key=lambda one: (ORDER[one.how], one.rank))):
+        last = 0
+        told = one.how in ("not", "differs") and place < TIMED
+        if told and one.newest and one.rank in world.traces:
+            entry = world.find(one.rank, index, one.newest)
+            last = entry.created_ns if entry is not None else 0
+        live = ranks.get(one.rank)
+        node = live.node if live is not None and several else ""
+        rows.append(MemberRow(one, last, live, node, snapshot))
+    return rows
+
+
+def _last(row: MemberRow) -> Line:
+    newest = row.attendee.newest
+    if newest is None:
+        return line(("?", "warn") if row.attendee.how in ("absent", "unsure") else "-")
+    return line(f"#{newest}" if newest else "none")
+
+
+def _at(row: MemberRow) -> Line:
+    return line((moment(row.last_ns) if row.last_ns else "", "dim"))
+
+
+def _now(row: MemberRow) -> Line:
+    if row.live is None:
+        return EMPTY
+    where, call = row.doing
+    odd = row.live.state not in ("running", "sleeping")
+    state = (f"{row.live.state}  ", STATE_ROLES[row.live.state]) if odd else ("", "")
+    return line(state, (where, "bold" if row.attendee.how == "not" else ""), f"  {call}")
+
+
+MEMBER_COLUMNS: tuple[Column[MemberRow], ...] = (
+    Column("rank", "RANK", lambda row: line((row.key, WORDS[row.attendee.how][1])),
+           lambda row: row.attendee.rank, align="right"),
+    Column("node", "NODE", lambda row: line(row.node), lambda row: row.node, maximum=16,
+           drop=2, optional=True),
+    Column("joined", "JOINED", lambda row: line(WORDS[row.attendee.how]),
+           lambda row: ORDER[row.attendee.how]),
+    Column("last", "LAST", _last, lambda row: row.attendee.newest or -1, align="right"),
+    Column("at", "AT", _at, lambda row: row.last_ns, optional=True, drop=3),
+    Column("now", "ITS STACK NOW", _now, lambda row: row.doing, minimum=12, maximum=60, flex=True,
+           optional=True, drop=1),
+)  # fmt: skip
+
+
+def members_title(number: NumberLine, name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
+    """`NOT JOINED #48121  1 of 512`."""
+    lack = sum(row.attendee.how == "not" for row in rows)
+    unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)
+    title = line(("MEMBERS  ", "title"), name)
+    count = f"{lack} of {len(rows)} not joined" if lack else f"all {len(rows) - unknown} joined"
+    more = f", {unknown} not known" if unknown else ""
+    return title, line((count, "bad" if lack else ""), (more, "warn"))
+
+
+def grid_note(rows: list[MemberRow]) -> Line:
+    """How far apart the members are, where that is all the same: `every 8th rank`."""
+    ranks = sorted(row.attendee.rank for row in rows)
+    apart = {after - before for before, after in pairwise(ranks)}
+    if len(ranks) < 3 or len(apart) > 1 or (step := apart.pop()) < 2:
+        return EMPTY
+    return line((f"every {step}{'nd' if step == 2 else 'rd' if step == 3 else 'th'} rank", "dim"))
+
+
+def grid_hint(rows: list[MemberRow]) -> Line:
+    """What the marks mean."""
+    parts: list[tuple[str, str]] = []
+    shown = {row.attendee.how for row in rows}
+    words = {"■": "joined", "□": "not", "✖": "other call", "?": "no data"}
+    for how, (mark, role) in MARKS.items():
+        if mark in words and (how in shown or mark in "■□"):
+            parts += [("  ", ""), (mark, role), (f" {words.pop(mark)}", "label")]
+    return line(*parts[1:])
+
+
+def facts(row: MemberRow) -> tuple[query.Fields, frozenset[int]]:
+    """Fields of a member, for the filter."""
+    newest = row.attendee.newest
+    fields: dict[str, str | float | None] = {
+        "rank": float(row.attendee.rank),
+        "node": row.live.node if row.live else None,
+        "joined": WORDS[row.attendee.how][0],
+        "last": None if newest is None else float(newest),
+        "now": " ".join(row.doing),
+        "state": row.live.state if row.live else None,
+    }
+    return fields, frozenset({row.attendee.rank})
