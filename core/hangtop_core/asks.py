@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hangtop_core.attach import messages
-from hangtop_core.attach.logpiece import LogPiece
+from hangtop_core.attach import messages, reports
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.columns import Unpacker
 from hangtop_core.ras import MAX_TEXT
@@ -150,7 +149,7 @@ class Asks:
 
         def take(node: str, raw: Any) -> None:
             nonlocal left
-            text = messages.decode(raw, messages.RasPiece).text
+            text = messages.decode(raw, reports.RasPiece).text
             left -= len(text)
             if left < 0:
                 raise BadPieceError("a report of RAS without end")
@@ -172,7 +171,7 @@ class Asks:
         """Describe a request for what processes have printed, where that goes to a file."""
 
         def take(node: str, raw: Any) -> None:
-            piece = messages.decode(raw, LogPiece)
+            piece = messages.decode(raw, reports.LogPiece)
             self._collector.answers.log(node, piece)
 
         params: dict[str, Any] = {"pids": list(pids), "paths": list(paths)}

@@ -19,7 +19,7 @@ from hangtop_core.logs.whose import FileLog
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.attach.logpiece import LogPiece
+    from hangtop_core.attach.reports import LogPiece
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Process, Snapshot
 

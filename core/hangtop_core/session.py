@@ -107,7 +107,7 @@ class Session:
             self._closing.set()
             started = self._thread.ident is not None
         if started and threading.current_thread() is not self._thread:
-            self._inbox.put(_nothing)
+            self._inbox.put(lambda: None)  # wakes the thread
             self._thread.join(CLOSE_WAIT + 10)
         with self._news:
             self._news.notify_all()
@@ -391,7 +391,3 @@ class Session:
 
 def _now() -> Moment:
     return Moment(time.time(), time.monotonic())
-
-
-def _nothing() -> None:
-    """Wake the session's thread."""

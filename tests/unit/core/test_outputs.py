@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core.attach.logpiece import LogPiece
+from hangtop_core.attach.reports import LogPiece
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.output import of_job, outputs_of

@@ -112,13 +112,6 @@ class Case:
         return tuple(one for one in found if meeting or not one.early)
 
     @cached_property
-    def said(self) -> Said:
-        """What the logs of the job say, as far as they were read."""
-        from hangtop_core.analysis.verdict.logs import Said
-
-        return Said(self)
-
-    @cached_property
     def picture(self) -> Picture | None:
         """What the flight recorders show, without what was written before the hang."""
         since = self.progress.since
@@ -128,6 +121,13 @@ class Case:
                 for rank in self.job.ranks
             ]
         )
+
+    @cached_property
+    def said(self) -> Said:
+        """What the logs of the job say, as far as they were read."""
+        from hangtop_core.analysis.verdict.logs import Said
+
+        return Said(self)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:

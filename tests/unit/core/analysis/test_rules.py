@@ -56,7 +56,6 @@ ORDER = [
     "straggler",
     "nccl-init-incomplete",
     "missing-collective",
-    "ib-port-down",
     "gpu-shared",
     "p2p-deadlock",
     "uneven-inputs",

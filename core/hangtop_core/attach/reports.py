@@ -1,14 +1,32 @@
-"""What a probe answers to `log`: the end of a file that processes print to."""
+"""Pieces of long texts a node sends: the report of NCCL's RAS, and the ends of log files."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from hangtop_core.attach.messages import Count, Key, Pid, Time
 from hangtop_core.model import Failure
 from hangtop_core.text import Text
+
+
+class RasPiece(Struct, frozen=True):
+    """A part of NCCL's report."""
+
+    text: Annotated[str, Meta(max_length=4 << 20)]
+
+
+class RasEnd(Struct, frozen=True):
+    """Who gave it."""
+
+    pid: Pid
+    at: Time
+    start: int | None = None
+    took: Time = 0.0
+    form: Literal["json", "text"] = "text"
+    version: Text = ""
+    address: Text = ""
 
 
 class LogPiece(Struct, frozen=True):
