@@ -1,4 +1,4 @@
-"""Folds what probes answer to requests into the store: stacks, descriptors, recorders.
+"""Folds what probes answer to requests into the store: stacks, descriptors, recorders, logs.
 
 The process table, which flows by itself, is folded by the store.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-from hangtop_core.attach import messages
+from hangtop_core.attach import messages, reports
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.columns import Shared
 from hangtop_core.model import StackSample, ThreadStack
@@ -104,7 +104,11 @@ class Answers:
             known.recorder = made
             self._store.touched(view, known)
 
-    def ras(self, name: str, end: messages.RasEnd, text: str) -> Ras:
+    def log(self, name: str, piece: reports.LogPiece) -> None:
+        """Fold the end of a log file."""
+        self._store.outputs.fold(name, piece, self._store.nodes[name].skew)
+
+    def ras(self, name: str, end: reports.RasEnd, text: str) -> Ras:
         """Fold the report of NCCL's RAS: it stays with the rank that gave it."""
         view = self._store.nodes[name]
         at = end.at - view.skew

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hangtop_core.attach import messages
+from hangtop_core.attach import messages, reports
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.columns import Unpacker
 from hangtop_core.ras import MAX_TEXT
@@ -149,7 +149,7 @@ class Asks:
 
         def take(node: str, raw: Any) -> None:
             nonlocal left
-            text = messages.decode(raw, messages.RasPiece).text
+            text = messages.decode(raw, reports.RasPiece).text
             left -= len(text)
             if left < 0:
                 raise BadPieceError("a report of RAS without end")
@@ -158,3 +158,25 @@ class Asks:
         what = "ask NCCL's RAS" + (", whatever its version" if anyway else "")
         params = {"pids": list(pids), "anyway": anyway, "seconds": RAS_S}
         return Ask("ras", tuple(pids), params, what, take, RAS_S)
+
+    def log(
+        self,
+        node: str,
+        pids: Sequence[int],
+        paths: Sequence[str] = (),
+        *,
+        window: int | None = None,
+        by_itself: bool = False,
+    ) -> Ask:
+        """Describe a request for what processes have printed, where that goes to a file."""
+
+        def take(node: str, raw: Any) -> None:
+            piece = messages.decode(raw, reports.LogPiece)
+            self._collector.answers.log(node, piece)
+
+        params: dict[str, Any] = {"pids": list(pids), "paths": list(paths)}
+        if window is not None:
+            params["window"] = window
+        else:
+            params["since"] = self._collector.store.outputs.since(node)
+        return Ask("log", tuple(pids), params, "read the end of log files", take, 20.0, by_itself)

@@ -27,6 +27,7 @@ from hangtop_core.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked
     from hangtop_core.watching import Watching
@@ -68,6 +69,8 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._next_round = 0.0
         self._busy: dict[str, set[str]] = {}
+        self._reading: set[str] = set()
+        """Nodes that are asked for logs."""
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
@@ -180,6 +183,27 @@ class Collector:
         """Note whose descriptors tell most: of odd stacks, and whom other nodes may wait for."""
         odd, asked, none = self.store.odd_ranks(), sought(snapshot), frozenset[int]()
         self._odd = {n: odd.get(n, none) | asked.get(n, none) for n in {*odd, *asked}}
+
+    def read_logs(self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis]) -> None:
+        """Read the logs of jobs that stall or fail."""
+        for one in self.store.outputs.due(snapshot, diagnoses, self._now.epoch):
+            link = self.links[one.node]
+            if link.can_ask and "log" not in link.unsupported:
+                self._read_log(link, self.asks.log(one.node, one.pids, one.paths, by_itself=True))
+
+    def _read_log(self, link: Link, ask: Ask) -> None:
+        """Ask beside the rounds: a file system that does not answer holds up no stacks."""
+        if link.name in self._reading:
+            return
+        self._reading.add(link.name)
+
+        def done(error: HangtopError | None) -> None:
+            self._reading.discard(link.name)
+            self.urgent = True
+            if isinstance(error, RefusedError) and error.kind == "unsupported":
+                link.unsupported.add(ask.op)
+
+        self.ask(link, ask, done)
 
     # What links report
 

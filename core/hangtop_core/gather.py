@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from hangtop_core.attach import messages
+from hangtop_core.attach import messages, reports
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.errors import HangtopError, RefusedError, RequestError
 from hangtop_core.model import Failure, StackSample
@@ -116,7 +116,7 @@ def report(
         collector.urgent = True
         try:
             if error is None:
-                end = messages.decode(said[0] if said else None, messages.RasEnd)
+                end = messages.decode(said[0] if said else None, reports.RasEnd)
                 resolve(future, collector.answers.ras(node, end, "".join(parts)))
                 return
         except BadPieceError as wrong:

@@ -1,4 +1,4 @@
-"""Counters, limits and connections of a process, as the kernel tells them."""
+"""Counters and connections of a process, as the kernel tells them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,6 @@ class Meters(Struct, frozen=True, gc=False):
     """wchar."""
     major_faults: int | None = None
     rss: int | None = None
-
-
-class Limits(Struct, frozen=True, gc=False):
-    """The limits that matter for hangs, soft values; None is unlimited or unknown."""
-
-    open_files: int | None = None
-    locked_memory: int | None = None
-    core_size: int | None = None
 
 
 class Stalled(Struct, frozen=True, gc=False):

@@ -18,7 +18,9 @@ from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
-from hangtop_core.meters import Limits, Meters, Stalled
+from hangtop_core.limits import Limits
+from hangtop_core.logs.output import Output
+from hangtop_core.meters import Meters, Stalled
 from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
@@ -101,10 +103,8 @@ class Node(Struct, frozen=True):
     """Fraction of one core the probe has used since it started."""
     nvml: Nvml | None = None
     """NVIDIA's driver; None until it was asked, which is not done where there is none."""
-    gpus: tuple[Gpu, ...] = ()
-    """By index."""
-    nics: tuple[Nic, ...] = ()
-    """By name."""
+    gpus: tuple[Gpu, ...] = ()  # by index
+    nics: tuple[Nic, ...] = ()  # by name
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()
@@ -366,6 +366,8 @@ class Snapshot(Struct, frozen=True):
     """Own jobs, the largest and newest first."""
     stacks: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
     """Frames innermost first, by key; every stack once, however many ranks share it."""
+    outputs: tuple[Output, ...] = ()
+    """Log files that were read: what ranks and launchers have printed."""
 
     def job(self, key: str | None) -> Job | None:
         """The job with this key; with None the first one."""

@@ -17,6 +17,7 @@ from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.devices import Devices
 from hangtop_core.model import Job, Node, Process, Snapshot
+from hangtop_core.outputs import Outputs
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
 from hangtop_core.tracked import Tracked, adopt
@@ -63,6 +64,7 @@ class Store:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeView] = {}
         self.stacks = StackTable()
+        self.outputs = Outputs()
         self._groups: tuple[jobs.Group, ...] = ()
         self._regroup = True
         self._by_identity: dict[tuple[str, int, int], Tracked] = {}
@@ -249,6 +251,7 @@ class Store:
             nodes=tuple(view.node for view in self.nodes.values()),
             jobs=tuple(self._jobs[group.key] for group in self._groups),
             stacks=self.stacks.publish(),
+            outputs=self.outputs.read(),
         )
 
     def odd_ranks(self) -> dict[str, frozenset[int]]:

@@ -97,6 +97,10 @@ def descriptor_count(path: str) -> Optional[int]:
     return count if count <= _MAX_LISTED else None
 
 
+MAX_PATHS = 4096
+"""Outputs of processes that are remembered."""
+
+
 def _foreign_net(pid: int) -> Optional[int]:
     """Return the network namespace of a process where it is not ours, by its inode."""
     inode = procfs.namespace(str(pid), "net")
@@ -127,3 +131,13 @@ def _frozen(groups: Mapping[str, str]) -> bool:
         state = procfs.read("/sys/fs/cgroup/freezer" + groups["freezer"] + "/freezer.state")
         return bool(state and state.strip() in (b"FROZEN", b"FREEZING"))
     return False
+
+
+def remember(known: Dict[str, None], outputs: Tuple[str, ...]) -> None:
+    """Note what descriptors 1 and 2 of a process lead to, the newest `MAX_PATHS` of all."""
+    for path in outputs:
+        if path.startswith("/") and not path.startswith("/dev/"):
+            known.pop(path, None)
+            known[path] = None
+            if len(known) > MAX_PATHS:
+                del known[next(iter(known))]

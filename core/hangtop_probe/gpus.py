@@ -17,12 +17,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import nics, nvmlread, procfs
-from .nvmlread import LIBRARY
+from . import nics, pieces, procfs, pynvml_path
 
 if TYPE_CHECKING:
     from .tools import Tools
 
+READER = "nvmlread.py"
 INTERVAL = 2.0
 """Seconds between two readings."""
 SILENCE = 10.0
@@ -43,11 +43,8 @@ def driver_loaded() -> bool:
 
 
 def expected() -> bool:
-    """Whether asking makes sense: a driver, or its library where the loader is told to look."""
-    told = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    return driver_loaded() or any(
-        os.path.exists(os.path.join(folder, LIBRARY)) for folder in told if folder
-    )
+    """Whether asking makes sense: a driver, or its library where the loader looks."""
+    return driver_loaded() or any(map(os.path.exists, pieces.nvml_places()))
 
 
 class Gpus:
@@ -184,8 +181,8 @@ class Gpus:
             if "node" in said:
                 self.about = dict(said["node"], error=None)
             elif "missing" in said or "error" in said:
-                # Without the library there is nothing to come back for.
-                self._done = "missing" in said
+                # Without library or driver there is nothing to come back for.
+                self._done = "missing" in said or not driver_loaded()
                 self.about = dict(self.about, **said)
             elif "on" in said:
                 self._on, self._pause = said["on"], 0.0
@@ -203,29 +200,21 @@ class Gpus:
                 self.gpus.setdefault(said["gpu"], {}).update(fields)
 
     def _note_xid(self, said: Fields) -> None:
-        for index in [said["gpu"]] if said["gpu"] is not None else list(self.gpus):
-            known = self.gpus.setdefault(index, {})
+        if said["gpu"] is not None:
+            known = self.gpus.setdefault(said["gpu"], {})
             xids = [*known.get("xids", ()), [said["xid"], round(said["at"], 1)]]
             known["xids"] = xids[-MAX_XIDS:]
 
 
 def command(seconds: float, left_out: Optional[List[int]] = None) -> List[str]:
     """Return how the child is started: by its file, or by its text where that is in memory."""
-    place = pynvml_place() or ""
-    options = [place, "%g" % seconds, *map(str, left_out or ())]
-    origin = nvmlread.__file__
-    if os.path.exists(origin):
-        return [sys.executable, "-I", "-S", "-u", origin, *options]
-    loader: Any = nvmlread.__spec__.loader if nvmlread.__spec__ else None
-    return [sys.executable, "-I", "-S", "-u", "-c", loader.files["nvmlread.py"], *options]
-
-
-def pynvml_place() -> Optional[str]:
-    """Return the directory that pynvml is in, or None."""
-    from importlib.util import find_spec
-
-    spec = find_spec("pynvml")
-    return os.path.dirname(spec.origin) if spec is not None and spec.origin else None
+    options = [pynvml_path.find().entry or "", "%g" % seconds, *map(str, left_out or ())]
+    python = [sys.executable, "-I", "-S", "-u"]
+    path = os.path.join(os.path.dirname(__file__), READER)
+    if os.path.exists(path):
+        return [*python, path, *options]
+    loader: Any = __spec__.loader if __spec__ else None
+    return [*python, "-c", loader.files[READER], *options]
 
 
 def _process(pid: int, memory: Optional[int]) -> Fields:

@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Optional
 from . import cache, check, descriptors, fixes, node, permission, ras, recorder, strace
 from .gpus import Gpus
 from .hardware import Hardware
+from .logs import Logs
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import Handler, describe
@@ -31,6 +32,7 @@ class Probe:
         self.table.tools = self.tools.pids
         self.gpus = Gpus(self.tools)
         self.sampler = Sampler(self.tools, self.table)
+        self.logs = Logs(self.table, self.rights)
         self.resolver = Resolver(self.table, self._resolve)
         self.bear_silence: Callable[[float], None] = _ignore
         """Is told by the head after which silence to end."""
@@ -47,6 +49,7 @@ class Probe:
             "descriptors": lambda request: descriptors.handle(request, self.rights),
             "ras": lambda request: ras.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
+            "log": self.logs.handle,
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),

@@ -86,6 +86,8 @@ class Table:
         self.roles: Dict[int, discovery.Attribution] = {}
         self.total = 0
         self.tools: Callable[[], Set[int]] = set
+        self.outputs: Dict[str, None] = {}
+        """Files that outputs of its processes lead to, also of those that have left."""
         """Gives the pids of tools of ours that run now: their tracing is not the job's state."""
         self._kernel: Dict[int, int] = {}
         self._learned: Dict[Identity, Learned] = {}
@@ -294,6 +296,7 @@ class Table:
             entry.slow = self._guard.call(lambda: facts.describe(pid, known))
         except Hanging:
             entry.slow = entry.slow or {"denied": known.denied}
+        facts.remember(self.outputs, entry.slow.get("outputs", ()))
         if self.roles[pid].role == "rank" and not entry.versions:
             with contextlib.suppress(Hanging):
                 entry.versions = self._file_guard.call(lambda: versions.read(pid))

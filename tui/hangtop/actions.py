@@ -224,6 +224,17 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "palette",
         "help",
     ),
+    "gpus": (
+        "open",
+        "next_outlier",
+        "filter",
+        "sort_next",
+        "group",
+        "zoom",
+        "copy",
+        "help",
+        "quit",
+    ),
     "nodes": (
         "open",
         "retry",

@@ -48,6 +48,10 @@ class Handlers(Asking):
         """Screen 5."""
         self._app.go("verdict")
 
+    def do_gpus(self) -> None:
+        """Screen 6."""
+        self._app.go("gpus")
+
     def do_nodes(self) -> None:
         """Screen 9, with the cursor on the node that was looked at."""
         node = self._app.state.node_on(self._page.NAME)

@@ -41,6 +41,8 @@ Fields of ranks: `rank`, `node`, `pid`, `state`, `cpu`, `idle`, `where`, `why`, 
 Fields of process groups on Recorder: `group`, `size`, `state`; of their collectives: `seq`, `op`,
 `shape`, `state`; of the members of a group: `rank`, `node`, `joined`, `last`, `now`, `state`. A
 rank set shows the groups and collectives that lack one of these ranks.
+Fields of GPUs: `node`, `gpu`, `does`, `util`, `power`, `memory`, `temperature`, `ecc`, `xid`,
+`trouble`.
 
 Fields of nodes: `node`, `state`, `for` and `seen` in seconds, `latency` in milliseconds, `load` for
 each CPU, `ranks`, `trouble`, `reason`, `user`, `python`, `arch`.

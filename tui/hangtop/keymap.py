@@ -29,7 +29,7 @@ from hangtop.actions import (
     several_jobs,
 )
 
-TABLES = ("overview", "stacks", "recorder", "verdict", "nodes")
+TABLES = ("overview", "stacks", "recorder", "verdict", "gpus", "nodes")
 STACKY = ("stacks", "rank")
 FOLDING = ("overview", "stacks")
 
@@ -39,6 +39,7 @@ PAGES: tuple[tuple[str, str, str, Possible], ...] = (
     ("3", "rank", "Everything about one rank", needs_processes),
     ("4", "recorder", "Flight recorders: who has joined what, group by group", always),
     ("5", "verdict", "Verdict: evidence, what to do, blind spots", always),
+    ("6", "gpus", "GPUs: utilisation with power, whose they are; ports", needs_processes),
     ("9", "nodes", "Nodes: who answers, since when, what is wrong, the fix", needs_processes),
 )
 """Key, name and help of every screen, and when there is something to show on it."""
@@ -87,10 +88,10 @@ ACTIONS: tuple[Action, ...] = (
         "next_outlier",
         ("n",),
         "outlier",
-        "Next outlier, fewest ranks first; on Recorder the next group that stalls, on Nodes the "
-        "next one in trouble",
+        "Next outlier, fewest ranks first; on Recorder the next group that stalls, on GPUs and "
+        "Nodes the next in trouble",
         "Move",
-        ("overview", "stacks", "recorder", "nodes"),
+        ("overview", "stacks", "recorder", "gpus", "nodes"),
     ),
     Action(
         "previous_outlier",
@@ -98,7 +99,7 @@ ACTIONS: tuple[Action, ...] = (
         "outlier",
         "Previous outlier",
         "Move",
-        ("overview", "stacks", "recorder", "nodes"),
+        ("overview", "stacks", "recorder", "gpus", "nodes"),
     ),
     Action(
         "filter",
@@ -106,7 +107,7 @@ ACTIONS: tuple[Action, ...] = (
         "filter",
         "Filter this table: text, rank set 3-7, state=stopped, node~gpu, idle>60",
         "Find and arrange",
-        ("overview", "stacks", "rank", "recorder", "nodes"),
+        ("overview", "stacks", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "sort_previous",
@@ -114,7 +115,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the left",
         "Find and arrange",
-        ("overview", "rank", "recorder", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "sort_next",
@@ -122,7 +123,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the right",
         "Find and arrange",
-        ("overview", "rank", "recorder", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "invert",
@@ -130,15 +131,15 @@ ACTIONS: tuple[Action, ...] = (
         "invert",
         "Turn the sort order round",
         "Find and arrange",
-        ("overview", "rank", "recorder", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "nodes"),
     ),
     Action(
         "group",
         ("t", "f5"),
         "group",
-        "Ranks by node, by stack class, or in one list; on Nodes equal ones in one row",
+        "Ranks by node, by stack class, or in one list; equal nodes, GPUs of a node",
         "Find and arrange",
-        ("overview", "nodes"),
+        ("overview", "gpus", "nodes"),
     ),
     Action("unfold", ("plus",), "unfold", "Unfold here", "Find and arrange", FOLDING),
     Action("fold", ("minus",), "fold", "Fold here", "Find and arrange", FOLDING),

@@ -137,10 +137,10 @@ class State:
         return job.ranks[0] if job.ranks else None
 
     def node_on(self, screen: str) -> Node | None:
-        """The node that is meant: on Nodes the chosen one, else the one of the chosen rank."""
+        """The node that is meant: on Nodes and GPUs the chosen one, else the chosen rank's."""
         if self.snapshot is None:
             return None
-        if screen == "nodes":
+        if screen == "nodes" or (screen == "gpus" and self.node_name is not None):
             return node_of(self.snapshot, self.node_name or "")
         nodes = self.snapshot.nodes
         if self.rank is not None:

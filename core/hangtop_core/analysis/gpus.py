@@ -14,7 +14,6 @@ from hangtop_core.text import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hangtop_core.hardware import GpuProcess
     from hangtop_core.model import Job, Node, Rank
 
 Doing = Literal["computes", "spins", "busy", "idle", "broken", "unknown"]
@@ -97,9 +96,8 @@ def new_link_errors(gpu: Gpu) -> int:
     return sum(n for name, n in gpu.new_errors.items() if name.startswith("link "))
 
 
-def slow(gpu: Gpu, peers: Iterable[Gpu]) -> int | None:
-    """The usual clock of its peers in MHz, where this GPU is far below it; None where it is not."""
-    clocks = [one.sm_mhz for one in peers if one.sm_mhz and one.index != gpu.index]
+def slow(gpu: Gpu, clocks: Sequence[int]) -> int | None:
+    """The usual one of its peers' clocks in MHz, where its own is far below; else None."""
     if not clocks or gpu.sm_mhz is None:
         return None
     usual = int(median(clocks))
@@ -117,41 +115,50 @@ class Slot(Struct, frozen=True):
     """
 
 
-def slots(rank: Rank, node: Node | None) -> tuple[Slot, ...]:
-    """The GPUs of a rank: where NVML sees its processes, else by its environment."""
-    if node is None or not node.gpus:
+class Slots:
+    """Says of every rank which GPUs it is on; looks through the processes of a node once."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._by_pid: dict[str, dict[int, list[tuple[Gpu, str | None]]]] = {}
+
+    def of(self, rank: Rank) -> tuple[Slot, ...]:
+        """The GPUs of a rank: where NVML sees its processes, else by its environment."""
+        node = self._nodes.get(rank.node)
+        if node is None or not node.gpus:
+            return ()
+        if node.name not in self._by_pid:
+            self._by_pid[node.name] = _by_pid(node.gpus)
+        seen = self._by_pid[node.name]
+        pids = (rank.process.pid, *(child.pid for child in rank.children))
+        found = [Slot(*place, "process") for pid in pids for place in seen.get(pid, ())]
+        if found:
+            return tuple({(one.gpu.index, one.part): one for one in found}.values())
+        told = rank.process.env.get("CUDA_VISIBLE_DEVICES")
+        if told is None and not uses_cuda(rank):
+            return ()
+        shown = visible(told, node.gpus)
+        if told is not None and len(shown) == 1:
+            return (Slot(*shown[0], "environment"),)
+        local = rank.local_rank
+        if local is not None and local < len(shown):
+            return (Slot(*shown[local], "local-rank"),)
         return ()
-    pids = {rank.process.pid, *(child.pid for child in rank.children)}
-    found = [Slot(gpu, part, "process") for gpu in node.gpus for part in _parts(gpu, pids)]
-    if found:
-        return tuple(found)
-    told = rank.process.env.get("CUDA_VISIBLE_DEVICES")
-    if told is None and not uses_cuda(rank):
-        return ()
-    shown = visible(told, node.gpus)
-    if told is not None and len(shown) == 1:
-        return (Slot(*shown[0], "environment"),)
-    local = rank.local_rank
-    if local is not None and local < len(shown):
-        return (Slot(*shown[local], "local-rank"),)
-    return ()
+
+
+def _by_pid(gpus: Sequence[Gpu]) -> dict[int, list[tuple[Gpu, str | None]]]:
+    """GPUs by the processes on them; of one in MIG mode the part counts and not the whole."""
+    found: dict[int, list[tuple[Gpu, str | None]]] = defaultdict(list)
+    for gpu in gpus:
+        parts = {one.pid: part.uuid for part in gpu.mig_devices for one in part.processes or ()}
+        for pid in {*parts, *(one.pid for one in gpu.processes or ())}:
+            found[pid].append((gpu, parts.get(pid)))
+    return found
 
 
 def uses_cuda(rank: Rank) -> bool:
     """Whether a rank has threads of CUDA's driver, or of a process group of NCCL."""
     return any(one.name.startswith(("cuda", "pt_nccl")) for one in rank.process.threads)
-
-
-def _parts(gpu: Gpu, pids: set[int]) -> list[str | None]:
-    """The parts of a GPU that any of these processes computes on; None for the whole."""
-    parts: list[str | None] = [
-        part.uuid for part in gpu.mig_devices if _has(part.processes or (), pids)
-    ]
-    return parts or ([None] if _has(gpu.processes or (), pids) else [])
-
-
-def _has(processes: Sequence[GpuProcess], pids: set[int]) -> bool:
-    return any(one.pid in pids for one in processes)
 
 
 def visible(told: str | None, gpus: Sequence[Gpu]) -> list[tuple[Gpu, str | None]]:
@@ -191,11 +198,11 @@ def _named(word: str, gpus: Sequence[Gpu]) -> tuple[Gpu, str | None] | None:
 def owners(job: Job | None, nodes: Iterable[Node]) -> Mapping[tuple[str, int], tuple[Rank, ...]]:
     """Ranks by node and GPU."""
     found: dict[tuple[str, int], list[Rank]] = defaultdict(list)
-    by_name = {node.name: node for node in nodes}
+    slots = Slots(nodes)
     for rank in job.ranks if job is not None else ():
         if rank.process.gone_at is not None:
             continue
-        for index in dict.fromkeys(s.gpu.index for s in slots(rank, by_name.get(rank.node))):
+        for index in dict.fromkeys(slot.gpu.index for slot in slots.of(rank)):
             found[rank.node, index].append(rank)
     return {place: tuple(ranks) for place, ranks in found.items()}
 

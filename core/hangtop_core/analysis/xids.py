@@ -97,7 +97,7 @@ class Event(Struct, frozen=True, gc=False):
 def events(node: Node) -> Mapping[int, tuple[Event, ...]]:
     """All known Xids of a node, by GPU, oldest first; what both sources tell only once."""
     found: dict[int, list[Event]] = defaultdict(list)
-    for line in getattr(node, "kernel_lines", ()):
+    for line in node.kernel_lines:
         met = _LINE.search(line.text)
         gpu = _by_address(node.gpus, met[1]) if met is not None else None
         if met is not None and gpu is not None and len(met[2]) < 5:

@@ -7,7 +7,7 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -173,24 +173,6 @@ class RecorderPiece(Struct, frozen=True):
     ways: Annotated[tuple[RecorderWay, ...], Meta(max_length=64)] = ()
     triggered: bool = False
     failure: Failure | None = None
-
-
-class RasPiece(Struct, frozen=True):
-    """A part of NCCL's report."""
-
-    text: Annotated[str, Meta(max_length=4 << 20)]
-
-
-class RasEnd(Struct, frozen=True):
-    """Who gave it."""
-
-    pid: Pid
-    at: Time
-    start: int | None = None
-    took: Time = 0.0
-    form: Literal["json", "text"] = "text"
-    version: Text = ""
-    address: Text = ""
 
 
 class TracePiece(Struct, frozen=True):

@@ -144,7 +144,12 @@ def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
 def tabs(current: str, narrow: bool, *, files: bool = False) -> Line:
     """Line 2: the screens, by the digit that opens them; of files there are few."""
     names = (("1", "overview", "Overview"), ("2", "stacks", "Stacks"), ("3", "rank", "Rank"))
-    more = (("4", "recorder", "Recorder"), ("5", "verdict", "Verdict"), ("9", "nodes", "Nodes"))
+    more = (
+        ("4", "recorder", "Recorder"),
+        ("5", "verdict", "Verdict"),
+        ("6", "gpus", "GPUs"),
+        ("9", "nodes", "Nodes"),
+    )
     out: Line = line(" ")
     for digit, name, title in (*names, *more):
         if files and name not in SCREENS:

@@ -11,6 +11,7 @@ from hangtop.columns import Column
 from hangtop.spans import Line, line
 from hangtop.views.common import ODD_STATES, culprits, silence, span
 from hangtop_core import nodesets
+from hangtop_core.analysis.gpus import troubles
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
@@ -254,6 +255,15 @@ def _memory(row: NodeRow) -> Line:
     return line((size(free), "bad" if low else _old(row)))
 
 
+def _gpus(row: NodeRow) -> Line:
+    """How many GPUs, and how many of them something is wrong with."""
+    gpus = [gpu for node in row.nodes for gpu in node.gpus]
+    wrong = sum(bool(troubles(gpu)) for gpu in gpus)
+    if wrong:
+        return line((f"{wrong} of {len(gpus)} bad", "bad"))
+    return line((str(len(gpus)), _old(row)) if gpus else ("-", "dim"))
+
+
 def _old(row: NodeRow) -> str:
     """What was last seen of a node that is silent is not as it is now."""
     return "dim" if row.quiet else ""
@@ -312,7 +322,9 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
         optional=True,
         drop=3,
     ),
-    Column("gpus", "GPUS", lambda row: line(("-", "dim")), align="right", drop=9),
+    Column("gpus", "GPUS", _gpus, lambda row: sum(len(node.gpus) for node in row.nodes),
+        align="right", drop=9,
+    ),
     Column("load", "LOAD", _load, lambda row: row.load or 0.0, align="right", drop=6),
     Column(
         "memory", "MEM FREE", _memory, lambda row: row.worst("memory_available", least=True) or 0.0,

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
 
-PLACES = {"stacks": "stacks", "flight": "recorder"}
+PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus"}
 """Screen that shows what a source said; the rank's own screen for all others."""
 GOALS = {
     "stacks": "  → 2 Stacks",
     "rank": "  → 3 Rank",
     "recorder": "  → 4 Recorder",
+    "gpus": "  → 6 GPUs",
     "nodes": "  → 9 Nodes",
 }
 """How these are called in the text."""

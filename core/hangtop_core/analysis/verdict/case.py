@@ -11,8 +11,9 @@ import msgspec
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
+from hangtop_core.analysis.flight.patterns import MISMATCHED
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.gpus import Slot, slots
+from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
 from hangtop_core.analysis.peers import End, Peer, peers
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
+    from hangtop_core.analysis.verdict.logs import Said
+    from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
@@ -86,7 +89,8 @@ class Case:
     @cached_property
     def slots(self) -> Mapping[int, tuple[Slot, ...]]:
         """The GPUs of every subject, by its id()."""
-        return {id(s): slots(s.rank, self.nodes.get(s.rank.node)) for s in self.subjects}
+        found = Slots(self.snapshot.nodes)
+        return {id(s): found.of(s.rank) for s in self.subjects}
 
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
@@ -121,6 +125,13 @@ class Case:
         )
 
     @cached_property
+    def said(self) -> Said:
+        """What the logs of the job say, as far as they were read."""
+        from hangtop_core.analysis.verdict.logs import Said
+
+        return Said(self)
+
+    @cached_property
     def in_flight(self) -> tuple[Operation, ...]:
         """The collectives that flight recorders show under way, those that lack ranks first."""
         return in_flight(self.picture)
@@ -129,6 +140,19 @@ class Case:
     def ras(self) -> Report | None:
         """What NCCL's RAS reported, where a person has let it be asked."""
         return report(self.snapshot, self.job)
+
+    @cached_property
+    def by_recorders(self) -> Verdict | None:
+        """What the recorders of all ranks conclude first, where all ranks wait for one another.
+
+        None where it is left to the stacks: a rank is elsewhere, was not read, or makes a group;
+        or all that the recorders show is that operations differ, of which stacks tell more.
+        """
+        seen, making = self.picture, any(s.activity.kind == "new-group" for s in self.waiters)
+        if self.suspects or making or seen is None or seen.world.absent:
+            return None
+        first = next(iter(seen.diagnosis.verdicts), None)
+        return None if first is None or first.cause == MISMATCHED.cause else first
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

@@ -13,6 +13,7 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
+from hangtop_core.analysis.verdict.logs import log_facts
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+    from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Job, Snapshot
 
 SCHEMA = "hangtop.diagnosis/1"
@@ -115,9 +117,21 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         culprits=culprits,
         victims=tuple(sorted(s.number for s in case.waiters if id(s) not in blamed)),
         summary=hit.summary,
-        evidence=(*hit.evidence, *ras_facts(case, numbers), *waiting_facts(case)),
+        evidence=(
+            *hit.evidence,
+            *ras_facts(case, numbers),
+            *_logged(case, hit),
+            *waiting_facts(case),
+        ),
         next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
     )
+
+
+def _logged(case: Case, hit: Hit) -> Iterable[Evidence]:
+    """What logs say of whom a hit blames, unless it stands on logs itself."""
+    if any(one.source == "log" for one in hit.evidence):
+        return ()
+    return log_facts(case, hit.subjects)
 
 
 def _diagnosis(

@@ -10,6 +10,7 @@ from hangtop_core.analysis.gpus import (
     name_gpu,
     new_link_errors,
 )
+from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
@@ -131,6 +132,8 @@ def _ecc(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject, gpu in _on_working_gpus(case):
         event = _recent(case, subject, gpu, frozenset({"ecc"}))
         rows = gpu.remapped
+        if event is None and subject.activity.kind in GONE:
+            continue  # why it left, something fresher tells
         if event is None and not gpu.ecc_now and not (rows is not None and rows.failed):
             continue
         text, confidence = "has a defect of its memory", 0.9
@@ -155,7 +158,8 @@ def _nvlink(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         event = _recent(case, subject, gpu, frozenset({"nvlink"}))
         text, confidence = "has NVLink errors", 0.9
         if event is None:
-            text, confidence = _links(case, subject, gpu)
+            gone = subject.activity.kind in GONE
+            text, confidence = ("", 0.0) if gone else _links(case, subject, gpu)
         if not text or subject.rank.node in hurt:
             continue
         steps: tuple[Step, ...] = (
@@ -189,6 +193,8 @@ def _xid(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         plain = _recent(case, subject, gpu, frozenset(_ERRORS) - {"echo"})
         hard = _recent(case, subject, gpu, frozenset({"ecc", "nvlink"}))
         event = plain or _recent(case, subject, gpu, frozenset({"echo"}))
+        if plain is None and subject.activity.kind in GONE:
+            continue  # whatever kills a process that uses CUDA leads to such an echo
         if event is None or hard is not None:
             continue
         more: tuple[Step, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.gpus import SLOWDOWN, describe, doing, name_gpu, reasons, slow
@@ -12,7 +13,7 @@ from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.hardware import Gpu
@@ -62,11 +63,14 @@ def _all_gpus(
 
 def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     everything = [(s, gpu) for s in case.subjects for gpu in case.gpus(s)]
-    for subject, gpu in everything:
-        peers = [one for _, one in everything if one is not gpu and one.name == gpu.name]
-        same = [one for one in peers if doing(one) in ("computes", "spins", "busy")]
-        usual = slow(gpu, same)
-        if usual is None or not (gpu.reasons or 0) & SLOWDOWN or doing(gpu) == "idle":
+    held = [(s, gpu) for s, gpu in everything if (gpu.reasons or 0) & SLOWDOWN]
+    clocks: dict[str | None, list[int]] = defaultdict(list)
+    for _, gpu in everything if held else ():
+        if gpu.sm_mhz and doing(gpu) in ("computes", "spins", "busy"):
+            clocks[gpu.name].append(gpu.sm_mhz)
+    for subject, gpu in held:
+        usual = slow(gpu, clocks[gpu.name])
+        if usual is None or doing(gpu) == "idle":
             continue
         hot = f" at {gpu.temperature} C" if gpu.temperature is not None else ""
         yield Hit(
@@ -93,6 +97,8 @@ def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             if slot.how != "local-rank":
                 place = (subject.rank.node, slot.gpu.index, slot.part)
                 places.setdefault(place, []).append(subject)
+    own = {s.pid for s in case.subjects} | {one.pid for one in case.job.launchers}
+    own |= {child.pid for s in case.subjects for child in s.rank.children}
     for (node, index, part), some in places.items():
         gpu = next(one for one in case.nodes[node].gpus if one.index == index)
         if len(some) > 1 and part is None:
@@ -110,7 +116,7 @@ def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 confidence=0.8 if case.waiters and _starting(case) else 0.4,
             )
         elif part is None:
-            yield from _foreign(case, some[0], gpu)
+            yield from _foreign(case, some[0], gpu, own)
 
 
 def _starting(case: Case) -> bool:
@@ -118,11 +124,8 @@ def _starting(case: Case) -> bool:
     return any(s.activity.kind in ("init", "new-group") for s in case.waiters)
 
 
-def _foreign(case: Case, subject: Subject, gpu: Gpu) -> Iterator[Hit]:
+def _foreign(case: Case, subject: Subject, gpu: Gpu, own: Container[int]) -> Iterator[Hit]:
     """A process that is not of the job, with much memory on the GPU of a rank."""
-    own = {s.pid for s in case.subjects}
-    own |= {child.pid for s in case.subjects for child in s.rank.children}
-    own |= {one.pid for one in case.job.launchers}
     others = [
         one for one in gpu.processes or () if one.pid not in own and (one.memory or 0) >= MANY_BYTES
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
@@ -21,12 +22,18 @@ SHOWN = 4
 
 
 def _down(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    if len({s.rank.node for s in case.subjects}) < 2:
+    used = {s.rank.node for s in case.subjects}
+    if len(used) < 2:
         return  # within one node nothing goes over the network
-    for name, node in case.nodes.items():
-        mine = tuple(s for s in case.waiters if s.rank.node == name)
-        bad = [(port, sure) for port in node.nics if (sure := _sure(case, name, port))]
-        if not mine or not bad:
+    states: dict[str, list[bool]] = defaultdict(list)
+    for name in used & case.nodes.keys():
+        for port in case.nodes[name].nics:
+            states[port.name].append(port.state in UP)
+    for name in sorted(used & case.nodes.keys()):
+        nics = case.nodes[name].nics
+        bad = [(port, sure) for port in nics if (sure := _sure(port, states[port.name]))]
+        mine = tuple(s for s in case.waiters if s.rank.node == name) if bad else ()
+        if not mine:
             continue
         confidence = max(sure for _, sure in bad)
         names = ", ".join(
@@ -48,8 +55,11 @@ def _down(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _sure(case: Case, name: str, port: Nic) -> float:
-    """How sure it is that a port that should carry data does not; 0 where it does or need not."""
+def _sure(port: Nic, states: Sequence[bool]) -> float:
+    """How sure it is that a port that should carry data does not; 0 where it does or need not.
+
+    ``states`` says of this port on every node of the job whether it is up.
+    """
     rdma = port.kind in ("infiniband", "roce")
     lost = port.new_errors.get("link_downed", 0) + port.new_errors.get("carrier_down", 0)
     if port.state in UP:
@@ -59,14 +69,9 @@ def _sure(case: Case, name: str, port: Nic) -> float:
     if not rdma or port.state is None:
         return 0.0  # an interface that nobody plugged in
     # Down from the beginning: only what is up on the other nodes should be up here.
-    others = [
-        one.state in UP
-        for other, node in case.nodes.items()
-        if other != name and any(s.rank.node == other for s in case.subjects)
-        for one in node.nics
-        if one.name == port.name
-    ]
-    return 0.8 if len(others) > 1 and all(others) else 0.5 if others and all(others) else 0.0
+    if states.count(False) > 1 or not any(states):
+        return 0.0
+    return 0.8 if states.count(True) > 1 else 0.5
 
 
 def _facts(port: Nic) -> Evidence:

@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.steps import Command, on, word
 
 if TYPE_CHECKING:
@@ -34,17 +35,14 @@ _KERNEL_LOG = "journalctl -k --since -1h | grep -i -e oom -e killed -e segfault"
 
 def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     gone = [s for s in left if s.activity.kind in ("exited", "zombie")]
-    failed = [s for s in gone if s.rank.process.exit_code]
-    if failed and case.progress.state == "exited":
-        # The first failure takes the others down: launchers kill the rest.
-        first = min(failed, key=lambda s: s.rank.process.gone_at or case.at)
-        gone = [first]
+    if case.progress.state == "exited":
+        gone = _first_to_fail(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((s.rank.process.gone_at or case.at for s in group), default=case.at)
         ago = f"{case.ago(when)[4:]} ago" if case.ago(when) else ""
         yield Hit(
             subjects=group,
-            summary=sentence(case, who(group), group[0].activity.text, ago),
+            summary=sentence(case, who(group), group[0].activity.text, ago, _said(case, group)),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
             ),
@@ -52,6 +50,20 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
     if case.progress.state != "exited":
         yield from _vanished(case)
+
+
+def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
+    """The first failure takes the others down, as launchers end the rest: by logs, or by time."""
+    told = case.said.first_of([s.number for s in gone])
+    if told is not None:
+        return [s for s in gone if s.number == told][:1]
+    failed = [s for s in gone if s.rank.process.exit_code]
+    return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)] if failed else gone
+
+
+def _said(case: Case, group: Sequence[Subject]) -> str:
+    text = error_text(case, group[0].number)
+    return f"with {text}" if text else ""
 
 
 def exit_steps(rank: Rank) -> tuple[Step, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hangtop_core.analysis.gpus import doing, down, reasons, slots, slow, troubles, visible
+from hangtop_core.analysis.gpus import Slots, doing, down, reasons, slow, troubles, visible
 from hangtop_core.hardware import Gpu, GpuProcess, MigDevice, NvLink
 from hangtop_core.model import Node
 from support.build import NOW, World, c10d, thread
@@ -53,7 +53,7 @@ def test_links_that_are_all_down_are_how_the_machine_is_built() -> None:
 
 
 def test_slow_is_far_below_the_peers() -> None:
-    peers = [gpu(n, sm_mhz=1980) for n in (1, 2, 3)]
+    peers = [345, 1980, 1980, 1980]
     assert slow(gpu(0, sm_mhz=345), peers) == 1980
     assert slow(gpu(0, sm_mhz=1800), peers) is None
     assert slow(gpu(0, sm_mhz=345), []) is None
@@ -75,7 +75,7 @@ class TestSlots:
         return Node("n1", gpus=gpus or tuple(gpu(n) for n in range(4)))
 
     def places(self, rank: Any, node: Node) -> list[tuple[int, str | None, str]]:
-        return [(slot.gpu.index, slot.part, slot.how) for slot in slots(rank, node)]
+        return [(slot.gpu.index, slot.part, slot.how) for slot in Slots([node]).of(rank)]
 
     def test_by_its_process(self) -> None:
         node = self.node(gpu(0), gpu(1, processes=(GpuProcess(4711), GpuProcess(1))))

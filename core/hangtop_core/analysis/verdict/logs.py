@@ -1,0 +1,183 @@
+"""Causes that only logs tell, and what logs add to the verdicts of other rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.logs.conclude import conclude
+from hangtop_core.logs.judge import Judged, judge
+from hangtop_core.logs.output import of_job
+from hangtop_core.logs.steps import STEPS
+from hangtop_core.text import clean, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Evidence, JobState, Verdict
+    from hangtop_core.logs.record import Record
+    from hangtop_core.logs.whose import FileLog
+
+_STATES: frozenset[JobState] = STALLED | {"starting", "exited"}
+_AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
+"""Causes that matter only until ranks have met."""
+EARLIER_S = 5.0
+"""What was printed so long before the first rank began is of an earlier run."""
+
+
+class Said:
+    """What the logs of a job say, worked out once for a case."""
+
+    def __init__(self, case: Case) -> None:
+        began = [r.process.started_at for r in case.job.ranks if r.process.started_at]
+        since = min(began, default=0.0) - EARLIER_S
+        files = [_of_run(one, since) for one in of_job(case.snapshot.outputs, case.job)]
+        self.judged: Judged | None = judge(files) if files else None
+        self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
+
+    def first_of(self, ranks: Sequence[int]) -> int | None:
+        """Which of some ranks had the first error of its own; None where that is not told."""
+        first = self.judged.first if self.judged is not None else None
+        if first is None or first.record.part != "root":
+            return None
+        return next((rank for rank in first.ranks if rank in ranks), None)
+
+    def error_of(self, rank: int) -> Record | None:
+        """The first error that a rank has printed itself, those that follow from others last."""
+        if self.judged is None:
+            return None
+        folds = [self.judged.first, *self.judged.others, *self.judged.follows]
+        found = (
+            record
+            for one in folds
+            if one is not None
+            for record in one.members
+            if record.rank == rank and record.code not in ("T16", "MPI", "SLURM")
+        )
+        return next(found, None)
+
+
+def _of_run(one: FileLog, since: float) -> FileLog:
+    """A file without what it holds of earlier runs."""
+    kept = tuple(r for r in one.records if r.at is None or not r.exact or r.at >= since)
+    return one if len(kept) == len(one.records) else msgspec.structs.replace(one, records=kept)
+
+
+def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
+    """What logs say of ranks that are to blame: their error, position, and last line."""
+    judged = case.said.judged
+    if judged is None:
+        return
+    for subject in subjects[:SHOWN]:
+        rank = subject.number
+        error = case.said.error_of(rank)
+        if error is not None:
+            where = f" at {error.where.text}" if error.where is not None else ""
+            yield fact("log", rank, f"it printed {error.text}{where}")
+        for one in judged.positions:
+            if one.rank == rank:
+                text = f"begun #{one.enqueued} of group {one.group}, completed #{one.completed}"
+                yield fact("log", rank, f"its watchdog said: {text}")
+        if error is None and rank in judged.last:
+            line, at = judged.last[rank]
+            ago = f", {duration(case.at - at)} ago" if at is not None and at <= case.at else ""
+            yield fact("log", rank, f"its last line{ago}: {clean(line, 200)}")
+
+
+def error_text(case: Case, rank: int) -> str:
+    """`KeyError: 'labels' at job.py:13 (step)`, what a rank printed that has left; or empty."""
+    error = case.said.error_of(rank)
+    if error is None or error.code != "traceback":
+        return ""
+    where = f" at {error.where.text}" if error.where is not None else ""
+    return clean(f"{error.text}{where}", 300)
+
+
+def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    joining = any(s.activity.kind in ("init", "store") for s in case.waiters)
+    if cause in _AT_START and not (joining or not case.waiters or case.progress.state == "exited"):
+        return
+    for one in case.said.verdicts:
+        if one.cause != cause:
+            continue
+        ranks = {culprit.rank for culprit in one.culprits}
+        blamed = tuple(s for s in case.subjects if s.number in ranks)
+        yield Hit(
+            subjects=blamed,
+            explained=case.waiters,
+            summary=sentence(case, one.summary, blamed=blamed),
+            evidence=one.evidence,
+            steps=STEPS.get(cause, ()),
+            confidence=one.confidence,
+        )
+
+
+def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -> Rule:
+    return Rule(
+        cause=cause,
+        title=title,
+        seen=seen,
+        excluded=excluded,
+        confidence=confidence,
+        next_steps=STEPS[cause],
+        find=lambda case, left: _find(cause, case, left),
+        states=_STATES,
+    )
+
+
+_NOT_FIRST = "An error of its own that another rank printed before. A line of an earlier run."
+
+RULES = (
+    _rule(
+        "nccl-ib-error",
+        "InfiniBand gave up on a peer",
+        "In a log: `NET/IB : Got completion from peer ... with status=12` (retries exceeded), or "
+        "another error than 5, which only follows.",
+        _NOT_FIRST,
+        0.9,
+    ),
+    _rule(
+        "ib-port-down",
+        "An InfiniBand port went down",
+        "In a log: `NET/IB : ... async fatal event`, `Device ... marked as failed`.",
+        _NOT_FIRST,
+        0.9,
+    ),
+    _rule(
+        "wrong-interface",
+        "NCCL uses an interface that leads to no other node",
+        "In a log: `Bootstrap : Using docker0` or `NET/Socket : Using [0]lo`, also virbr, veth, "
+        "cni and the like, in a job of several nodes, with an error or a wait in vain after it.",
+        "The job runs on one node. The ranks have met. With less confidence where a communicator "
+        "was complete.",
+        0.85,
+    ),
+    _rule(
+        "store-port-taken",
+        "Another program has the port of the store",
+        "In a log: `EADDRINUSE`, or a client whose ping was answered by something that is no store "
+        "(`Ping failed, invalid value returned from server`).",
+        "The ranks have met.",
+        0.9,
+    ),
+    _rule(
+        "store-unreachable",
+        "The store cannot be reached",
+        "In a log: `failed to connect/validate to host`, `client socket has timed out`, again and "
+        "again while ranks are in init_process_group.",
+        "The ranks have met. Another program answers there: `store-port-taken`.",
+        0.75,
+    ),
+    _rule(
+        "shm-too-small",
+        "Shared memory is too small",
+        "In a log: `unable to allocate shared memory`, `Error while creating shared memory "
+        "segment`, `out of shared memory`.",
+        _NOT_FIRST,
+        0.9,
+    ),
+)

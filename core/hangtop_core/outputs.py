@@ -1,0 +1,180 @@
+"""The log files of jobs: when they are read, and what was read of them.
+
+Cheap enough for big jobs: files are read when a job stalls or fails, the last 64 KiB of each, at
+most 32 of a node and 128 of a job, and again only what is new. Their text is kept within a bound
+for all together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from hangtop_core.logs.names import places
+from hangtop_core.logs.output import Output
+from hangtop_core.logs.parse import Parser
+from hangtop_core.logs.whose import FileLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.attach.reports import LogPiece
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Process, Snapshot
+
+AT_ONCE = 32
+"""Processes of one node whose outputs are read at a time."""
+ALL = 128
+"""Processes of one job whose outputs are read by themselves."""
+STALLED = 2.0
+"""Seconds of observing after which the logs of a job are read that is not seen to get on."""
+AGAIN = 15.0
+"""Seconds until they are read again while it stalls."""
+KEPT = 1 << 18
+"""Characters of one file that are kept."""
+KEPT_ALL = 64 << 20
+"""Of all files together; those that were read longest ago lose theirs, but not what it said."""
+
+
+class Wanted(NamedTuple):
+    """Whose outputs are to be read on one node."""
+
+    node: str
+    pids: tuple[int, ...]
+    paths: tuple[str, ...]
+    """Of processes that have left."""
+
+
+class Outputs:
+    """What was read of log files, by node and inode. On the session's thread."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, str], Output] = {}
+        self._asked: dict[str, tuple[float, frozenset[int]]] = {}
+        """By job: when its logs were asked for, and which of its processes had left by then."""
+
+    def fold(self, node: str, piece: LogPiece, skew: float) -> None:
+        """Take in a piece of a file, or that another process prints to it, too."""
+        inode = piece.inode or f"? {piece.path}"
+        key = (node, inode)
+        known = self._files.get(key) or Output(node, inode, piece.path)
+        pids = dict.fromkeys(known.pids)
+        if piece.pid is not None:
+            pids[piece.pid] = None
+        known = msgspec.structs.replace(known, pids=tuple(pids), at=piece.at - skew)
+        if piece.failure is not None:
+            known = msgspec.structs.replace(known, why=piece.failure.text)
+        elif piece.text is not None:
+            known = _with(known, piece, skew)
+        self._files.pop(key, None)
+        self._files[key] = known
+        self._trim()
+
+    def _trim(self) -> None:
+        total = sum(len(one.text) for one in self._files.values())
+        for key, one in self._files.items():
+            if total <= KEPT_ALL:
+                return
+            total -= len(one.text)
+            self._files[key] = msgspec.structs.replace(one, text="")
+
+    def read(self) -> tuple[Output, ...]:
+        """All files that were read, those read last at the end."""
+        return tuple(self._files.values())
+
+    def since(self, node: str) -> dict[str, int]:
+        """How much of each file of a node was read."""
+        return {
+            inode: one.size
+            for (name, inode), one in self._files.items()
+            if name == node and one.why is None
+        }
+
+    def due(
+        self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis], now: float
+    ) -> list[Wanted]:
+        """Whose logs are to be read now: of jobs that stall, or of which a process has left."""
+        found: list[Wanted] = []
+        for job in snapshot.jobs:
+            diagnosis = diagnoses.get(job.key)
+            gone = _gone(job)
+            asked, before = self._asked.get(job.key, (0.0, frozenset()))
+            stalls = diagnosis is not None and (
+                diagnosis.state in ("hung", "exited")
+                or (diagnosis.state != "progressing" and diagnosis.observed_for_s >= STALLED)
+            )
+            again = now - asked >= AGAIN and (diagnosis is None or diagnosis.state != "exited")
+            if (stalls and (again or not asked)) or gone - before:
+                self._asked[job.key] = (now, gone)
+                found += wanted(job)
+        keys = {job.key for job in snapshot.jobs}
+        self._asked = {key: one for key, one in self._asked.items() if key in keys}
+        return found
+
+
+def wanted(job: Job) -> list[Wanted]:
+    """The processes of a job whose outputs may tell something, by node: launchers first."""
+    nodes: dict[str, list[Process]] = {}
+    for process in (*job.launchers, *(rank.process for rank in job.ranks)):
+        nodes.setdefault(process.node, []).append(process)
+    found = []
+    for node, some in nodes.items():
+        # Whoever has left says most.
+        some.sort(key=lambda one: one.gone_at is None and one.role == "rank")
+        here = [one.pid for one in some if one.gone_at is None][:AT_ONCE]
+        left = (one for one in some if one.gone_at is not None)
+        paths = dict.fromkeys(path for one in left for path in one.outputs if path[:1] == "/")
+        if here or paths:
+            found.append(Wanted(node, tuple(here), tuple(paths)[:AT_ONCE]))
+    return found
+
+
+def _gone(job: Job) -> frozenset[int]:
+    return frozenset(
+        rank.process.pid
+        for rank in job.ranks
+        if rank.process.gone_at is not None or rank.process.state == "Z"
+    )
+
+
+def _with(known: Output, piece: LogPiece, skew: float) -> Output:
+    """A file with its newest text, added to what was read before where it goes on from there."""
+    text = piece.text or ""
+    start = piece.start
+    if known.text and not piece.cut and known.size == piece.start:
+        text, start = known.text + text, known.start
+    if len(text) > KEPT:
+        left = text[:-KEPT]
+        start, text = start + len(left.encode()), text[-KEPT:]
+    changed = piece.changed - skew
+    return msgspec.structs.replace(
+        known,
+        path=piece.path,
+        size=piece.size,
+        changed=changed,
+        start=start,
+        text=text,
+        why=None,
+        log=parse(known.node, piece.path, text, start, piece.size, changed),
+    )
+
+
+def parse(node: str, path: str, text: str, start: int, size: int, changed: float) -> FileLog:
+    """What the end of a file says."""
+    parser = Parser(0, changed)
+    parser.feed(text.partition("\n")[2] if start else text)
+    parser.finish()
+    place = msgspec.structs.replace(places([path])[path], node=node)
+    return FileLog(
+        path,
+        place,
+        size,
+        changed,
+        tuple(sorted(parser.records, key=lambda record: record.order)),
+        parser.origins,
+        parser.last(),
+        parser.whose,
+        parser.lines,
+        ((0, start),) if start else (),
+    )

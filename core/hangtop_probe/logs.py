@@ -1,0 +1,165 @@
+"""What ranks and launchers have printed, where that goes to a file: bounded windows of it.
+
+Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, or that were one of a
+process of the table that has left. Nothing but regular files is opened for reading, nothing is ever
+written, and a file system that does not answer holds up nobody but a helper thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as stat_module
+from typing import Any, Dict, List, NamedTuple, Optional, Set
+
+from . import permission, procfs, secrets, table
+from .guard import Guard, Hanging
+from .requests import Message, Request, failure, pids_of
+
+WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
+"""Bytes from the end of a file that are sent, and at most."""
+MAX_FILES = 64
+"""Files of one request."""
+SECONDS = 3.0
+"""Time in which a file must be read."""
+
+_O_PATH = getattr(os, "O_PATH", 0x200000)
+
+
+class Window(NamedTuple):
+    """One piece of a file."""
+
+    inode: str
+    size: int
+    changed: float
+    start: int
+    data: Optional[bytes]
+    """None where there is nothing new."""
+    cut: bool
+    """Whether the file has become shorter than what was read of it."""
+
+
+class Logs:
+    """Answers `log`."""
+
+    def __init__(self, processes: table.Table, rights: permission.Rights) -> None:
+        self._table = processes
+        self._rights = rights
+        self._guard = Guard(4)
+
+    def handle(self, request: Request) -> Message:
+        """Send a piece for every file, and for every further descriptor that leads to it."""
+        message = request.message
+        size = message.get("window")
+        window = min(size, MAX_WINDOW) if isinstance(size, int) and size > 0 else WINDOW
+        since = message.get("since")
+        since = since if isinstance(since, dict) else {}
+        told: Set[str] = set()
+        for pid in pids_of(message):
+            for fd in (2, 1):
+                link = "/proc/%d/fd/%d" % (pid, fd)
+                target = procfs.link(link)
+                if target is not None and target.startswith("/"):
+                    piece = self._piece(link, target, window, since, told, True)
+                    self._give(request, piece, pid, fd)
+        for path in message.get("paths") or []:
+            if isinstance(path, str) and path in self._table.outputs:
+                self._give(request, self._piece(path, path, window, since, told, False), None, None)
+        return {"files": len(told)}
+
+    def _give(
+        self, request: Request, piece: Optional[Message], pid: Optional[int], fd: Optional[int]
+    ) -> None:
+        if piece is not None:
+            stat = procfs.read_stat(pid) if pid is not None else None
+            piece.update(pid=pid, fd=fd, start_time=stat.start if stat else None)
+            request.give(piece)
+
+    def _piece(
+        self,
+        path: str,
+        target: str,
+        window: int,
+        since: Dict[str, Any],
+        told: Set[str],
+        linked: bool,
+    ) -> Optional[Message]:
+        piece: Message = {"at": table.clock(), "path": secrets.mask_path(target)}
+        uid = None if linked or self._rights.uid == 0 else self._rights.uid
+        try:
+            found = self._guard.call(lambda: read(path, window, since, told, linked, uid), SECONDS)
+        except Hanging as error:
+            return dict(piece, failure=failure("timeout", "its file system: %s" % error))
+        except OSError as error:
+            text = os.strerror(error.errno or 0)
+            return dict(piece, failure=failure("denied", "%s: %s" % (piece["path"], text)))
+        if found is None:
+            return None
+        piece.update(inode=found.inode, size=found.size, changed=found.changed, cut=found.cut)
+        piece["start"] = found.start
+        if found.data is not None:
+            text = found.data.decode("utf-8", "replace")
+            piece["text"] = "\n".join(map(_masked, text.split("\n")))
+        return piece
+
+
+def _masked(line: str) -> str:
+    """A line without what looks like a secret; few lines can hold one."""
+    return secrets.mask_text(line) if "=" in line or ":/" in line or "hf_" in line else line
+
+
+def read(
+    path: str,
+    window: int,
+    since: Dict[str, Any],
+    told: Set[str],
+    linked: bool,
+    uid: Optional[int],
+) -> Optional[Window]:
+    """Return the end of a regular file; None for anything else, and beyond `MAX_FILES`.
+
+    What the file is is looked at before it is opened: opening a FIFO or a device does something.
+
+    Args:
+        path: a link of /proc/PID/fd, or a path.
+        window: bytes at most.
+        since: by inode, how much of a file was read before.
+        told: inodes that were read already; those are not read twice.
+        linked: whether the path is a link of /proc; any other may not be a symbolic link.
+        uid: whose it must be; None for anybody's.
+    """
+    handle = os.open(path, _O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
+    try:
+        info = os.fstat(handle)
+        if not stat_module.S_ISREG(info.st_mode) or (uid is not None and info.st_uid != uid):
+            return None
+        inode = "%d:%d" % (info.st_dev, info.st_ino)
+        first = inode not in told
+        if first and len(told) >= MAX_FILES:
+            return None
+        told.add(inode)
+        before = since.get(inode)
+        before = before if isinstance(before, int) and before >= 0 else None
+        cut = before is not None and info.st_size < before
+        start = max(info.st_size - window, 0 if before is None or cut else before)
+        data = _bytes(handle, start, info.st_size) if first else None
+    finally:
+        os.close(handle)
+    return Window(inode, info.st_size, round(info.st_mtime, 2), start, data, cut)
+
+
+def _bytes(handle: int, start: int, end: int) -> Optional[bytes]:
+    if start >= end:
+        return None
+    fd = os.open("/proc/self/fd/%d" % handle, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        parts: List[bytes] = []
+        at = start
+        while at < end:
+            part = os.pread(fd, end - at, at)
+            if not part:
+                break
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)

@@ -1,0 +1,196 @@
+"""Screen 6: GPUs, by utilisation with power; the chosen one, and its node's network ports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.containers import Horizontal
+
+from hangtop.screens.page import Page
+from hangtop.spans import EMPTY, line
+from hangtop.views.gpu import PORT_COLUMNS, gpu_items
+from hangtop.views.gpus import FOLD_FROM, GPU_COLUMNS, GpuRow, counts, gpu_rows, none_found
+from hangtop.widgets.item_list import ItemList
+from hangtop.widgets.line_table import LineTable
+from hangtop_core.hardware import UP, Nic
+from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+    from hangtop import query
+
+
+class GpusPage(Page):
+    """GPUs, the chosen one, the ports of its node."""
+
+    CSS_PATH = "gpus.tcss"
+    NAME = "gpus"
+    PANES = ("gpus", "gpu", "ports")
+    PINNED = "gpu"
+    FIELDS: ClassVar[frozenset[str]] = frozenset(
+        {"node", "gpu", "does", "util", "power", "memory", "temperature", "ecc", "xid", "trouble"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folded: bool | None = None
+        """Whether each node has one row; None until somebody chose: by their number."""
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The panes."""
+        flat = self.hangtop.ascii
+        yield LineTable[GpuRow](
+            "GPUS", pane_id="gpus", columns=GPU_COLUMNS, key=lambda row: row.key, flat=flat
+        )
+        with Horizontal(id="below"):
+            yield ItemList("GPU", pane_id="gpu", flat=flat)
+            yield LineTable[Nic](
+                "PORTS", pane_id="ports", columns=PORT_COLUMNS, key=lambda nic: nic.name, flat=flat
+            )
+
+    @property
+    def table(self) -> LineTable[GpuRow]:
+        """The table of GPUs."""
+        return self.query_one("#gpus", LineTable)
+
+    @property
+    def filtered(self) -> LineTable[Any] | None:
+        """Always the GPUs."""
+        return self.table
+
+    def fill(self) -> None:
+        """Fill the panes."""
+        snapshot = self.state.snapshot
+        if snapshot is None:
+            self.table.set_items([], [line(("Connecting; nothing has answered yet.", "dim"))])
+            self._fill_below()
+            return
+        total = sum(len(node.gpus) for node in snapshot.nodes)
+        folded = total > FOLD_FROM if self.folded is None else self.folded
+        rows = gpu_rows(snapshot, self.state.job, folded=folded)
+        how = self.table.order.column or ("each node in one row" if folded else "trouble")
+        label = "" if folded and self.table.order.column is None else "sort "
+        title = line(("GPUS  ", "title"), str(total), ("  " + label, "label"), how)
+        self.table.retitle(title, counts(rows))
+        empty = none_found(snapshot)
+        if rows:
+            text = f"No GPU passes the filter {self.filter_text!r}; Esc clears it."
+            empty = [line((text, "dim"))]
+        self.table.set_items(rows, empty)
+        self._fill_below()
+
+    def _fill_below(self) -> None:
+        row = self.table.current
+        detail = self.query_one("#gpu", ItemList)
+        ports = self.query_one("#ports", LineTable)
+        snapshot = self.state.snapshot
+        node = row.node if row is not None else None
+        if node is None and snapshot is not None and len(snapshot.nodes) == 1:
+            node = snapshot.nodes[0]  # its ports can be looked at without a GPU, too
+        if row is None:
+            detail.set_items([], [line(("no GPU is chosen", "dim"))])
+        else:
+            place = "" if row.folded else f" GPU {row.gpus[0].index}"
+            title = line(("GPU  ", "title"), f"{row.node.name}{place}")
+            hint = line(("y", "key"), (" copies", "dim")) if detail.has_focus else EMPTY
+            detail.retitle(title, hint)
+            detail.set_items(gpu_items(row, self.hangtop.now()))
+        nics = list(node.nics) if node is not None else []
+        nics.sort(key=lambda nic: (not (nic.was_up and nic.state not in UP), nic.name))
+        name = node.name if node is not None else "no node"
+        up = sum(nic.state in UP for nic in nics)
+        ports.retitle(line(("PORTS  ", "title"), name), line((f"{up}/{len(nics)} up", "dim")))
+        nothing = "no network port is seen on this node" if node is not None else "no node"
+        ports.set_items(nics, [line((nothing, "dim"))])
+
+    def row_facts(self, item: Any) -> tuple[query.Fields, frozenset[int]]:
+        """Fields of a GPU, for the filter."""
+        fields: dict[str, str | float | None] = {
+            "node": item.node.name,
+            "gpu": None if item.folded else float(item.gpus[0].index),
+            "does": " ".join(sorted(item.does)),
+            "trouble": item.trouble,
+            "xid": float(item.xids[0]) if item.xids else None,
+        }
+        for name, field in (
+            ("util", "util"),
+            ("power", "power_w"),
+            ("memory", "memory_used"),
+            ("temperature", "temperature"),
+            ("ecc", "ecc_now"),
+        ):
+            values = item.values(field)
+            fields[name] = float(max(values)) if values else None
+        return fields, frozenset(item.ranks)
+
+    def path(self) -> list[str]:
+        """The GPU under the cursor."""
+        row = self.table.current
+        return ["gpus"] if row is None else ["gpus", row.node.name]
+
+    def on_line_table_moved(self, event: LineTable.Moved) -> None:
+        """The cursor chooses the GPU, and the node that actions work on."""
+        if not isinstance(event.item, GpuRow):
+            return
+        self.state.node_name = event.item.node.name
+        detail = self.query_one("#gpu", ItemList)
+        detail.top, detail.cursor_key = 0, "does:0"
+        self._fill_below()
+        self.show_bars()
+
+    def on_line_table_opened(self, event: LineTable.Opened) -> None:
+        """Enter: a node is unfolded, a GPU leads to its rank."""
+        row = event.item
+        if not isinstance(row, GpuRow):
+            self.hangtop.tell("nothing is behind a port; y copies its line")
+        elif len(row.gpus) > 1:
+            self._fold(False, f"{row.node.name}:{row.gpus[0].index}")
+        elif row.rank_key is not None:
+            self.state.rank_key = row.rank_key
+            self.hangtop.go("rank")
+        else:
+            text = "several ranks are on this GPU" if row.ranks else "no rank is on this GPU"
+            self.hangtop.tell(text, "warn")
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """There is nothing behind an entry; it can be copied."""
+        self.hangtop.tell("y copies it")
+
+    def do_group(self) -> None:
+        """Each node in one row, or each GPU by itself."""
+        row = self.table.current
+        folded = any(len(one.gpus) > 1 for one in self.table.items)
+        key = None
+        if row is not None:
+            key = f"{row.node.name}:{row.gpus[0].index}" if row.gpus and folded else None
+            key = key or f"{row.node.name}+"
+        self._fold(not folded, key)
+        self.hangtop.tell(plural(len(self.table.items), "row"))
+
+    def _fold(self, folded: bool, key: str | None) -> None:
+        self.folded = folded
+        if key is not None:
+            self.table.cursor_key = key
+        self.show()
+
+    def do_next_outlier(self) -> None:
+        """The next GPU that differs from the others, or has something wrong."""
+        self._outlier(1)
+
+    def do_previous_outlier(self) -> None:
+        """The one before."""
+        self._outlier(-1)
+
+    def _outlier(self, step: int) -> None:
+        keys = [row.key for row in self.table.items if row.level < 2]
+        if not keys:
+            self.hangtop.tell("nothing is wrong with any GPU, and all do the same", "good")
+            return
+        here = self.table.cursor_key
+        place = (keys.index(here) + step) % len(keys) if here in keys else 0
+        self.focus_pane("gpus")
+        self.table.select(keys[place])
+        self.hangtop.tell(f"{place + 1} of {len(keys)} that differ")
