@@ -8,6 +8,7 @@ gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
 gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
+gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
 gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
 gloo_job.py spawn-gil    the same, but rank 1 sleeps in C code and keeps the GIL
 """
@@ -46,6 +47,13 @@ def hang_in_collective(culprit: int, keep_gil: bool = False) -> None:
         if keep_gil:
             ctypes.PyDLL(None).sleep(100000)
         time.sleep(100000)
+    dist.all_reduce(torch.ones(4))
+
+
+def unmatched() -> None:
+    dist.all_reduce(torch.ones(4))
+    if dist.get_rank() == 2:
+        dist.recv(torch.ones(4), src=0)
     dist.all_reduce(torch.ones(4))
 
 
@@ -109,9 +117,8 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        {"steps": steps, "slow": slow, "workers": workers, "pipe": pipe, "flock": flock}[kind](
-            *rest
-        )
+        kinds = (steps, slow, workers, pipe, flock, unmatched)
+        {one.__name__: one for one in kinds}[kind](*rest)
 
 
 if __name__ == "__main__":
