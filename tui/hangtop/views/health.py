@@ -51,7 +51,7 @@ def _gpu_health(snapshot: Snapshot) -> Iterator[Line]:
     """What the GPUs do, where there are any."""
     gpus = [gpu for node in snapshot.nodes for gpu in node.gpus]
     if gpus:
-        yield labelled("gpus", line(doing_counts(map(doing, gpus)), ("  6 GPUs", "key")))
+        yield labelled("gpus", doing_counts(map(doing, gpus)))
 
 
 def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -> list[Line]:
