@@ -19,7 +19,7 @@ from hangtop_core.analysis.flight.ways import explain
 from hangtop_core.model import RecorderWay
 from hangtop_probe import columns, recorderways, workerserver
 from hangtop_probe.recorderways import Facts
-from support.flight import Job
+from support.flight import Job, as_json
 from support.probe_client import ProbeClient
 from support.processes import wait_until
 
@@ -204,10 +204,14 @@ def test_a_hostile_file_is_refused_and_other_ranks_are_read(
         assert found[honest.pid]["trace"]["length"] == 1
 
 
-def test_files_of_an_earlier_run_and_links_are_not_read(probe: ProbeClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_files_of_an_earlier_run_and_links_are_not_read(
+    probe: ProbeClient, tmp_path: Path, form: str
+) -> None:
     file = tmp_path / "d_0"
+    dump = Job(2).call("all_reduce").dump(0)
     with FakeRank(tmp_path) as rank:
-        file.write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
+        file.write_bytes(pickle.dumps(dump, 2) if form == "pickle" else as_json(dump))
         piece = read(probe, rank)
         assert (piece["source"], piece["path"]) == ("file", str(file))
         assert piece["at"] == pytest.approx(file.stat().st_mtime, abs=0.01)
