@@ -1,7 +1,8 @@
 """The log files of jobs: when they are read, and what was read of them.
 
 Cheap enough for big jobs: files are read when a job stalls or fails, the last 64 KiB of each, at
-most 32 of a node, and again only what is new. Their text is kept within a bound for all together.
+most 32 of a node and 128 of a job, and again only what is new. Their text is kept within a bound
+for all together.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
 AT_ONCE = 32
 """Processes of one node whose outputs are read at a time."""
-STALLED = 5.0
-"""Seconds without progress after which the logs of a job are read."""
+ALL = 128
+"""Processes of one job whose outputs are read by themselves."""
+STALLED = 2.0
+"""Seconds of observing after which the logs of a job are read that is not seen to get on."""
 AGAIN = 15.0
 """Seconds until they are read again while it stalls."""
 KEPT = 1 << 18
@@ -98,7 +101,8 @@ class Outputs:
             gone = _gone(job)
             asked, before = self._asked.get(job.key, (0.0, frozenset()))
             stalls = diagnosis is not None and (
-                diagnosis.state in ("hung", "exited") or (diagnosis.stalled_for_s or 0.0) >= STALLED
+                diagnosis.state in ("hung", "exited")
+                or (diagnosis.state != "progressing" and diagnosis.observed_for_s >= STALLED)
             )
             again = now - asked >= AGAIN and (diagnosis is None or diagnosis.state != "exited")
             if (stalls and (again or not asked)) or gone - before:

@@ -27,7 +27,7 @@ from hangtop_core.errors import (
 )
 from hangtop_core.gather import Gather, Sampled, answer, reject, report
 from hangtop_core.judging import Judge
-from hangtop_core.traces import StraceResult, Trace
+from hangtop_core.traces import StraceResult, Trace, begin, cancel
 from hangtop_core.updates import Diagnose, Options, Update
 from hangtop_core.watching import watching
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import DescriptorTable, Recorder
+    from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
 
@@ -198,6 +199,14 @@ class Session:
             node, pids, self._collector.asks.descriptors(pids), lambda known: known.descriptors
         )
 
+    def log(self, wanted: Wanted, window: int | None = None) -> Future[None]:
+        """Read what processes of a node have printed; it is in `Snapshot.outputs` afterwards.
+
+        ``window``: bytes from the end of each file; without it what is new since the last time.
+        """
+        ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
+        return self.ask(wanted.node, ask, lambda _: None)
+
     def recorder(
         self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
     ) -> Future[dict[int, Recorder | None]]:
@@ -238,25 +247,12 @@ class Session:
         if self._refused(future, "strace pauses the process at every system call"):
             return future
 
-        def work() -> None:
-            if any((t.node, t.pid) == (node, pid) for t in self._traces):
-                raise RequestError(f"process {pid} is being traced already")
-            self._collector.link(node)
-            trace = Trace(node, pid, seconds, on_lines, future)
-            self._traces.append(trace)
-            trace.start(self._collector, self._traces.remove)
-
-        return self._do(work, future)
+        trace = Trace(node, pid, seconds, on_lines, future)
+        return self._do(lambda: begin(trace, self._collector, self._traces), future)
 
     def cancel_strace(self, node: str, pid: int) -> None:
         """End the trace of a process early; its result comes as usual."""
-
-        def work() -> None:
-            for trace in self._traces:
-                if (trace.node, trace.pid) == (node, pid) and trace.request_id is not None:
-                    self._collector.link(node).cancel(trace.request_id)
-
-        self._inbox.put(work)
+        self._inbox.put(lambda: cancel(node, pid, self._collector, self._traces))
 
     def retry(self, node: str) -> None:
         """Connect to a node now that was lost, refused or unreachable."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from hangtop_core.asks import Ask
 from hangtop_core.attach import messages
+from hangtop_core.errors import RequestError
 from hangtop_core.gather import reject, resolve
 from hangtop_core.text import clean
 
@@ -144,3 +145,23 @@ class Trace:
             end.running_again,
         )
         resolve(self.future, result)
+
+
+def begin(trace: Trace, collector: Collector, running: list[Trace]) -> None:
+    """Start a trace; it is among those that run until it has ended.
+
+    Raises:
+        RequestError: when the process is being traced already, or there is no such node.
+    """
+    if any((other.node, other.pid) == (trace.node, trace.pid) for other in running):
+        raise RequestError(f"process {trace.pid} is being traced already")
+    collector.link(trace.node)
+    running.append(trace)
+    trace.start(collector, running.remove)
+
+
+def cancel(node: str, pid: int, collector: Collector, running: list[Trace]) -> None:
+    """End the trace of a process early."""
+    for trace in running:
+        if (trace.node, trace.pid) == (node, pid) and trace.request_id is not None:
+            collector.link(node).cancel(trace.request_id)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SHOWN = 6
 """Errors that are told apart, one verdict each."""
 
+_NOBODY = frozenset({"store-port-taken", "store-unreachable"})
+"""Causes that no rank is to blame for, whoever tells of them."""
+
 
 def conclude(judged: Judged) -> tuple[Verdict, ...]:
     """Verdicts, best first."""
@@ -119,11 +122,12 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     lost = sorted({rank for f in wakes for rank in f.ranks} - set(one.ranks))
     if one is judged.first and lost:
         tail = f"; {names(lost)} lost the connection to it"
+    guilty = () if cause in _NOBODY else one.ranks
     return _verdict(
         cause,
         confidence,
-        one.ranks,
-        _victims(judged) if one is judged.first else (),
+        guilty,
+        {*one.ranks, *(_victims(judged) if one is judged.first else ())},
         f"{who(one)}: {told(one)}{tail}",
         [_evidence(one), *(_evidence(f) for f in same[:3]), *(_evidence(f) for f in wakes[:2])],
         one.nodes[0] if one.nodes else "",

@@ -115,8 +115,8 @@ KNOWN: tuple[Known, ...] = (
     # torch: the store
     Known("T8", "exception_dump", r"check for dump key .exception_dump. failed", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
     Known("T8", '"should dump" flag', r"Failed to check the .should dump. flag", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
-    Known("T9", "Ping failed, invalid value", r"Ping failed, invalid value returned from server\. Expected: (?P<expected>\S+), Got: (?P<got>-?\d+)", "root",
-          "another program answers on the port of the store", "store-port-taken"),
+    Known("T9", "Ping failed, invalid value", r"(?:.*?to host (?P<host>[^\s:]+):(?P<port>\d+).*?)?Ping failed, invalid value returned from server\. Expected: (?P<expected>\S+), Got: (?P<got>-?\d+)", "root",
+          "another program answers on {host}:{port}, where the store should be", "store-port-taken"),
     Known("T9", "failed to connect/validate to host", r"failed to connect/validate to host (?P<host>[^\s:]+):(?P<port>\d+)", "timeout",
           "cannot reach the store at {host}:{port}", "store-unreachable", kept="host"),
     Known("T9", "client socket", r"client socket has (?:timed out after \S+|failed to connect to any network address).*?\((?P<host>[^,()\s]+), (?P<port>\d+)\)", "timeout",

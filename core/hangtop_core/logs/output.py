@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, field
 
+from hangtop_core.logs.parse import Parser
 from hangtop_core.logs.whose import FileLog, Place
 from hangtop_core.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from hangtop_core.logs.parse import Line
     from hangtop_core.model import Job
 
 
@@ -45,21 +47,38 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
 
     A file to which one rank alone prints is that rank's, whatever its name.
     """
-    ranks = {(r.node, r.process.pid): r.rank for r in job.ranks}
-    paths = {(r.node, path): r.rank for r in job.ranks for path in r.process.outputs}
-    launchers = {(one.node, one.pid) for one in job.launchers}
-    mine = {path for one in job.launchers for path in one.outputs}
     found: list[FileLog] = []
-    for one in outputs:
-        keys = {(one.node, pid) for pid in one.pids}
-        whose = {ranks[key] for key in keys if key in ranks}
-        if (one.node, one.path) in paths and one.path not in mine:
-            whose.add(paths[one.node, one.path])
-        shared = bool(keys & launchers) or one.path in mine
-        if not whose and not shared:
-            continue
-        rank = next(iter(whose)) if len(whose) == 1 and not shared else None
+    for one, rank in _with_rank(outputs, job):
         place = Place(rank=rank, node=one.node, std=one.log.place.std)
         records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
         found.append(msgspec.structs.replace(one.log, place=place, records=records))
     return found
+
+
+def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:
+    """The files of a job, in the order of `of_job`."""
+    return [one for one, _ in _with_rank(outputs, job)]
+
+
+def lines_of(one: Output, keep: Callable[[Line], None]) -> None:
+    """Give the lines of a file's text, told apart; one that is cut at its beginning is left out."""
+    parser = Parser(0, one.changed, keep)
+    parser.feed(one.text.partition("\n")[2] if one.start else one.text)
+    parser.finish()
+
+
+def _with_rank(outputs: Iterable[Output], job: Job) -> Iterator[tuple[Output, int | None]]:
+    """The files of a job with the one rank that prints there, if it is one alone."""
+    ranks = {(r.node, r.process.pid): r.rank for r in job.ranks}
+    paths = {(r.node, path): r.rank for r in job.ranks for path in r.process.outputs}
+    launchers = {(one.node, one.pid) for one in job.launchers}
+    theirs = {(one.node, path) for one in job.launchers for path in one.outputs}
+    for one in outputs:
+        keys = {(one.node, pid) for pid in one.pids}
+        whose = {ranks[key] for key in keys if key in ranks}
+        file = (one.node, one.path)
+        if file in paths and file not in theirs:
+            whose.add(paths[file])
+        shared = bool(keys & launchers) or file in theirs
+        if whose or shared:
+            yield one, next(iter(whose)) if len(whose) == 1 and not shared else None

@@ -52,6 +52,8 @@ _NO_HOST = re.compile(
 )
 _GLUED = re.compile(r"(?<=[^\s\]:\[(])(?=\[rank\d{1,7}\]:)")
 """Where a progress line without an end has torch's prefix behind it."""
+_TAGS = re.compile(r"(\[\d{1,9},\d{1,9}\]<std(?:out|err)>:)")
+"""mpirun tags whatever it reads at once, which may be a part of a line."""
 
 
 class Origin(NamedTuple):
@@ -102,10 +104,23 @@ def split(text: str) -> Iterator[str]:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     for line in text.split("\n"):
-        if "[rank" in line and not line.startswith("[rank"):
+        if "]<std" in line:
+            yield from _by_tag(line)
+        elif "[rank" in line and not line.startswith("[rank"):
             yield from _GLUED.split(line)
         else:
             yield line
+
+
+def _by_tag(line: str) -> list[str]:
+    """Lines of one on which mpirun has put pieces of several ranks, or several of one."""
+    first, *parts = _TAGS.split(line)
+    if len(parts) <= 2:
+        return [line]
+    pieces: dict[str, str] = {"": first} if first else {}
+    for tag, text in zip(parts[::2], parts[1::2], strict=True):
+        pieces[tag] = pieces.get(tag, "") + text
+    return [tag + text for tag, text in pieces.items()]
 
 
 def _origin(head: str) -> Origin:

@@ -97,6 +97,8 @@ def test_a_pipe_that_is_there_and_one_that_is_seldom_looked_at() -> None:
          ["/h/.cache/torch/comm_lib_trace_rank_3"]),
         ("2.13.0", {"HOME": "/h", "XDG_CACHE_HOME": "/x"}, ["/x/torch/comm_lib_trace_rank_3"]),
         ("2.13.0", {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/d/b_"}, ["/d/b_3"]),
+        ("2.13.0", {"HOME": "/h", "HANGTOP_RUN_DIR": "/run"},
+         ["/run/flight/rank_3", "/h/.cache/torch/comm_lib_trace_rank_3"]),
         (None, {"HOME": "/h"}, ["/h/.cache/torch/comm_lib_trace_rank_3", "/tmp/nccl_trace_rank_3"]),
     ],
 )  # fmt: skip
@@ -104,6 +106,12 @@ def test_where_torch_writes_by_version(
     torch: str | None, env: dict[str, str], paths: list[str]
 ) -> None:
     assert recorderways.dump_files(facts(torch, env)) == paths
+
+
+def test_a_prepared_run_has_its_pipe_where_its_hook_puts_it() -> None:
+    run = facts("2.13.0", {"HANGTOP_RUN_DIR": "/run"})
+    assert recorderways.pipe_path(run) == "/run/flight/rank_3.pipe"
+    assert recorderways.pipe_path(facts("2.13.0", {**PIPE, **run.env})) == "/tmp/fr_3.pipe"
 
 
 def test_what_a_server_is_asked_for() -> None:

@@ -38,6 +38,10 @@ ERRORS = ("root", "timeout")
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     choice = chosen(arguments)
+    if not arguments.path and not arguments.follow:
+        from hangtop.cli.joblogs import live
+
+        return live(arguments, choice)
     found, nothing = find(arguments.path)
     for one in nothing:
         print(f"hangtop: no log in {clean(one, 200)}", file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter
+from hangtop.cli.arguments import Formatter, add_observing
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +22,9 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
         "NCCL, torch, launchers and the kernel mean. Prefixes of torchrun, torch, srun --label, "
         "mpirun --tag-output, pdsh, kubectl and Ray are understood, also inside one another; "
         "files of one rank are known by their names. Of files over 48 MiB the beginning and the "
-        "end are read, and what is between is searched backwards for errors.",
+        "end are read, and what is between is searched backwards for errors. Without FILE the logs "
+        "of a job that is there are read, on all its nodes: the files that its ranks and launchers "
+        "print to.",
         epilog="examples:\n"
         "  hangtop logs train.out                  the first error, and what follows from it\n"
         "  hangtop logs log-dir/                   all logs in a folder, as of torchrun --log-dir\n"
@@ -30,7 +32,8 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
         "  kubectl logs --prefix -l job=train | hangtop logs -\n"
         "  hangtop logs train.out --rank 0-3 --grep loss\n"
         "  hangtop logs log-dir/ --around 11:17:50\n"
-        "  hangtop logs log-dir/ --follow\n\n"
+        "  hangtop logs log-dir/ --follow\n"
+        "  hangtop logs -w 'gpu[01-16]'            of the job that is on these nodes\n\n"
         "exit status:\n"
         "  0 no error found   10 an error, explained   11 an error, not explained\n"
         "  12 no log found   2 wrong usage",
@@ -55,3 +58,4 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
     group.add_argument(
         "-f", "--follow", action="store_true", help="as they come, until Ctrl-C; errors are told"
     )
+    add_observing(parser)

@@ -35,13 +35,8 @@ _KERNEL_LOG = "journalctl -k --since -1h | grep -i -e oom -e killed -e segfault"
 
 def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     gone = [s for s in left if s.activity.kind in ("exited", "zombie")]
-    failed = [s for s in gone if s.rank.process.exit_code]
-    if failed and case.progress.state == "exited":
-        # The first failure takes the others down: launchers kill the rest.
-        first = min(failed, key=lambda s: s.rank.process.gone_at or case.at)
-        told = case.said.first_of([s.number for s in failed])
-        first = next((s for s in failed if s.number == told), first)
-        gone = [first]
+    if case.progress.state == "exited":
+        gone = _first_to_fail(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((s.rank.process.gone_at or case.at for s in group), default=case.at)
         ago = f"{case.ago(when)[4:]} ago" if case.ago(when) else ""
@@ -55,6 +50,15 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
     if case.progress.state != "exited":
         yield from _vanished(case)
+
+
+def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
+    """The first failure takes the others down, as launchers end the rest: by logs, or by time."""
+    told = case.said.first_of([s.number for s in gone])
+    if told is not None:
+        return [s for s in gone if s.number == told][:1]
+    failed = [s for s in gone if s.rank.process.exit_code]
+    return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)] if failed else gone
 
 
 def _said(case: Case, group: Sequence[Subject]) -> str:

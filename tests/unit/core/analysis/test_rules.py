@@ -54,6 +54,7 @@ ORDER = [
     "gpu-throttled",
     "gpu-kernel-stuck",
     "straggler",
+    "tcp-peer-dead",
     "nccl-init-incomplete",
     "missing-collective",
     "gpu-shared",

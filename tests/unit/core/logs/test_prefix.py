@@ -62,3 +62,9 @@ def test_what_a_progress_bar_overwrites_is_lines() -> None:
     assert list(split("10%\r20%\r\nend")) == ["10%", "20%", "end"]
     glued = "step 3[rank1]: Traceback (most recent call last):"
     assert list(split(glued)) == ["step 3", "[rank1]: Traceback (most recent call last):"]
+
+
+def test_pieces_of_lines_that_mpirun_has_tagged_are_put_together() -> None:
+    """As Open MPI 4 prints what a process writes in several pieces."""
+    told = "[1,2]<stderr>:KeyError[1,2]<stderr>:: [1,1]<stdout>:step[1,2]<stderr>:'lost'"
+    assert list(split(told)) == ["[1,2]<stderr>:KeyError: 'lost'", "[1,1]<stdout>:step"]

@@ -1,0 +1,134 @@
+"""Log files of jobs: what is kept of them, when they are read, and whose they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hangtop_core.attach.reports import LogPiece
+from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.logs.lacking import lacking
+from hangtop_core.logs.output import of_job, outputs_of
+from hangtop_core.model import Failure, Job, Process, Rank, Snapshot
+from hangtop_core.outputs import AGAIN, KEPT, Outputs, wanted
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def piece(text: str | None, **more: Any) -> LogPiece:
+    fields: dict[str, Any] = {"at": 100.0, "path": "/logs/0.log", "pid": 10, "inode": "1:2"}
+    start = more.get("start", 0)
+    fields["size"] = start + len((text or "").encode())
+    return LogPiece(**{**fields, "text": text, **more})
+
+
+def process(pid: int, outputs: tuple[str, ...], **more: Any) -> Process:
+    fields: dict[str, Any] = {"role": "rank", "label": "rank", "state": "S", "node": "n1"}
+    fields.update(pid=pid, ppid=1, start=pid, started_at=1.0, outputs=outputs)
+    return Process(**{**fields, **more})
+
+
+def job(*ranks: Process, launchers: tuple[Process, ...] = ()) -> Job:
+    made = tuple(Rank(number, "n1", "running", one) for number, one in enumerate(ranks))
+    return Job("job", "job", "torchrun", None, len(ranks), None, made, launchers, nodes=("n1",))
+
+
+def diagnosis(state: str, observed: float = 60.0) -> dict[str, Diagnosis]:
+    made = Diagnosis("s", "0", "t", observed, state, None, None, None)  # type: ignore[arg-type]
+    return {"job": made}
+
+
+def test_what_is_new_is_added_to_what_was_read() -> None:
+    outputs = Outputs()
+    outputs.fold("n1", piece("one\ntw"), 0.0)
+    assert outputs.since("n1") == {"1:2": 6}
+    outputs.fold("n1", piece("o\n", start=6), 0.0)
+    (one,) = outputs.read()
+    assert (one.text, one.size, one.log.lines) == ("one\ntwo\n", 8, 2)
+    outputs.fold("n1", piece("new\n", cut=True), 0.0)
+    assert outputs.read()[0].text == "new\n"
+
+
+def test_a_gap_begins_anew_and_long_texts_lose_their_beginning() -> None:
+    outputs = Outputs()
+    outputs.fold("n1", piece("one\n"), 0.0)
+    outputs.fold("n1", piece("half\nlater\n", start=5000), 0.0)
+    (one,) = outputs.read()
+    assert (one.start, one.text, one.log.lines) == (5000, "half\nlater\n", 1)
+    outputs.fold("n1", piece("x\n" * KEPT, start=one.size), 0.0)
+    assert len(outputs.read()[0].text) == KEPT
+
+
+def test_a_file_that_cannot_be_read_says_why() -> None:
+    outputs = Outputs()
+    failed = piece(
+        None, inode=None, failure=Failure("timeout", "its file system: no answer in 3 s")
+    )
+    outputs.fold("n1", failed, 0.0)
+    one = job(process(10, ("/logs/0.log", "/logs/0.log")))
+    (lack,) = lacking(one, outputs.read())
+    assert (lack.ranks, lack.why) == ((0,), "/logs/0.log: its file system: no answer in 3 s")
+
+
+def test_a_file_of_one_rank_is_that_ranks_and_that_of_a_launcher_nobodys() -> None:
+    outputs = Outputs()
+    launcher = process(5, ("/logs/all.log",), role="launcher")
+    some = job(
+        process(10, ("/logs/a.log", "/logs/a.log")),
+        process(11, ("/logs/all.log", "/logs/all.log")),
+        launchers=(launcher,),
+    )
+    outputs.fold("n1", piece("a\n", path="/logs/a.log"), 0.0)
+    outputs.fold("n1", piece("b\n", path="/logs/all.log", pid=11, inode="1:3"), 0.0)
+    outputs.fold("n1", piece("c\n", path="/logs/other.log", pid=99, inode="1:4"), 0.0)
+    assert [one.place.rank for one in of_job(outputs.read(), some)] == [0, None]
+    assert [one.path for one in outputs_of(outputs.read(), some)] == [
+        "/logs/a.log",
+        "/logs/all.log",
+    ]
+    # It holds what all of its node print.
+    assert lacking(some, outputs.read()) == []
+
+
+def test_the_file_of_a_rank_that_left_is_known_by_its_path() -> None:
+    left = process(10, ("/logs/0.log", "/logs/0.log"), gone_at=50.0)
+    some = job(left, process(11, ("/dev/pts/3", "/dev/pts/3")))
+    (one,) = wanted(some)
+    assert (one.pids, one.paths) == ((11,), ("/logs/0.log",))
+    outputs = Outputs()
+    outputs.fold("n1", piece("x\n", pid=None), 0.0)
+    assert [one.place.rank for one in of_job(outputs.read(), some)] == [0]
+    (lack,) = lacking(some, outputs.read())
+    assert (lack.ranks, lack.why) == ((1,), "prints to a terminal")
+
+
+def test_logs_are_read_when_a_job_stalls_and_not_before() -> None:
+    outputs = Outputs()
+    snapshot = Snapshot(at=100.0, observed_since=1.0, tick=1, jobs=(job(process(10, ())),))
+    assert outputs.due(snapshot, diagnosis("progressing"), 100.0) == []
+    assert outputs.due(snapshot, diagnosis("unknown", 1.0), 100.0) == []
+    assert len(outputs.due(snapshot, diagnosis("unknown", 6.0), 100.0)) == 1
+    assert outputs.due(snapshot, diagnosis("hung", 9.0), 103.0) == []
+    assert len(outputs.due(snapshot, diagnosis("hung", 20.0), 101.0 + AGAIN)) == 1
+
+
+def test_logs_are_read_when_a_rank_has_left() -> None:
+    outputs = Outputs()
+    alive = process(10, ("/logs/0.log",))
+    before = Snapshot(at=100.0, observed_since=1.0, tick=1, jobs=(job(alive),))
+    assert outputs.due(before, diagnosis("progressing"), 100.0) == []
+    gone = msgspec.structs.replace(alive, gone_at=101.0)
+    after = msgspec.structs.replace(before, jobs=(job(gone),))
+    (one,) = outputs.due(after, diagnosis("progressing"), 101.0)
+    assert one.paths == ("/logs/0.log",)
+    assert outputs.due(after, diagnosis("progressing"), 102.0) == []
+
+
+def test_text_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangtop_core.outputs.KEPT_ALL", 4000)
+    outputs = Outputs()
+    for number in range(6):
+        outputs.fold("n1", piece("x" * 1000, inode=f"1:{number}", path=f"/{number}"), 0.0)
+    assert [bool(one.text) for one in outputs.read()] == [False, False, True, True, True, True]

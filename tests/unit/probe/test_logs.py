@@ -1,0 +1,139 @@
+"""The probe's windows of log files: what is read, and what is never opened."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_probe import facts, logs, permission
+from hangtop_probe.requests import Request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Known:
+    """The table, as far as logs need it."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, None] = {}
+
+
+def ask(known: Known | None = None, **message: Any) -> list[dict[str, Any]]:
+    """What is answered to a request, without its end."""
+    sent: list[dict[str, Any]] = []
+    request = Request({"id": 1, "op": "log", **message}, lambda data, urgent: sent.append(data))
+    logs.Logs(known or Known(), permission.rights()).handle(request)  # type: ignore[arg-type]
+    return [one["data"] for one in sent]
+
+
+@pytest.fixture
+def printing(tmp_path: Path) -> Any:
+    """Starts a process whose outputs are what is given; it prints and sleeps."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(out: Any, err: Any = subprocess.STDOUT, text: str = "hello") -> int:
+        code = f"import time; print({text!r}, flush=True); time.sleep(60)"
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=out, stderr=err)
+        started.append(process)
+        return process.pid
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def wait_for(path: Path, text: str) -> None:
+    until = time.monotonic() + 10
+    while text not in path.read_text() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_the_end_of_what_a_process_prints(tmp_path: Path, printing: Any) -> None:
+    path = tmp_path / "train.log"
+    with path.open("w") as file:
+        file.write("x" * 100_000 + "\n")
+        file.flush()
+        pid = printing(file)
+    wait_for(path, "hello")
+    first, second = ask(pids=[pid])
+    assert (first["pid"], first["fd"], first["path"]) == (pid, 2, str(path))
+    assert first["text"].endswith("x\nhello\n")
+    assert first["size"] - first["start"] == logs.WINDOW == len(first["text"])
+    # The other descriptor leads to the same file, which is not sent twice.
+    assert (second["fd"], second["inode"]) == (1, first["inode"])
+    assert "text" not in second
+    assert [one["text"] for one in ask(pids=[pid], window=6) if "text" in one] == ["hello\n"]
+
+
+def test_only_what_is_new_is_sent(tmp_path: Path, printing: Any) -> None:
+    path = tmp_path / "train.log"
+    with path.open("w") as file:
+        pid = printing(file, subprocess.DEVNULL)
+    wait_for(path, "hello")
+    (first,) = ask(pids=[pid])
+    since = {first["inode"]: first["size"]}
+    (again,) = ask(pids=[pid], since=since)
+    assert "text" not in again
+    with path.open("a") as file:
+        file.write("more\n")
+    (more,) = ask(pids=[pid], since=since)
+    assert (more["text"], more["start"], more["cut"]) == ("more\n", 6, False)
+    path.write_text("new\n")
+    (cut,) = ask(pids=[pid], since=since)
+    assert (cut["text"], cut["cut"]) == ("new\n", True)
+
+
+def test_pipes_terminals_and_fifos_are_not_opened(tmp_path: Path, printing: Any) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    handle = os.open(fifo, os.O_RDWR)
+    assert ask(pids=[printing(subprocess.PIPE)]) == []
+    assert ask(pids=[printing(subprocess.DEVNULL)]) == []
+    pid = printing(handle)
+    assert ask(pids=[pid]) == []
+    assert os.read(handle, 100).startswith(b"hello")
+    os.close(handle)
+    assert ask(pids=[1 << 30]) == []
+
+
+def test_paths_count_only_where_a_process_printed_to_them(tmp_path: Path) -> None:
+    path, link = tmp_path / "gone.log", tmp_path / "link.log"
+    path.write_text("last words\n")
+    link.symlink_to(path)
+    assert ask(paths=[str(path)]) == []
+    known = Known()
+    facts.remember(known.outputs, (str(path), "/dev/null", "pipe:[1]"))
+    known.outputs[str(link)] = None
+    assert list(known.outputs) == [str(path), str(link)]
+    (one,) = ask(known, paths=[str(path)])
+    assert (one["pid"], one["text"]) == (None, "last words\n")
+    assert ask(known, paths=[str(link)]) == []
+    path.unlink()
+    (missing,) = ask(known, paths=[str(path)])
+    assert "No such file" in missing["failure"]["text"]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    known: dict[str, None] = {}
+    for number in range(facts.MAX_PATHS + 10):
+        facts.remember(known, (f"/logs/{number}",))
+    assert len(known) == facts.MAX_PATHS
+    assert f"/logs/{facts.MAX_PATHS + 9}" in known
+
+
+def test_secrets_are_masked(tmp_path: Path, printing: Any) -> None:
+    path = tmp_path / "train.log"
+    with path.open("w") as file:
+        pid = printing(
+            file, subprocess.DEVNULL, "WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567"
+        )
+    wait_for(path, "WANDB")
+    (one,) = ask(pids=[pid])
+    assert "0123456789" not in one["text"]

@@ -1,0 +1,61 @@
+"""`hangtop logs` without files: the logs of a job that is there, found by its descriptors."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.logs import print_lines, report
+from hangtop.cli.observe import choose, find_job
+from hangtop.cli.targets import launchers
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import HangtopError, NoLogError
+from hangtop_core.logs.conclude import names
+from hangtop_core.logs.lacking import lacking
+from hangtop_core.logs.lines import Choice, Kept
+from hangtop_core.logs.output import lines_of, of_job, outputs_of
+from hangtop_core.outputs import wanted
+from hangtop_core.session import Session
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+LIVE_S = 20.0
+"""Seconds that the logs of one node may take."""
+LIVE_WINDOW = 1 << 20
+"""Bytes from the end of each log."""
+
+
+def live(arguments: argparse.Namespace, choice: Choice) -> int:
+    """Read the logs of a job that is there, found by the descriptors of its processes."""
+    arguments = complete(arguments)
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        update, _ = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(update.snapshot, arguments.job_key)
+        asked = [session.log(one, LIVE_WINDOW) for one in wanted(job)]
+        for one in asked:
+            try:
+                one.result(LIVE_S)
+            except HangtopError as error:
+                print(f"hangtop: {error}", file=sys.stderr)
+        tick = update.snapshot.tick
+        newest = session.wait(lambda other: other.snapshot.tick > tick + 1, LIVE_S) or update
+        snapshot = newest.snapshot
+    for lack in lacking(job, snapshot.outputs):
+        where = f" on {clean(', '.join(lack.nodes), 60)}" if len(snapshot.nodes) > 1 else ""
+        print(f"no log of {names(lack.ranks)}{where}: {lack.why}", file=sys.stderr)
+        print(f"    {lack.fix}", file=sys.stderr)
+    found = outputs_of(snapshot.outputs, job)
+    if not found:
+        raise NoLogError("no process of this job prints to a file that can be read", "")
+    files = of_job(snapshot.outputs, job)
+    if choice == Choice():
+        return report(files, as_json=arguments.json)
+    kept = Kept()
+    for number, file in enumerate(found):
+        lines_of(file, partial(kept.add, number))
+    print_lines(kept.shown(files, choice))
+    return 0
