@@ -133,7 +133,7 @@ class Gpus:
         assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
         rest, heard = b"", time.monotonic()
         while not self._ending.is_set():
-            ready, _, _ = select.select([process.stdout], [], [], 0.5)
+            ready, _, _ = select.select([process.stdout], [], [], min(0.5, SILENCE / 4))
             if ready:
                 data = os.read(process.stdout.fileno(), 1 << 16)
                 if not data:

@@ -50,7 +50,7 @@ def tools() -> Iterator[Tools]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of silence in a second."""
-    monkeypatch.setattr(gpus, "SILENCE", 0.6)
+    monkeypatch.setattr(gpus, "SILENCE", 0.5)
     monkeypatch.setattr(gpus, "FIRST_PAUSE", 0.05)
 
 
@@ -187,7 +187,7 @@ def test_a_gpu_whose_calls_never_return_is_named_and_left_out(
     assert wait_until(lambda: len(made.snapshot()) == 3)
     double.say(g1_nvmlDeviceGetPowerUsage="hang", g2_util=11)
     assert wait_until(lambda: made.snapshot()[1].get("state") == "silent")
-    assert made.snapshot()[1]["error"] == "NVML gave no answer for 0.6 s, asked for GPU 1"
+    assert made.snapshot()[1]["error"] == "NVML gave no answer for 0.5 s, asked for GPU 1"
     assert made.snapshot()[1]["bus_id"] == "0000:1c:00.0"
     assert wait_until(lambda: made.snapshot()[2].get("util") == 11)
     made.stop()
