@@ -123,14 +123,27 @@ def _fold(records: Iterable[Record]) -> list[Fold]:
         about = record.rank if record.code == "T16" and record.part in ("root", "exit") else None
         groups[record.part, record.shape, about].append(record)
     folds = []
-    for members in groups.values():
-        members.sort(key=_key)
+    for some in groups.values():
+        members = sorted(_once(some), key=_key)
         ranks = sorted({record.rank for record in members if record.rank is not None})
         nodes = sorted({record.node for record in members if record.node is not None})
         count = sum(record.count for record in members)
         folds.append(Fold(members[0], tuple(ranks), tuple(nodes), count, tuple(members)))
     folds.sort(key=lambda fold: _key(fold.record))
     return folds
+
+
+def _once(records: Iterable[Record]) -> Iterable[Record]:
+    """Records without those that a launcher has copied from the file of a rank, as with --tee."""
+    seen: dict[object, int] = {}
+    for record in records:
+        key = (record.rank, record.lines)
+        if (
+            record.rank is None
+            or not record.lines
+            or seen.setdefault(key, record.file) == record.file
+        ):
+            yield record
 
 
 def _first(errors: Sequence[Fold]) -> Fold | None:

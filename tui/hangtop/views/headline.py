@@ -148,6 +148,7 @@ def tabs(current: str, narrow: bool, *, files: bool = False) -> Line:
         ("4", "recorder", "Recorder"),
         ("5", "verdict", "Verdict"),
         ("6", "gpus", "GPUs"),
+        ("8", "logs", "Logs"),
         ("9", "nodes", "Nodes"),
     )
     out: Line = line(" ")
