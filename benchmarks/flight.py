@@ -13,8 +13,8 @@ processes, added up.
 Needs torch, for torchfrtrace. Prints a table; the last columns are theirs over ours.
 
 With `--merge` something else: how long the head takes for what many nodes send. Eight ranks of a
-mixed job are one node, whose traces are packed beforehand, as lines of the connection; the head,
-a command of its own, takes them from the lines to the verdict.
+mixed job are one node, whose recorders are reduced beforehand and written as the lines that the
+probe sends; the head, a command of its own, takes them from the lines to the verdict.
 
     PYTHONPATH=core:tui:tests python benchmarks/flight.py --merge [RANKS ...]
 """
@@ -22,8 +22,6 @@ a command of its own, takes them from the lines to the verdict.
 from __future__ import annotations
 
 import argparse
-import base64
-import io
 import json
 import os
 import pickle
@@ -33,7 +31,6 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import repeat
@@ -41,10 +38,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.analysis.flight.picture import examine
-from hangtop_core.columns import trace_of
-from hangtop_core.dumps import wire as travel
+from hangtop_core.attach import messages
+from hangtop_core.columns import Shared, Unpacker
 from hangtop_probe import wire
 from hangtop_probe.columns import reduce
+from hangtop_probe.recorder import Teller
+from hangtop_probe.recorderread import row
 from support.flight import START_NS, frames
 
 if TYPE_CHECKING:
@@ -237,63 +236,58 @@ def theirs(directory: Path) -> tuple[float, float, float, bool]:
 
 
 def pack_node(plot: Plot, node: int, path: Path) -> int:
-    """Write the lines a node sends of its ranks; returns their size in bytes."""
-    ranks = range(node * TP, node * TP + TP)
-    traces = [trace_of(reduce(plot.dump(rank)), rank, f"node {node}") for rank in ranks]
-    packed = zlib.compress(b"".join(travel.frame(travel.pack(one)) for one in traces), 6)
-    message = {"id": 1, "seq": 0, "data": {"ranks": base64.b64encode(packed).decode()}}
-    data = b"".join(wire.encode(message))
+    """Write the lines a node sends when all its ranks are asked; returns their size in bytes."""
+    teller, lines = Teller(), []
+    for rank in range(node * TP, node * TP + TP):
+        # Through JSON, as the process that reads a dump hands on what it read.
+        trace = json.loads(json.dumps(row(reduce(plot.dump(rank)))))
+        piece = {"pid": 1000 + rank, "at": START_NS / 1e9, "source": "file", "trace": trace}
+        message = {"id": 1, "seq": rank % TP, "data": teller.tell(piece)}
+        lines += wire.encode(message, rank % TP)
+    data = b"".join(lines)
     path.write_bytes(data)
     return len(data)
 
 
-def unpack_node(path: Path, unpacker: travel.Unpacker) -> Iterator[Trace]:
+def unpack_node(path: Path, shared: Shared) -> Iterator[Trace]:
     """The traces of a node, from its lines."""
-    reader = wire.Reader()
+    reader, unpacker = wire.Reader(), Unpacker(shared)
     for line in path.read_bytes().splitlines():
         message = reader.feed(line)
         if message is not None:
-            data = zlib.decompress(base64.b64decode(message["data"]["ranks"]))
-            stream = io.BytesIO(data)
-            while (body := travel.receive(stream)) is not None:
-                yield unpacker.unpack(travel.ANSWER.decode(body))
+            piece = messages.decode(message["data"], messages.RecorderPiece)
+            made = messages.recorder(piece, 0.0, piece.pid - 1000, unpacker)
+            assert made.trace is not None
+            yield made.trace
 
 
 def head(directory: Path) -> None:
     """Take what all nodes sent to a verdict; print it with the seconds each part took."""
     began = time.monotonic()
-    unpacker = travel.Unpacker()
+    shared = Shared()
     paths = sorted(directory.iterdir())
-    traces = [trace for path in paths for trace in unpack_node(path, unpacker)]
+    traces = [trace for path in paths for trace in unpack_node(path, shared)]
     decoded = time.monotonic()
     diagnosis = examine(traces).diagnosis
-    print(
-        json.dumps(
-            {
-                "decode": decoded - began,
-                "judge": time.monotonic() - decoded,
-                "blamed": [
-                    [one.rank for one in verdict.culprits] for verdict in diagnosis.verdicts
-                ],
-            }
-        )
-    )
+    judge = time.monotonic() - decoded
+    blamed = [[one.rank for one in verdict.culprits] for verdict in diagnosis.verdicts]
+    print(json.dumps({"decode": decoded - began, "judge": judge, "blamed": blamed}))
 
 
 def merge(worlds: Sequence[int]) -> None:
     """Print one line for each job: what its nodes send, and what the head needs for it."""
-    print("ranks  nodes |  sent MiB | decode s  judge s | command s     MiB | culprit")
+    print("ranks  nodes |  sent MiB | decode s  judge s | command s  CPU s     MiB | culprit")
     for world in worlds:
         with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor() as pool:
             plot, nodes = Plot(world, mixed=True), range(world // TP)
             paths = [Path(folder) / f"{node:06}" for node in nodes]
             size = sum(pool.map(pack_node, repeat(plot), nodes, paths, chunksize=4))
-            taken, _, memory, text = measure([sys.executable, __file__, "--head", folder])
+            taken, used, memory, text = measure([sys.executable, __file__, "--head", folder])
             told = json.loads(text)
             right = told["blamed"] == [[world // 3]]
             print(
                 f"{world:>5}  {len(nodes):>5} | {size / 2**20:>9.1f} | {told['decode']:>8.2f} "
-                f"{told['judge']:>8.2f} | {taken:>9.2f} {memory:>7.0f} | "
+                f"{told['judge']:>8.2f} | {taken:>9.2f} {used:>6.2f} {memory:>7.0f} | "
                 f"{'right' if right else 'WRONG'}",
                 flush=True,
             )

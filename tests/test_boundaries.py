@@ -47,6 +47,7 @@ def test_core_runs_without_screen_or_torch(module: str) -> None:
         "diagnose --help",
         "doctor --help",
         "flight --help",
+        "run --help",
         "flight /dev/null",
         "logs --help",
         "logs /dev/null",

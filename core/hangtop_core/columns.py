@@ -11,7 +11,7 @@ import zlib
 from array import array
 from base64 import b64decode
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
@@ -32,6 +32,8 @@ MAX_SHARED = 100_000
 ENTRY = 35
 """Bytes of one entry in all columns."""
 _WIDTHS = (2, 4, 4, 1, 8, 8, 8)
+_NEAR = bytes((*range(0x40), *range(0xC0, 0x100)))
+"""Highest bytes of numbers between -2**62 and 2**62."""
 
 _Words = Annotated[str, Meta(max_length=400)]
 _Number = Annotated[int, Meta(ge=-(2**62), le=2**62)]
@@ -176,18 +178,25 @@ def _columns(row: TraceRow) -> list[bytes]:
 
 
 def _check(trace: Trace) -> None:
-    if not trace.length:
-        return
-    pairs: Iterable[tuple[memoryview, tuple[object, ...]]] = (
-        (trace.group, trace.groups),
-        (trace.call, trace.calls),
-        (trace.site, trace.sites),
+    """Look at what columns point to, by bytes where that will do: 8,192 ranks have 16 million."""
+    columns: Iterable[tuple[bytes, Literal["H", "I"], int]] = (
+        (trace.raw_group, "H", len(trace.groups)),
+        (trace.raw_call, "I", len(trace.calls)),
+        (trace.raw_site, "I", len(trace.sites)),
     )
-    if any(max(column) >= len(parts) for column, parts in pairs):
+    if not all(_below(raw, kind, count) for raw, kind, count in columns):
         raise ValueError("it has entries of groups, calls or stacks that are not there")
-    numbers = (trace.seq, trace.record, trace.created)
-    if any(max(column) > 2**62 or min(column) < -(2**62) for column in numbers):
+    numbers = (trace.raw_seq, trace.raw_record, trace.raw_created)
+    if any(raw[7::8].translate(None, _NEAR) for raw in numbers):
         raise ValueError("it has numbers far out of range")
+
+
+def _below(raw: bytes, kind: Literal["H", "I"], count: int) -> bool:
+    """Whether all numbers of a column, little-endian, are below a count."""
+    width = 2 if kind == "H" else 4
+    if count < 256 and not any(raw[at::width].strip(b"\0") for at in range(1, width)):
+        return not raw[::width].translate(None, bytes(range(count)))
+    return not raw or max(memoryview(raw).cast(kind)) < count
 
 
 def trace_of(columns: Columns, rank: int, source: str) -> Trace:

@@ -26,6 +26,8 @@ class Socket(Struct, frozen=True, gc=False):
     remote: Text
     recv_queue: int = 0
     send_queue: int = 0
+    retransmits: int = 0
+    """How often in a row the same was sent again: nothing is acknowledged."""
     peer_pid: int | None = None
     """Process at the other end, when it is on the same node."""
     peer_name: Text | None = None

@@ -20,6 +20,7 @@ from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
 from hangtop_core.logs.output import Output
+from hangtop_core.meters import Meters, Stalled
 from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
@@ -102,10 +103,8 @@ class Node(Struct, frozen=True):
     """Fraction of one core the probe has used since it started."""
     nvml: Nvml | None = None
     """NVIDIA's driver; None until it was asked, which is not done where there is none."""
-    gpus: tuple[Gpu, ...] = ()
-    """By index."""
-    nics: tuple[Nic, ...] = ()
-    """By name."""
+    gpus: tuple[Gpu, ...] = ()  # by index
+    nics: tuple[Nic, ...] = ()  # by name
     processes: int | None = None
     """How many processes the probe saw on the node."""
     python_processes: tuple[Text, ...] = ()
@@ -134,31 +133,6 @@ class Thread(Struct, frozen=True, gc=False):
     """First argument of the system call, where that is a descriptor."""
     futex: Text | None = None
     """Address waited on, for futex: equal addresses in one process are one lock."""
-
-
-class Meters(Struct, frozen=True, gc=False):
-    """Counters of one process; only their movement means something.
-
-    Sources: /proc/PID/stat (cpu), /proc/PID/task/PID/schedstat and sched (main thread),
-    /proc/PID/io, all Linux.
-    """
-
-    cpu_s: float = 0.0
-    """User and system time of all threads."""
-    main_cpu_ns: int | None = None
-    """Time on a CPU of the main thread."""
-    main_switches: int | None = None
-    """Voluntary context switches of the main thread."""
-    main_waits: int | None = None
-    """Different waits the main thread was seen in: calls, arguments, stack pointers."""
-    main_last_ran_s: float | None = None
-    """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
-    read_bytes: int | None = None
-    """rchar: bytes returned by read-like calls, cached or not."""
-    write_bytes: int | None = None
-    """wchar."""
-    major_faults: int | None = None
-    rss: int | None = None
 
 
 class Process(Struct, frozen=True):
@@ -207,6 +181,8 @@ class Process(Struct, frozen=True):
     versions: Mapping[str, Text] = field(default_factory=dict)
     """python, torch, cuda, hip, nccl; torch_folder where its files must not be read. Of ranks."""
     limits: Limits = Limits()
+    stalled: tuple[Stalled, ...] = ()
+    """Of ranks: TCP connections whose other end acknowledges nothing."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""

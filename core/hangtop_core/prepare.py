@@ -70,7 +70,10 @@ def make(directory: Path | None, parts: Parts) -> Path:
             if wanted:
                 (path / part).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot use {path} for the run: {error.strerror}") from error
+        raise UsageError(
+            f"cannot use {path} for the run: {error.strerror}",
+            "Try: hangtop run --dir DIR -- COMMAND, with a directory that can be written to",
+        ) from error
     return path
 
 

@@ -9,7 +9,6 @@ import msgspec
 
 from hangtop_core.model import (
     DescriptorTable,
-    Meters,
     Process,
     Rank,
     RankState,
@@ -20,6 +19,7 @@ from hangtop_core.model import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hangtop_core.meters import Meters
     from hangtop_core.ras import Ras
     from hangtop_core.stacktable import StackTable
 

@@ -94,7 +94,7 @@ class Activity:
             self._waits += 1
 
     def meters(self, stat: procfs.Stat, clock: RunClock) -> Dict[str, Any]:
-        """Return the fields of model.Meters, of the moment `threads` was called."""
+        """Return the fields of meters.Meters, of the moment `threads` was called."""
         now = time.monotonic()
         ran_at, switches = self._scheduled(stat, clock, now)
         io = procfs.read("/proc/%d/io" % self.pid) or b""

@@ -132,6 +132,12 @@ def helper_role(comm: str, cmdline: Sequence[str]) -> Optional[str]:
     return None
 
 
+def runs_hangtop(cmdline: Sequence[str]) -> bool:
+    """Whether this is hangtop itself, such as `hangtop run`, which may be started with a RANK."""
+    kind, name = python_target(cmdline) or ("", "")
+    return kind in ("module", "script") and os.path.basename(name) == "hangtop"
+
+
 def is_spawned(cmdline: Sequence[str]) -> bool:
     """Whether this is a child that multiprocessing started with the `spawn` method."""
     return "--multiprocessing-fork" in cmdline

@@ -168,6 +168,7 @@ class _Discovery:
             and c.pid not in self.helpers
             and c.pid not in self.skip
             and not self._is_launcher_copy(c)
+            and not commands.runs_hangtop(c.cmdline)
         )
 
     def _is_launcher_copy(self, c: Candidate) -> bool:

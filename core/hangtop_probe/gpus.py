@@ -17,11 +17,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import nics, nvmlread, pieces, procfs, pynvml_path
+from . import nics, pieces, procfs, pynvml_path
 
 if TYPE_CHECKING:
     from .tools import Tools
 
+READER = "nvmlread.py"
 INTERVAL = 2.0
 """Seconds between two readings."""
 SILENCE = 10.0
@@ -199,8 +200,8 @@ class Gpus:
                 self.gpus.setdefault(said["gpu"], {}).update(fields)
 
     def _note_xid(self, said: Fields) -> None:
-        for index in [said["gpu"]] if said["gpu"] is not None else list(self.gpus):
-            known = self.gpus.setdefault(index, {})
+        if said["gpu"] is not None:
+            known = self.gpus.setdefault(said["gpu"], {})
             xids = [*known.get("xids", ()), [said["xid"], round(said["at"], 1)]]
             known["xids"] = xids[-MAX_XIDS:]
 
@@ -208,11 +209,12 @@ class Gpus:
 def command(seconds: float, left_out: Optional[List[int]] = None) -> List[str]:
     """Return how the child is started: by its file, or by its text where that is in memory."""
     options = [pynvml_path.find().entry or "", "%g" % seconds, *map(str, left_out or ())]
-    origin = nvmlread.__file__
-    if os.path.exists(origin):
-        return [sys.executable, "-I", "-S", "-u", origin, *options]
-    loader: Any = nvmlread.__spec__.loader if nvmlread.__spec__ else None
-    return [sys.executable, "-I", "-S", "-u", "-c", loader.files["nvmlread.py"], *options]
+    python = [sys.executable, "-I", "-S", "-u"]
+    path = os.path.join(os.path.dirname(__file__), READER)
+    if os.path.exists(path):
+        return [*python, path, *options]
+    loader: Any = __spec__.loader if __spec__ else None
+    return [*python, "-c", loader.files[READER], *options]
 
 
 def _process(pid: int, memory: Optional[int]) -> Fields:

@@ -14,6 +14,7 @@ Names and numbers are those of nvml.h (CUDA 13) and of pynvml, which follows it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import sys
@@ -89,6 +90,15 @@ class Device:
             # An older pynvml lacks a function, or gives something else.
             self.missing[name] = str(error)[:80]
         return None
+
+    def maybe(self, function: str, *arguments: Any) -> Any:
+        """Ask, and return None where that is not there."""
+        try:
+            return self.ask(function, *arguments)
+        except self.nvml.NVMLError as error:
+            if error.value in (_LOST, _RESET):
+                raise
+            return None
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """Call a function of pynvml with the handle of this device."""
@@ -191,8 +201,8 @@ def health(device: Device) -> Fields:
 
 def remapped(counts: Any) -> Fields:
     """Rows of memory that were replaced, and whether that waits for a reset, or has failed."""
-    rows = {"corrected": counts[0], "uncorrected": counts[1]}
-    return dict(rows, pending=bool(counts[2]), failed=bool(counts[3]))
+    names = ("corrected", "uncorrected", "pending", "failed")
+    return dict(zip(names, (counts[0], counts[1], bool(counts[2]), bool(counts[3]))))
 
 
 def links(device: Device) -> List[int]:
@@ -200,11 +210,7 @@ def links(device: Device) -> List[int]:
     if device.links is None:
         device.links = []
         for number in range(MAX_LINKS):
-            try:
-                device.ask("nvmlDeviceGetNvLinkState", number)
-            except device.nvml.NVMLError as error:
-                if error.value in (_LOST, _RESET):
-                    raise
+            if device.maybe("nvmlDeviceGetNvLinkState", number) is None:
                 break
             device.links.append(number)
     return device.links
@@ -225,16 +231,15 @@ def link(device: Device, number: int) -> List[Any]:
             got = device.value("link errors: " + name, field_value, device, field, number)
             if got is not None:
                 errors[name] = got
-    up = None if up is None else bool(up)
-    return [number, up, version, {name: count for name, count in errors.items() if count}]
+    counted = {name: count for name, count in errors.items() if count}
+    return [number, None if up is None else bool(up), version, counted]
 
 
 def field_value(device: Device, name: str, scope: int) -> int:
     """Return one field value as a whole number."""
-    nvml = device.nvml
-    (found,) = nvml.nvmlDeviceGetFieldValues(device.handle, [(getattr(nvml, name), scope)])
+    (found,) = device.ask("nvmlDeviceGetFieldValues", [(getattr(device.nvml, name), scope)])
     if found.nvmlReturn:
-        raise nvml.NVMLError(found.nvmlReturn)
+        raise device.nvml.NVMLError(found.nvmlReturn)
     return int(found.value.ullVal)
 
 
@@ -246,8 +251,6 @@ def nvlink_kb(device: Device) -> int:
 
 def fabric(device: Device) -> Optional[str]:
     """Return the state of a GPU's registration with the NVSwitch fabric, None without one."""
-    import ctypes
-
     info = device.nvml.c_nvmlGpuFabricInfoV_t()
     device.nvml.nvmlDeviceGetGpuFabricInfoV(device.handle, ctypes.byref(info))
     if not 0 < info.state < len(_FABRIC):
@@ -256,17 +259,19 @@ def fabric(device: Device) -> Optional[str]:
     return said if info.status == 0 else "%s, error %d" % (said, info.status)
 
 
+def address(handle: Any) -> Optional[int]:
+    """Return what a handle is to NVML: a pointer, always the same for one GPU."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
 def mig_devices(device: Device) -> List[Fields]:
     """The MIG devices of a GPU: uuid, instance ids, memory and processes of each."""
-    nvml, found = device.nvml, []  # type: Any, List[Fields]
-    for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(device.handle)):
-        try:
-            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, number)
-        except nvml.NVMLError as error:
-            if error.value in (_LOST, _RESET):
-                raise
+    found: List[Fields] = []
+    for number in range(device.ask("nvmlDeviceGetMaxMigDeviceCount")):
+        handle = device.maybe("nvmlDeviceGetMigDeviceHandleByIndex", number)
+        if handle is None:
             continue  # not every place is taken
-        part = Device(nvml, device.index, handle)
+        part = Device(device.nvml, device.index, handle)
         fields = part.of(
             ("uuid", "nvmlDeviceGetUUID", (), text),
             ("gpu_instance", "nvmlDeviceGetGpuInstanceId", (), int),
@@ -285,6 +290,7 @@ class Reader:
         self.left_out = left_out
         self._devices: Dict[int, Device] = {}
         self._known: Dict[int, Fields] = {}
+        self._handles: Dict[Optional[int], int] = {}
         self._events: Any = None
         self._registered: Set[int] = set()
         self._pass = 0
@@ -293,13 +299,12 @@ class Reader:
         """Load the driver's library and say what it is."""
         nvml = self.nvml
         nvml.nvmlInit()
-        about: Fields = {"gpus": nvml.nvmlDeviceGetCount()}
-        about["driver"] = text(nvml.nvmlSystemGetDriverVersion())
+        self.count = nvml.nvmlDeviceGetCount()
+        about = {"gpus": self.count, "driver": text(nvml.nvmlSystemGetDriverVersion())}
         with contextlib.suppress(nvml.NVMLError):  # neither is needed
-            cuda = nvml.nvmlSystemGetCudaDriverVersion()
-            about["cuda"] = "%d.%d" % (cuda // 1000, cuda % 1000 // 10)
+            cuda = divmod(nvml.nvmlSystemGetCudaDriverVersion(), 1000)
+            about["cuda"] = "%d.%d" % (cuda[0], cuda[1] // 10)
             self._events = nvml.nvmlEventSetCreate()
-        self.count = about["gpus"]
         say(node=about)
 
     def read(self) -> None:
@@ -309,8 +314,7 @@ class Reader:
                 continue
             say(on=index)
             try:
-                fields = self._fields(index)
-                fields["state"] = "ok"
+                fields = dict(self._fields(index), state="ok")
             except self.nvml.NVMLError as error:
                 state = {_LOST: "lost", _RESET: "reset-required"}.get(error.value, "error")
                 fields = {"state": state, "error": str(error)}
@@ -325,6 +329,7 @@ class Reader:
         if device is None:
             device = Device(self.nvml, index, self.nvml.nvmlDeviceGetHandleByIndex(index))
             self._devices[index] = device
+            self._handles[address(device.handle)] = index
         device.begin(anew=self._pass % AGAIN == 0)
         fields = self._known[index] = identity(device) if first else self._known[index]
         fields = dict(fields, **reading(device))
@@ -355,18 +360,13 @@ class Reader:
                 event = self.nvml.nvmlEventSetWait(self._events, 0)
             except self.nvml.NVMLError:
                 return  # a timeout: there are no more
-            say(xid=int(event.eventData), gpu=self._index_of(event.device), at=time.time())
-
-    def _index_of(self, handle: Any) -> Optional[int]:
-        with contextlib.suppress(self.nvml.NVMLError):
-            return int(self.nvml.nvmlDeviceGetIndex(handle))
-        return None
+            # By its handle: one that is lost does not tell its number any more.
+            index = self._handles.get(address(event.device))
+            say(xid=int(event.eventData), gpu=index, at=time.time())
 
 
 def main(arguments: List[str]) -> int:
     """Read until nobody listens; return the exit status."""
-    import ctypes
-
     place, seconds, left_out = arguments[0], float(arguments[1]), {int(a) for a in arguments[2:]}
     sys.path.extend([place] if place else [])
     try:

@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import sys
-import zipfile
 from importlib.util import spec_from_loader
 from typing import Any, Dict, List, Optional
 
@@ -218,6 +217,8 @@ class Pynvml:
             except (OSError, Unusable) as error:
                 why = str(error)
         try:
+            import zipfile  # takes longer to import than all the rest, and is hardly ever needed
+
             fd = os.memfd_create("pynvml")
             with os.fdopen(os.dup(fd), "wb") as file, zipfile.ZipFile(file, "w") as packed:
                 packed.writestr("pynvml.py", block)

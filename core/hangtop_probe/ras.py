@@ -12,15 +12,14 @@ connection. What it says is read by the head (hangtop_core/ras.py).
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from . import activity, fixes, permission, procfs, secrets, table, versions
 from .requests import Message, Refused, Request, pids_of
-from .sockets import Socket, parse_inet
+from .sockets import Socket, own_inodes, parse_inet
 
 DEFAULT = "localhost:28028"
 THREAD = "NCCL RAS"
@@ -148,12 +147,12 @@ def _listening(pid: int, told: str, ranks: "frozenset[int]") -> Socket:
         for one in parse_inet(procfs.read_all(base + name) or b"", name)
         if one.state == "LISTEN" and one.local.rpartition(":")[2] == port
     ]
-    own = _inodes(pid)
+    own = own_inodes(pid)
     mine = [one for one in every if one.inode in own and _is_at(one.local, host)]
     if not mine:
         text = "the rank listens to nothing at %s" % secrets.mask_path(told)
         raise Refused("missing", text, fixes.RAS_LOG)
-    of_job = own.union(*(_inodes(other) for other in ranks if other != pid))
+    of_job = own.union(*(own_inodes(other) for other in ranks if other != pid))
     strangers = [one for one in every if one.inode not in of_job and one.local == mine[0].local]
     if strangers:
         # They share the port (SO_REUSEPORT): any of them may get the question.
@@ -168,16 +167,6 @@ def _is_at(local: str, host: str) -> bool:
     Of a name of this node the port and the owner decide.
     """
     return host != "localhost" or local.rpartition(":")[0] in ("127.0.0.1", "[::1]")
-
-
-def _inodes(pid: int) -> "frozenset[int]":
-    """The sockets a process has open."""
-    try:
-        names = os.listdir("/proc/%d/fd" % pid)
-    except OSError:
-        return frozenset()
-    links: Iterable[Optional[str]] = (procfs.link("/proc/%d/fd/%s" % (pid, n)) for n in names)
-    return frozenset(int(one[8:-1]) for one in links if one and one.startswith("socket:["))
 
 
 def ask(listener: Listener, seconds: float = SECONDS) -> Tuple[str, bytes]:

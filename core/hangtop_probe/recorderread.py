@@ -137,6 +137,8 @@ def reduce_dump(data: bytes) -> Columns:
     Raises:
         Told: it is none, or not whole, or asks for more than data.
     """
+    if not data:
+        raise Told("truncated")
     try:
         unpickle.check_start(data)
         return reduce(unpickle.unpickle(data) if data[:1] == b"\x80" else _parse(data))

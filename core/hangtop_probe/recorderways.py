@@ -24,6 +24,8 @@ from . import procfs
 NEW_SIZE, OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 NEW_FILE, OLD_FILE = "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+RUN_DIR, RUN_STEM = "HANGTOP_RUN_DIR", "/flight/rank_"
+"""Of `hangtop run`: its hook names files and pipe within the rank, which environ does not show."""
 NCCL_THREADS = frozenset({"pt_nccl_heartbt", "pt_nccl_watchdg"})
 NCCL2_MONITOR = "pt_nccl2_heartbt"
 GLOO_THREAD = "pt_gloo_runloop"
@@ -109,6 +111,7 @@ def dump_files(facts: Facts) -> List[str]:
     for name in names:
         if facts.env.get(name):
             return ["%s%d" % (facts.env[name], facts.rank)]
+    run = [facts.env[RUN_DIR] + RUN_STEM] if facts.env.get(RUN_DIR) else []
     home = os.path.join(facts.env.get("HOME", "/"), ".cache")
     cache = facts.env.get("XDG_CACHE_HOME") or home
     by_version = [
@@ -118,12 +121,13 @@ def dump_files(facts: Facts) -> List[str]:
     ]
     stems = [stem for since, stem in by_version if version is None or version >= since]
     stems = stems if version is None else stems[-1:]
-    return ["%s%d" % (stem, facts.rank) for stem in dict.fromkeys(reversed(stems))]
+    return ["%s%d" % (stem, facts.rank) for stem in dict.fromkeys([*run, *reversed(stems)])]
 
 
 def pipe_path(facts: Facts) -> Optional[str]:
     """The pipe that a byte makes the rank dump by; None where none was asked for."""
-    stem = facts.env.get(PIPE)
+    run = facts.env.get(RUN_DIR)
+    stem = facts.env.get(PIPE) or (run + RUN_STEM if run else None)
     return "%s%d.pipe" % (stem, facts.rank) if stem and facts.rank is not None else None
 
 

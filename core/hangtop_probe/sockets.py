@@ -6,10 +6,11 @@ Linux, as proc(5) describes them.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 from . import procfs
 
@@ -42,6 +43,8 @@ class Socket(NamedTuple):
     remote: str
     recv_queue: int = 0
     send_queue: int = 0
+    retransmits: int = 0
+    """How often in a row the same was sent again."""
 
 
 def parse_inet(data: bytes, family: str) -> List[Socket]:
@@ -54,11 +57,23 @@ def parse_inet(data: bytes, family: str) -> List[Socket]:
             state = int(fields[3], 16)
             send, receive = (int(part, 16) for part in fields[4].split(b":"))
             inode = int(fields[9])
+            # Timer 1 is the one of retransmission (net/ipv4/tcp_ipv4.c, get_tcp4_sock).
+            again = int(fields[6], 16) if fields[5].startswith(b"01:") else 0
         except (IndexError, ValueError, struct.error, OSError):
             continue
         name = _TCP_STATES.get(state, "state %d" % state)
-        found.append(Socket(inode, family, name, local, remote, receive, send))
+        found.append(Socket(inode, family, name, local, remote, receive, send, again))
     return found
+
+
+def own_inodes(pid: int) -> FrozenSet[int]:
+    """The sockets a process has open; empty where that must not be known."""
+    try:
+        names = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return frozenset()
+    links = [procfs.link("/proc/%d/fd/%s" % (pid, name)) for name in names]
+    return frozenset(int(one[8:-1]) for one in links if one and one.startswith("socket:["))
 
 
 def _address(field: bytes) -> str:

@@ -22,6 +22,7 @@ from . import (
     permission,
     procfs,
     runclock,
+    stalled,
     versions,
 )
 from .guard import Guard, Hanging
@@ -94,6 +95,7 @@ class Table:
         self._file_guard = Guard(limit=1)
         """For files of the job: those of a server that is gone must not use up the other one."""
         self._clock = runclock.RunClock()
+        self._stalled = stalled.Stalled()
         self._boot = node.boot_time()
         self._pass = 0
         self._dirty = True
@@ -262,6 +264,8 @@ class Table:
             tracer=entry.tracer[1],
             dumping_core=entry.dumping_core,
         )
+        if role.role == "rank":
+            fields["stalled"] = [] if zombie else self._stalled.of(stat.pid)
         if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
             fields["exit_code"] = procfs.wait_status(stat.exit_status)
         return fields

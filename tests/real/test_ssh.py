@@ -175,6 +175,12 @@ LOGINS = {
     "changed-key": ("changed", QUICK, "denied", "its host key has changed"),
     "wrong-user": ("node-1", Login(user="bob"), "denied", "login refused (publickey)"),
     "no-such-host": ("nowhere.invalid", QUICK, "unreachable", "cannot be resolved"),
+    "unknown-init": (
+        "node-1",
+        Login(init="module load python"),
+        "no-python",
+        "its shell did not get as far as python3: ",
+    ),
     "failing-init": ("node-1", Login(init="false"), "unreachable", "ended with status 1"),
 }
 

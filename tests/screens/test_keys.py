@@ -12,6 +12,7 @@ from hangtop.actions import FOOTERS
 from hangtop.application import HangtopApp
 from hangtop.keymap import ACTIONS, BY_ID
 from hangtop.screens.page import Page
+from support.gpus import with_gpus
 from support.player import app_for, picture, player_of, settled
 from support.record import load
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4", "verdict": "5",
-             "nodes": "9"}  # fmt: skip
+             "gpus": "6", "nodes": "9"}  # fmt: skip
 RECORDED = {"nodes": "cluster", "recorder": "recorder"}
 
 BEFORE: dict[str, tuple[str, ...]] = {
@@ -105,7 +106,8 @@ async def test_every_action_shows_or_says(
     name: str, screen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     action = BY_ID[name]
-    app = app_for(load(RECORDED.get(screen, "dataloader-worker")))
+    update = load(RECORDED.get(screen, "dataloader-worker"))
+    app = app_for(with_gpus(update) if screen == "gpus" else update)
     redrawn: list[str] = []
     monkeypatch.setattr(app, "action_suspend_process", lambda: redrawn.append("suspended"))
     async with app.run_test(size=(100, 30)) as pilot:

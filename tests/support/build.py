@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.columns import trace_of
+from hangtop_core.meters import Meters
 from hangtop_core.model import (
     DescriptorTable,
     Failure,
     Frame,
     Job,
-    Meters,
     Node,
     Process,
     Rank,

@@ -1,17 +1,21 @@
-"""Real gloo jobs that hang in the ways their names say, and leave their flight-recorder dumps.
+"""Real gloo jobs that hang in the ways their names say, with their flight-recorder dumps.
 
 gloo_dumps.py DIRECTORY SCENARIO...
 
 All jobs run at the same time, four processes each, forked from one that has imported torch. A rank
 that waits dumps once its recorder shows an operation that is not over; a rank that stays away once
-it does. All leave when the dumps of all are there.
+it does. They hang on, with a worker server each, until stdin ends. Their processes are told in
+DIRECTORY/SCENARIO/pid_RANK.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WORLD = 4
-LIMIT_S = 60.0
+LIMIT_S = 150.0
 
 
 class Rank:
@@ -42,8 +46,10 @@ class Rank:
     def run(self) -> None:
         """Join the job, and hang."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        store = dist.FileStore(str(self.directory / "store"), WORLD)
+        store = self.store()
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=WORLD)
+        server = self.serve(store)
+        (self.directory / f"pid_{self.rank}").write_text(str(os.getpid()))
         threading.Thread(target=self.dump, daemon=True).start()
         try:
             SCENARIOS[self.scenario](self)
@@ -52,6 +58,27 @@ class Rank:
             if not self.all_dumped():
                 raise
         self.stay_away()
+        del server
+
+    def store(self) -> dist.Store:
+        """Where the ranks of the job meet."""
+        if self.scenario != "debug":
+            return dist.FileStore(str(self.directory / "store"), WORLD)
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        return dist.TCPStore(*place, WORLD, is_master=self.rank == 0)
+
+    def serve(self, store: dist.Store) -> object:
+        """Start what the recorder can be asked by."""
+        if self.scenario == "release":
+            return None
+        if self.scenario != "debug":
+            return c10d._WorkerServer(str(self.directory / f"{self.rank}.sock"), -1)
+        # What torch.distributed.debug.start_debug_server does in every rank.
+        server = c10d._WorkerServer("0.0.0.0", 0)
+        if self.rank != 3:
+            url = f"http://{socket.gethostname()}:{server.port}"
+            dist.PrefixStore("debug_server", store).set(f"rank{self.rank}", url)
+        return server
 
     def stay_away(self) -> None:
         """Be anywhere but in communication."""
@@ -60,16 +87,15 @@ class Rank:
         os._exit(1)
 
     def dump(self) -> None:
-        """Write the dumps, and leave in any case."""
+        """Write the dumps."""
         try:
             self.write()
         except BaseException:
             traceback.print_exc()
-        finally:
             os._exit(4)
 
     def write(self) -> None:
-        """Write both forms once this rank hangs, and leave when all have."""
+        """Write both forms once this rank hangs."""
         self.wait(lambda: self.away.is_set() or self.waits())
         stacks = self.scenario == "shift"
         data = c10d._dump_fr_trace(True, stacks, False)
@@ -77,8 +103,6 @@ class Rank:
         part = self.directory / f".part{self.rank}"
         part.write_bytes(data)
         part.rename(self.directory / f"rank_{self.rank}")
-        self.wait(self.all_dumped)
-        os._exit(0)
 
     def all_dumped(self) -> bool:
         """Whether the dumps of all ranks are there."""
@@ -159,6 +183,33 @@ def shift(rank: Rank) -> None:
     dist.all_reduce(torch.ones(4))
 
 
+def gil(rank: Rank) -> None:
+    """Rank 1 holds the GIL, asleep in C."""
+    reduce(2)
+    if rank.rank == 1:
+        rank.away.set()
+        rank.wait((rank.directory / "rank_1").exists)
+        ctypes.PyDLL(None).sleep(int(LIMIT_S))
+    reduce()
+
+
+def release(rank: Rank) -> None:
+    """Rank 1 stays away until it is told to come; then all write down what they have got."""
+    reduce(2)
+    if rank.rank == 1:
+        rank.away.set()
+        rank.wait((rank.directory / "go").exists)
+    numbers = torch.full((8,), float(rank.rank + 1))
+    dist.all_reduce(numbers)
+    dist.barrier()
+    (rank.directory / f"result_{rank.rank}").write_text(str(numbers.tolist()))
+
+
+def debug(rank: Rank) -> None:
+    """As `skip`, in ranks with torch's debug server; rank 3 has not published its own."""
+    skip(rank)
+
+
 SCENARIOS: dict[str, Callable[[Rank], None]] = {
     "skip": skip,
     "mismatch": mismatch,
@@ -166,6 +217,9 @@ SCENARIOS: dict[str, Callable[[Rank], None]] = {
     "subset": subset,
     "ddp": ddp,
     "shift": shift,
+    "gil": gil,
+    "release": release,
+    "debug": debug,
 }
 
 
@@ -188,7 +242,15 @@ def main() -> None:
                 finally:
                     os._exit(3)
             children.append(child)
-    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+    status = 0
+    while not select.select([sys.stdin], [], [], 0.1)[0] and not status:
+        child, how = os.waitpid(-1, os.WNOHANG)
+        if child:
+            children.remove(child)
+            status = os.waitstatus_to_exitcode(how) or 5
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,14 @@ gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
 gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
+gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
 gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
+gloo_job.py spawn-gil    the same, but rank 1 sleeps in C code and keeps the GIL
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import sys
@@ -37,11 +40,20 @@ class Slow(Dataset[torch.Tensor]):
         return torch.ones(4)
 
 
-def hang_in_collective(culprit: int) -> None:
+def hang_in_collective(culprit: int, keep_gil: bool = False) -> None:
     for _ in range(3):
         dist.all_reduce(torch.ones(4))
     if dist.get_rank() == culprit:
+        if keep_gil:
+            ctypes.PyDLL(None).sleep(100000)
         time.sleep(100000)
+    dist.all_reduce(torch.ones(4))
+
+
+def unmatched() -> None:
+    dist.all_reduce(torch.ones(4))
+    if dist.get_rank() == 2:
+        dist.recv(torch.ones(4), src=0)
     dist.all_reduce(torch.ones(4))
 
 
@@ -79,17 +91,17 @@ def flock(path: str) -> None:
     dist.barrier()
 
 
-def spawned(rank: int, port: int) -> None:
+def spawned(rank: int, port: int, keep_gil: bool) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    hang_in_collective(1)
+    hang_in_collective(1, keep_gil)
 
 
 def main() -> None:
     kind, *rest = sys.argv[1:]
     torch.set_num_threads(1)
-    if kind == "spawn":
-        mp.spawn(spawned, args=(int(rest[0]),), nprocs=2)
+    if kind in ("spawn", "spawn-gil"):
+        mp.spawn(spawned, args=(int(rest[0]), kind == "spawn-gil"), nprocs=2)
         return
     if kind == "mpi":
         rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))
@@ -105,9 +117,8 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        {"steps": steps, "slow": slow, "workers": workers, "pipe": pipe, "flock": flock}[kind](
-            *rest
-        )
+        kinds = (steps, slow, workers, pipe, flock, unmatched)
+        {one.__name__: one for one in kinds}[kind](*rest)
 
 
 if __name__ == "__main__":

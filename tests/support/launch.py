@@ -26,12 +26,13 @@ def free_port() -> int:
 class Started:
     """A process tree started for a test."""
 
-    def __init__(self, *argv: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *argv: str, env: dict[str, str] | None = None, output: Path = Path(os.devnull)
+    ) -> None:
         self.mark = uuid.uuid4().hex
         full = {**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1", **(env or {})}
-        self.process = subprocess.Popen(
-            argv, env=full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        with output.open("ab") as file:
+            self.process = subprocess.Popen(argv, env=full, stdout=file, stderr=subprocess.STDOUT)
 
     @property
     def pid(self) -> int:

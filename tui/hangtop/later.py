@@ -26,18 +26,18 @@ class Later(Generic[T]):
         self._made: tuple[Any, T | None, str] | None = None
         """What it was made for, the result, and what went wrong instead."""
 
-    def get(self, key: Any, work: Callable[[], T], *, quick: bool) -> T | None:
+    def get(self, key: Any, work: Callable[[], T], quick: Callable[[], bool]) -> T | None:
         """The result for `key`, or None while it is being made.
 
         Args:
             key: what the result depends on; equal keys have equal results. It is kept, and with
                 it whatever it holds.
             work: makes the result. Only looks at what never changes.
-            quick: whether it is over so soon that it can be waited for.
+            quick: tells whether it is over so soon that it can be waited for.
         """
         if self._made is not None and self._made[0] == key:
             return self._made[1]
-        if quick:
+        if quick():
             self._run(key, work)
             return self._made[1] if self._made is not None else None
         if not self._running:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 QUICK_RANKS = 64
 """Recorders of so many ranks are put together while a key waits: 10 ms of 2,000 entries each."""
-QUICK_ENTRIES = 20_000
-"""Entries of which a group's numbers are counted while a key waits: 10 ms."""
+QUICK_ENTRIES = 10_000
+"""Entries of which a group's numbers are counted while a key waits: 5 ms."""
 
 
 class Seen(Struct, frozen=True):
@@ -55,14 +55,16 @@ class Recordings:
         """What the recorders of a job show; the last answer while a newer one is worked out."""
         fixed = self._fixed
         if fixed is not None:
-            quick = len(fixed.world.traces) <= QUICK_RANKS
-            return self._seen.get(id(fixed), lambda: _seen(fixed), quick=quick)
+            traces = fixed.world.traces
+            return self._seen.get(
+                _Same(fixed), lambda: _seen(fixed), lambda: len(traces) <= QUICK_RANKS
+            )
         if job is None:
             return None
         ranks = job.ranks
         # The key holds the recorders: an identity is never another one's while it is compared.
         said = _Said([rank.recorder for rank in ranks], [rank.rank for rank in ranks])
-        found = self._seen.get(said, lambda: _of_ranks(ranks), quick=len(ranks) <= QUICK_RANKS)
+        found = self._seen.get(said, lambda: _of_ranks(ranks), lambda: len(ranks) <= QUICK_RANKS)
         known = found is not None or job.key == self._job_key
         self._job_key = job.key if known else self._job_key
         return found if found is not None or not known else self._seen.newest
@@ -80,16 +82,17 @@ class Recordings:
     def numbers(self, seen: Seen, group: GroupLine) -> tuple[NumberLine, ...] | None:
         """The numbers of a group; None while they are counted."""
         shown = seen.picture
-        entries = sum(
-            trace.length
-            for rank in shown.world.groups[group.index].by_rank
-            if (trace := shown.world.traces.get(rank)) is not None
-        )
         return self._numbers.get(
             (_Same(shown), group.index),
             lambda: number_lines(shown.world, shown.waits, group.index),
-            quick=entries <= QUICK_ENTRIES,
+            lambda: _entries(shown, group.index) <= QUICK_ENTRIES,
         )
+
+
+def _entries(shown: Picture, index: int) -> int:
+    """Entries of the rings of a group's members."""
+    traces = (shown.world.traces.get(rank) for rank in shown.world.groups[index].by_rank)
+    return sum(trace.length for trace in traces if trace is not None)
 
 
 class _Same:

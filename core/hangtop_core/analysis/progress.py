@@ -97,7 +97,7 @@ def _without_ranks(
         sample = job.launcher_sample(launcher)
         if reader.process(launcher, sample).kind != "rendezvous":
             continue
-        found = watcher.by_stack(sample, None, None, snapshot.at)
+        found = watcher.by_stack(sample, None, snapshot.at)
         seen_to_wait = not found.moved and snapshot.at - found.since >= FLOOR_S
         # Launchers without ranks have done nothing but wait since shortly after their start.
         began = launcher.started_at + FLOOR_S

@@ -118,17 +118,14 @@ class Watcher:
         moved_at = rank.child_moved_at.get(child.pid)
         left = rank.child_left_at.get(child.pid, moved_at)
         if _polls(activity) or moved_at is None:
-            return self.by_stack(sample, moved_at, left, seen)
+            return self.by_stack(sample, left, seen)
         return self._by_scheduler(left, seen)
 
-    def by_stack(
-        self, sample: StackSample | None, moved_at: float | None, left: float | None, seen: float
-    ) -> Standing:
+    def by_stack(self, sample: StackSample | None, left: float | None, seen: float) -> Standing:
         """For threads that run without getting anywhere: that functions change is progress.
 
         Args:
             sample: the newest of the thread.
-            moved_at: when it last ran.
             left: when it last ran and was not only sent back into its wait.
             seen: when its node was last read.
         """
@@ -137,8 +134,8 @@ class Watcher:
                 return _still(left, seen)
             return Standing(self.began, self.began, False, seen)
         same, first = sample.same_functions_since, sample.first_at
-        # A thread that has not run since it was sampled still is where it was.
-        rests = moved_at is not None and moved_at <= sample.at + JITTER_S
+        # A thread that has not left its wait since it was sampled still is where it was.
+        rests = left is not None and left <= sample.at + JITTER_S
         until = max(seen if rests else sample.at, same)
         if same > (self.began + FIRST_SAMPLES_S if first is None else first):
             return Standing(same, until, True, seen)
@@ -150,11 +147,11 @@ class Watcher:
         gpus = [slot.gpu for slot in self._slots.of(rank)]
         if not gpus or any(doing(gpu) in ("unknown", "busy") for gpu in gpus):
             return _still(seen, seen)
-        found = self.by_stack(rank.sample, None, None, seen)
+        found = self.by_stack(rank.sample, None, seen)
         return self._or_moved(found, latest(gpu.worked_at for gpu in gpus))
 
     def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
-        found = self.by_stack(rank.sample, rank.moved_at, left_at(rank), seen)
+        found = self.by_stack(rank.sample, left_at(rank), seen)
         if activity.kind in _MOVES_DATA:
             found = self._or_moved(found, rank.io_moved_at)
         if activity.kind in ("child", "compiling"):
@@ -174,7 +171,7 @@ class Watcher:
 
     def _by_workers(self, rank: Rank, seen: float) -> Standing:
         """A rank that waits for data gets on as far as one of its loading workers does."""
-        own = self.by_stack(rank.sample, rank.moved_at, left_at(rank), seen)
+        own = self.by_stack(rank.sample, left_at(rank), seen)
         found = [
             one
             for child in rank.children

@@ -101,8 +101,11 @@ class Carrying(Shared, Protocol):
     def act(self, mono: float) -> Action:
         """Return what is to be done at this time of the monotonic clock."""
 
-    def acted(self, code: int | None, stderr: str) -> None:
-        """Take the end of the command that `act` returned."""
+    def acted(self, code: int | None, stderr: str) -> list[bytes]:
+        """Take the end of the command that `act` returned.
+
+        Return complaints for which this run is to be ended, about nodes that would hold it up.
+        """
 
 
 class Channel(Protocol):

@@ -6,6 +6,7 @@ sudo 1.9 and the shells bash, dash, zsh, tcsh and fish.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
@@ -66,6 +67,7 @@ def _known(
 
 
 _PYTHON_FIX = "hangtop --python PATH, or --init 'COMMAND' that puts python3 on PATH"
+_INIT_FIX = "try the --init there; for modules: --init '. /etc/profile && module load python'"
 _CHANGED = "its host key has changed: it was installed anew, or somebody sits in between"
 
 SUDO = (
@@ -293,6 +295,10 @@ def explain_login(
     last = clean(said[-1], 200) if said else ""
     if not was_ready and code in (126, 127):
         missing = re.search(r"not found|unknown command|no such file|does not exist", text, re.I)
+        if missing and os.path.basename(context.python) not in text:
+            line = next((line for line in said if missing[0] in line), "")
+            reason = f"its shell did not get as far as {context.python}: {clean(line, 200)}"
+            return Ending("no-python", reason, False, _INIT_FIX)
         what = "there is no {0} on it" if missing or not last else "{0} does not start: " + last
         return Ending("no-python", what.format(context.python), False, _PYTHON_FIX)
     if not was_ready and re.search(r"unknown option -I|invalid literal for int", text, re.I):

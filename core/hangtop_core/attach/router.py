@@ -15,23 +15,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hangtop_core import nodesets
 from hangtop_core.attach.channel import Carrying, Pushed
-from hangtop_core.attach.engine import MAX_STDERR, Closed, Errors, Lines
+from hangtop_core.attach.engine import Closed, Errors, Lines
+from hangtop_core.attach.shared_run import Aside, Carry, Complaints, Run
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.attach.channel import Channel, Order, Orders, Part, Shared
+    from hangtop_core.attach.channel import Orders, Part
     from hangtop_core.attach.engine import Engine, Event
     from hangtop_core.attach.local import Launcher
     from hangtop_core.commandlog import CommandLog
 
 log = logging.getLogger(__name__)
 
+LINGER_S = 0.5
+"""Seconds after the end of a node's part in which what it printed may still arrive."""
 GATHER_S = 0.3
 """Seconds a shared child waits for more of its nodes, from the first one that asks for it."""
 
@@ -55,83 +58,17 @@ class Connections(Protocol):
         """Whether what is written may be held up by a node that was given up."""
 
 
-class _Complaints:
-    """The last of what a child said on standard error, by node."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str | None, bytes] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
-    def add(self, node: str | None, line: bytes) -> None:
-        """Keep a line; with None as the node when it is about all."""
-        self._lines[node] = (self._lines.get(node, b"") + line + b"\n")[-MAX_STDERR:]
-
-    def about(self, node: str) -> bytes:
-        """Return what there is about a node, and about all."""
-        return self._lines.get(None, b"") + self._lines.get(node, b"")
-
-
-class _Run:
-    """One run of a channel: its nodes gather, then it is a child."""
-
-    shared: Shared
-    """Set once it is a child."""
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self.since: float | None = None
-        self.conn = 0
-        """Of the child; 0 as long as there is none."""
-        self.members: dict[str, int] = {}
-        """Connections that are not over, by node."""
-        self.ended: set[str] = set()
-        """Nodes whose input was closed."""
-        self.given_up = False
-        """Whether a node was left that did not end: what it does not read may fill all buffers."""
-        self.writes: list[tuple[str, bytes | None]] = []
-        self.waiting: dict[str, deque[bytes | None]] = {}
-        """What was written to nodes that wait for something to come by another way, in order."""
-        self.record = 0
-        """Number in the log of commands of what carries that; 0 when nothing runs."""
-        self.complaints = _Complaints()
-        self.asides: set[int] = set()
-        """Children that carry requests to its nodes beside it."""
-
-    @property
-    def has_input(self) -> bool:
-        return not isinstance(self.shared, Pushed)
-
-
-class _Aside(NamedTuple):
-    """A child that carries requests to nodes of a run."""
-
-    run: _Run
-    order: Order
-    complaints: _Complaints
-    codes: dict[str, int | None]
-    """Of the nodes where it has ended, as far as it says so."""
-
-
-class _Carry(NamedTuple):
-    """A child that brings something to all nodes of a run."""
-
-    run: _Run
-    until: float
-
-
 class Router:
     """`Connections` over an engine: its numbers for single children, negative ones for shares."""
 
     def __init__(self, engine: Engine, commands: CommandLog) -> None:
         self._engine = engine
         self._commands = commands
-        self._gathering: list[_Run] = []
-        self._running: dict[int, _Run] = {}
-        self._asides: dict[int, _Aside] = {}
-        self._carries: dict[int, _Carry] = {}
-        self._places: dict[int, tuple[_Run, str]] = {}
+        self._gathering: list[Run] = []
+        self._running: dict[int, Run] = {}
+        self._asides: dict[int, Aside] = {}
+        self._carries: dict[int, Carry] = {}
+        self._places: dict[int, tuple[Run, str]] = {}
         self._pending: list[Event] = []
         self._last = 0
 
@@ -144,7 +81,7 @@ class Router:
             return self._engine.open(node, launcher.argv())
         run = next((run for run in self._gathering if run.channel is channel), None)
         if run is None or node in run.members:
-            run = _Run(channel)
+            run = Run(channel)
             self._gathering.append(run)
         self._last -= 1
         run.members[node] = self._last
@@ -203,7 +140,7 @@ class Router:
             return self._handed_out()
         if event.conn in self._carries:
             self._take_carry(event)
-            return []
+            return self._handed_out()
         run = self._running.get(event.conn)
         if run is None:
             return [event]
@@ -222,12 +159,25 @@ class Router:
             if run.channel.nodes <= run.members.keys() or mono - run.since >= GATHER_S:
                 self._gathering.remove(run)
                 self._begin(run)
-        for run in self._running.values():
+        for run in list(self._running.values()):
             self._act(run, mono)
+            self._let_go(run, mono)
+            if run.kill_at is not None and mono >= run.kill_at:
+                self._engine.kill(run.conn)
         for conn, carry in self._carries.items():
             if mono > carry.until:
                 self._engine.kill(conn)
         return self._handed_out()
+
+    def _let_go(self, run: Run, mono: float) -> None:
+        """End the connections of nodes whose part of the command has ended."""
+        over = [node for node, (_, until) in run.over.items() if mono >= until]
+        for node in over:
+            code, _ = run.over.pop(node)
+            if node in run.members:
+                self._leave(run.members[node], code)
+        if over:
+            self._close_when_unused(run)
 
     def flush(self) -> None:
         """Send what was written to nodes of shared children since the last time."""
@@ -239,7 +189,7 @@ class Router:
         pending, self._pending = self._pending, []
         return pending
 
-    def _begin(self, run: _Run) -> None:
+    def _begin(self, run: Run) -> None:
         if not run.members:
             return
         nodes = tuple(run.members)
@@ -251,7 +201,7 @@ class Router:
         if run.shared.opening:
             self._engine.write(run.conn, run.shared.opening)
 
-    def _flush(self, run: _Run) -> None:
+    def _flush(self, run: Run) -> None:
         """Write what is queued: in order for each node, and once what several nodes get."""
         writes, run.writes = run.writes, []
         if isinstance(run.shared, Pushed):
@@ -274,7 +224,7 @@ class Router:
         if run.waiting:
             self._act(run, time.monotonic())
 
-    def _act(self, run: _Run, mono: float) -> None:
+    def _act(self, run: Run, mono: float) -> None:
         """Do what is needed for what comes to the nodes of a run by another way than its input."""
         if not isinstance(run.shared, Carrying):
             return
@@ -288,9 +238,9 @@ class Router:
         if action.argv is not None:
             self._log(run, action.what)
             conn = self._engine.open(action.what, action.argv)
-            self._carries[conn] = _Carry(run, mono + action.seconds)
+            self._carries[conn] = Carry(run, mono + action.seconds)
 
-    def _log(self, run: _Run, what: str) -> None:
+    def _log(self, run: Run, what: str) -> None:
         if not run.record:
             name = nodesets.fold(run.members)
             run.record = self._commands.begin(name, (), what, time.time(), by_itself=True)
@@ -301,19 +251,27 @@ class Router:
             return
         run = self._carries.pop(event.conn).run
         if isinstance(run.shared, Carrying):
-            run.shared.acted(event.code, event.stderr.decode("utf-8", "replace"))
+            wrong = run.shared.acted(event.code, event.stderr.decode("utf-8", "replace"))
+            for line in wrong:
+                run.complaints.add(None, line)
+            if wrong and run.conn in self._running:
+                self._act(run, time.monotonic())
+                for conn in list(run.members.values()):
+                    self._leave(conn, None)
+                self._engine.close_input(run.conn)  # who reads it ends in order
+                run.kill_at = time.monotonic() + LINGER_S
         if run.record and run.conn not in self._running:
             self._commands.end(run.record, time.time(), "ended with its step")
 
-    def _order(self, run: _Run, orders: Orders) -> None:
+    def _order(self, run: Run, orders: Orders) -> None:
         for node, line in orders.answers:
             self._answer(run, node, [line])
         for order in orders.commands:
             conn = self._engine.open(f"{len(order.requests)} nodes", order.argv, errors=True)
-            self._asides[conn] = _Aside(run, order, _Complaints(), {})
+            self._asides[conn] = Aside(run, order, Complaints(), {})
             run.asides.add(conn)
 
-    def _answer(self, run: _Run, node: str, lines: list[bytes]) -> None:
+    def _answer(self, run: Run, node: str, lines: list[bytes]) -> None:
         if node in run.members:
             self._pending.append(Lines(run.members[node], lines, 0))
 
@@ -337,7 +295,7 @@ class Router:
                 refused = [run.shared.refusal(request, code, reason) for request in requests]
                 self._answer(run, node, refused)
 
-    def _parts(self, run: _Run, event: Lines | Errors, complaints: _Complaints) -> Iterator[Part]:
+    def _parts(self, run: Run, event: Lines | Errors, complaints: Complaints) -> Iterator[Part]:
         """Hand lines out to their nodes and keep complaints; yield what else they say."""
         found: dict[str, list[bytes]] = {}
         parts: list[Part] = []
@@ -355,15 +313,12 @@ class Router:
             self._answer(run, node, lines)
         yield from parts
 
-    def _sort(self, run: _Run, event: Lines | Errors) -> None:
-        over = [part for part in self._parts(run, event, run.complaints) if part.over]
-        for part in over:
-            if part.node in run.members:
-                self._leave(run.members[part.node], part.code)
-        if over:
-            self._close_when_unused(run)
+    def _sort(self, run: Run, event: Lines | Errors) -> None:
+        for part in self._parts(run, event, run.complaints):
+            if part.over:
+                run.over.setdefault(part.node, (part.code, time.monotonic() + LINGER_S))
 
-    def _finish(self, run: _Run, event: Closed) -> None:
+    def _finish(self, run: Run, event: Closed) -> None:
         del self._running[event.conn]
         for conn in run.asides:
             self._engine.interrupt(conn)
@@ -372,8 +327,9 @@ class Router:
                 self._engine.kill(conn)
         if not run.complaints and event.stderr:
             run.complaints.add(None, event.stderr.rstrip(b"\n"))
-        for conn in list(run.members.values()):
-            self._leave(conn, event.code, event.unstarted)
+        for node, conn in list(run.members.items()):
+            code, _ = run.over.get(node, (event.code, 0.0))
+            self._leave(conn, code, event.unstarted)
 
     def _leave(self, conn: int, code: int | None, unstarted: int | None = None) -> None:
         """Take a node out of its run, and let its link know."""
@@ -382,7 +338,7 @@ class Router:
         run.waiting.pop(node, None)
         self._pending.append(Closed(conn, code, run.complaints.about(node), unstarted))
 
-    def _close_when_unused(self, run: _Run) -> None:
+    def _close_when_unused(self, run: Run) -> None:
         if run.conn and run.ended >= run.members.keys() and run.conn in self._running:
             if run.has_input:
                 self._flush(run)

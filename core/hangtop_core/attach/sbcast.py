@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from hangtop_core import nodesets
 from hangtop_core.attach.channel import Action
+from hangtop_core.attach.slurm_reasons import UNREACHED
 from hangtop_core.text import clean
 from hangtop_probe import relay
 
@@ -39,6 +40,7 @@ MESSAGE_S = 5
 """Seconds a node may take to answer sbcast, which fails then."""
 
 INSTEAD = "sent through srun's own input instead"
+WITHOUT = "started again without it"
 _STEP = re.compile(r"\d{1,10}")
 
 
@@ -148,31 +150,33 @@ class Carrier:
         target = f"{relay.ROOM}{bulk.token}/{relay.FILE}"
         return ["sbcast", "-f", "-t", f"{MESSAGE_S}", "-j", step, self._file.name, target]
 
-    def acted(self, code: int | None, stderr: str) -> None:
-        """Take the end of the command that `act` returned."""
+    def acted(self, code: int | None, stderr: str) -> list[bytes]:
+        """Take the end of the command that `act` returned; see `channel.Carrying`."""
         if self._file is not None:
             self._file.close()
         bulk = self._bulk
         if bulk is None or bulk.state != "sending":
-            return
+            return []
         if code != 0:
-            last = stderr.strip().rpartition("\n")[2]
-            self._fail(bulk, clean(last, 200) or f"sbcast ended with {code}")
-            return
+            last = clean(stderr.strip().rpartition("\n")[2], 200) or f"sbcast ended with {code}"
+            unreached = [line.encode() for line in stderr.splitlines() if UNREACHED.search(line)]
+            self._fail(bulk, last, WITHOUT if unreached else INSTEAD)
+            return unreached
         bulk.state, bulk.index = "sent", len(self._kept)
         digest = hashlib.sha256(bulk.data).hexdigest()
         self._announce({"size": len(bulk.data), "sha256": digest})
         self._said.append("done")
+        return []
 
     def _announce(self, what: object) -> None:
         self._kept.append(None)
         self._write += _frame("f", json.dumps(what).encode())
 
-    def _fail(self, bulk: _Bulk, why: str) -> None:
+    def _fail(self, bulk: _Bulk, why: str, then: str = INSTEAD) -> None:
         """Let it go through srun's input; rooms are removed."""
         bulk.state = "failed"
         self._announce(None)
-        self._said.append(f"{why}; {INSTEAD}")
+        self._said.append(f"{why}; {then}")
 
 
 def _frame(kind: str, data: bytes) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from hangtop_core.attach import bounded
 from hangtop_core.attach.targets import expand
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -159,16 +160,7 @@ def _squeue(asked: str, *options: str) -> str:
     # Columns and times as asked for here, whatever the user's own squeue looks like.
     environ = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")}
     try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PATIENCE_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=environ,
-        )
+        done = bounded.run(argv, PATIENCE_S, MAX_OUTPUT, environ)
     except FileNotFoundError:
         raise UsageError(
             "--job needs Slurm's squeue, and there is none on this machine",
@@ -179,14 +171,19 @@ def _squeue(asked: str, *options: str) -> str:
             f"Slurm does not answer: squeue took more than {PATIENCE_S:.0f} s",
             "`scontrol ping` says whether its controller is up. The nodes can be named: -w NODES",
         ) from None
+    except bounded.TooMuchOutputError:
+        raise UsageError(
+            f"squeue printed more than {MAX_OUTPUT >> 20} MiB about job {asked}",
+            "Name the nodes: -w NODES",
+        ) from None
     except OSError as error:
         raise UsageError(f"squeue cannot be run: {error.strerror}") from error
-    if done.returncode:
-        said = done.stderr.strip()
+    if done.code:
+        said = done.err.strip()
         if "Invalid job id" in said:
             raise _unknown(asked)
         raise UsageError(f"squeue failed: {clean(said.rpartition(chr(10))[2], 200)}")
-    return done.stdout[:MAX_OUTPUT]
+    return done.out
 
 
 def _rows(text: str) -> list[_Row]:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from hangtop_core.model import NodeState
 
 LAUNCH_FAILED = re.compile(r"Task launch for StepId=\S+ failed on node ([A-Za-z0-9_.-]+): (.*)")
+UNREACHED = re.compile(
+    r"REQUEST_FILE_BCAST\(([A-Za-z0-9_.-]+)\): "
+    r"((?:Communication|Message|Socket|Connection|No route|Unable to connect).*)"
+)
+"""What sbcast says of a node whose slurmd does not answer."""
 
+_LABEL = re.compile(r"^ *\d{1,6}: ", re.MULTILINE)
+"""What srun puts before each line that a task of a step for many nodes printed."""
 TIME_LIMIT = re.compile(r"DUE TO TIME LIMIT")
 
 
@@ -101,14 +108,16 @@ TABLE = (
 
 
 def launch_failures(stderr: str) -> dict[str, str]:
-    """Return, by node, why Slurm could not launch there: each of these ends the whole srun."""
-    return {node: clean(why, 200) for node, why in LAUNCH_FAILED.findall(stderr)}
+    """Return, by node, why Slurm does not get there: each of these ends the whole srun."""
+    found = LAUNCH_FAILED.findall(stderr) + UNREACHED.findall(stderr)
+    return {node: clean(why, 200) for node, why in found}
 
 
 def explain_srun(
     code: int | None, stderr: str, was_ready: bool, step: Step, python: str, sudo: bool
 ) -> Ending:
     """Say what the end of an srun, or of one node's part in it, means."""
+    stderr = _LABEL.sub("", stderr)
     failed = launch_failures(stderr)
     if step.node in failed:
         return Ending(

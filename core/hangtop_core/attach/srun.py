@@ -212,10 +212,9 @@ class BroadcastStep:
         argv = [*_without_allocation(), *action.argv] if action.argv is not None else None
         return action._replace(argv=argv)
 
-    def acted(self, code: int | None, stderr: str) -> None:
-        """Take the end of sbcast."""
-        if self._carrier is not None:
-            self._carrier.acted(code, stderr)
+    def acted(self, code: int | None, stderr: str) -> list[bytes]:
+        """Take the end of sbcast; a node that it did not reach would not read srun's input."""
+        return self._carrier.acted(code, stderr) if self._carrier is not None else []
 
 
 class SrunLauncher:

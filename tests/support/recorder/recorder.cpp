@@ -6,10 +6,16 @@
 //   group  UID DESC RANK,RANK,...
 //   call   PG_ID UID DESC COLLECTIVE_SEQ P2P_SEQ OP_ID NAME SIZE,SIZE,... STATE P2P
 //   dump   PATH
+//   serve  PIPE PATH                       as the heartbeat thread of ProcessGroupNCCL does
 // STATE: scheduled, started, completed (and retired), timedout (retired, not completed).
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FlightRecorderDetail.hpp>
 
 struct Event {
@@ -53,6 +59,23 @@ static void call(Recorder& recorder, std::map<size_t, std::shared_ptr<c10d::Proc
   if (f[9] == "completed" || f[9] == "timedout") recorder.retire_id(id, true);
 }
 
+// A double of HeartbeatMonitor::runLoop (torch 2.13): makes the pipe, looks at it once a second, and
+// dumps for whatever is written to it.
+static void serve(Recorder& recorder, const std::vector<std::string>& f) {
+  prctl(PR_SET_NAME, "pt_nccl_heartbt");
+  mkfifo(f[1].c_str(), 0666);
+  const int pipe = open(f[1].c_str(), O_RDONLY | O_NONBLOCK);
+  std::cout << "ready" << std::endl;
+  for (;;) {
+    char byte[128];
+    if (read(pipe, byte, sizeof byte) > 0) {
+      std::ofstream(f[2], std::ios::binary)
+          << recorder.dump(std::nullopt, true, false, false);
+    }
+    sleep(1);
+  }
+}
+
 int main() {
   auto recorder = std::make_unique<Recorder>();
   std::map<size_t, std::shared_ptr<c10d::ProcessGroupStatus>> status;
@@ -68,6 +91,8 @@ int main() {
       recorder->record_pg_ranks({fields[1], fields[2]}, ranks);
     } else if (fields[0] == "call") {
       call(*recorder, status, fields);
+    } else if (fields[0] == "serve") {
+      std::thread([&] { serve(*recorder, fields); }).join();
     } else {
       std::ofstream(fields[1], std::ios::binary)
           << recorder->dump(std::nullopt, true, false, false);

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NODES = """
-import os, sys
+import os, sys, time
 names = set(sys.argv[1:])
 print("banner of nobody")
 for name in sorted(names): print(name + ": pid", os.getpid())
@@ -35,6 +35,8 @@ for line in sys.stdin.buffer:
         if text.startswith("fail "):
             print(name + ": left with", text[5:], file=sys.stderr, flush=True)
             names.discard(name)
+            time.sleep(0.05)
+            print("last words", file=sys.stderr, flush=True)
         elif text == "end":
             names.discard(name)
         elif text == "die":
@@ -187,7 +189,8 @@ def test_a_node_that_ends_takes_nobody_with_it(bench: Bench) -> None:
     a, b = bench.open(SmallCluster("a", "b"), "a", "b")
     bench.router.write(a, b"fail 7")
     bench.until_closed(a)
-    assert (bench.closed[a].code, bench.closed[a].stderr) == (7, b"a: left with 7\n")
+    assert bench.closed[a].code == 7
+    assert sorted(bench.closed[a].stderr.splitlines()) == [b"a: left with 7", b"last words"]
     bench.router.write(b, b"still there?")
     bench.until_heard(b, b"got still there?")
     assert b not in bench.closed
@@ -344,9 +347,10 @@ class Carry(Share):
         notes, self.notes = self.notes, []
         return Action(b"* beside\n" if argv else b"", argv, self.seconds, "carry", notes)
 
-    def acted(self, code: int | None, stderr: str) -> None:
+    def acted(self, code: int | None, stderr: str) -> list[bytes]:
         self.over = True
         self.notes.append(f"ended with {code}: {stderr}")
+        return [stderr.encode()] if "unreached" in stderr else []
 
 
 class Carriers(SmallCluster):
@@ -381,6 +385,15 @@ def test_only_who_needs_what_comes_beside_waits_for_it(bench: Bench, tmp_path: P
     bench.until_heard(b, b"got beside", b"got big")
     (record,) = bench.commands.records()
     assert record.outcome == "ended with 1: broken\n"
+
+
+def test_a_node_that_what_comes_beside_does_not_reach_ends_the_run(bench: Bench) -> None:
+    argv = [sys.executable, "-ISc", "import sys; sys.exit('b is unreached')"]
+    conns = bench.open(Carriers(argv, "a", "b"), "a", "b")
+    bench.router.write(conns[0], b"big")
+    bench.until_closed(*conns)
+    assert all(b"b is unreached" in bench.closed[conn].stderr for conn in conns)
+    assert bench.commands.records()[0].outcome == "ended with 1: b is unreached\n"
 
 
 def test_what_comes_beside_has_its_time_and_ends_with_the_run(

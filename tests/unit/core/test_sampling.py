@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 
 from hangtop_core import sampling
+from hangtop_core.meters import Meters
 from hangtop_core.model import (
     DescriptorTable,
     Failure,
     Frame,
-    Meters,
     Process,
     Recorder,
     StackSample,

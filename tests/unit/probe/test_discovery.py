@@ -134,6 +134,14 @@ def test_python_wrapper_gives_way_to_the_process_in_the_group() -> None:
     assert roles(attribute(table(LAUNCHER, wrapper, inner)))[50] == ("rank", 0)
 
 
+def test_hangtop_run_with_the_variables_of_a_rank_is_none() -> None:
+    for words in (("-m", "hangtop"), ("/venv/bin/hangtop",)):
+        outer = process(20, 1, cmdline=("python3", *words, "run", "--", *TRAIN), environ=job_env(0))
+        witness = outer._replace(pid=21, ppid=20, start=21)
+        inner = process(22, 20, environ=job_env(0))  # before it has joined anything
+        assert roles(attribute(table(outer, witness, inner))) == {22: ("rank", 0)}
+
+
 def test_two_jobs_with_the_same_ranks_are_apart() -> None:
     other = process(60, 1, environ=job_env(0, MASTER_PORT="29501"), threads=GLOO)
     assert roles(attribute(table(RANK0, other))) == {20: ("rank", 0), 60: ("rank", 0)}

@@ -166,8 +166,10 @@ def test_changes_flow_and_xids_come_once(double: nvml.Double, tools: Tools) -> N
     assert wait_until(lambda: seen("gpus", "1", "xids"))
     ((xid, at),) = seen("gpus", "1", "xids")[0]
     assert (xid, at > 1.7e9) == (79, True)
-    double.say(g1_all="error=15")
+    double.say(g1_all="error=15", xids="1:79,1:154")
     assert wait_until(lambda: "lost" in seen("gpus", "1", "state"))
+    assert wait_until(lambda: [one[0] for one in seen("gpus", "1", "xids")[-1]] == [79, 154])
+    assert not seen("gpus", "0", "xids")
     assert len(seen("gpus", "1", "name")) == 1
     machine.restart()
     pieces.clear()
@@ -227,9 +229,9 @@ def test_a_child_has_what_it_needs_when_the_probe_is_only_in_memory(
     class Loader:
         def __init__(self) -> None:
             with open(nvmlread.__file__) as file:
-                self.files = {"nvmlread.py": file.read()}
+                self.files = {gpus.READER: file.read()}
 
-    assert nvmlread.__spec__ is not None
-    monkeypatch.setattr(nvmlread.__spec__, "loader", Loader())
-    monkeypatch.setattr(nvmlread, "__file__", "<hangtop_probe>/nvmlread.py")
+    assert gpus.__spec__ is not None
+    monkeypatch.setattr(gpus.__spec__, "loader", Loader())
+    monkeypatch.setattr(gpus, "__file__", "<hangtop_probe>/gpus.py")
     assert once()["gpus"] == 2

@@ -19,7 +19,7 @@ from hangtop_core.analysis.flight.ways import explain
 from hangtop_core.model import RecorderWay
 from hangtop_probe import columns, recorderways, workerserver
 from hangtop_probe.recorderways import Facts
-from support.flight import Job
+from support.flight import Job, as_json
 from support.probe_client import ProbeClient
 from support.processes import wait_until
 
@@ -97,6 +97,8 @@ def test_a_pipe_that_is_there_and_one_that_is_seldom_looked_at() -> None:
          ["/h/.cache/torch/comm_lib_trace_rank_3"]),
         ("2.13.0", {"HOME": "/h", "XDG_CACHE_HOME": "/x"}, ["/x/torch/comm_lib_trace_rank_3"]),
         ("2.13.0", {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/d/b_"}, ["/d/b_3"]),
+        ("2.13.0", {"HOME": "/h", "HANGTOP_RUN_DIR": "/run"},
+         ["/run/flight/rank_3", "/h/.cache/torch/comm_lib_trace_rank_3"]),
         (None, {"HOME": "/h"}, ["/h/.cache/torch/comm_lib_trace_rank_3", "/tmp/nccl_trace_rank_3"]),
     ],
 )  # fmt: skip
@@ -104,6 +106,12 @@ def test_where_torch_writes_by_version(
     torch: str | None, env: dict[str, str], paths: list[str]
 ) -> None:
     assert recorderways.dump_files(facts(torch, env)) == paths
+
+
+def test_a_prepared_run_has_its_pipe_where_its_hook_puts_it() -> None:
+    run = facts("2.13.0", {"HANGTOP_RUN_DIR": "/run"})
+    assert recorderways.pipe_path(run) == "/run/flight/rank_3.pipe"
+    assert recorderways.pipe_path(facts("2.13.0", {**PIPE, **run.env})) == "/tmp/fr_3.pipe"
 
 
 def test_what_a_server_is_asked_for() -> None:
@@ -204,10 +212,14 @@ def test_a_hostile_file_is_refused_and_other_ranks_are_read(
         assert found[honest.pid]["trace"]["length"] == 1
 
 
-def test_files_of_an_earlier_run_and_links_are_not_read(probe: ProbeClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_files_of_an_earlier_run_and_links_are_not_read(
+    probe: ProbeClient, tmp_path: Path, form: str
+) -> None:
     file = tmp_path / "d_0"
+    dump = Job(2).call("all_reduce").dump(0)
     with FakeRank(tmp_path) as rank:
-        file.write_bytes(pickle.dumps(Job(2).call("all_reduce").dump(0), 2))
+        file.write_bytes(pickle.dumps(dump, 2) if form == "pickle" else as_json(dump))
         piece = read(probe, rank)
         assert (piece["source"], piece["path"]) == ("file", str(file))
         assert piece["at"] == pytest.approx(file.stat().st_mtime, abs=0.01)

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Job, Process, Rank, Snapshot, StackSample
     from hangtop_core.session import Sampled
+    from hangtop_core.updates import Update
 
     Failed = dict[tuple[str, int], str]
 
 NATIVE_S = 0.6
 """Seconds for which a native stack stops a process, as measured; the time is bounded."""
 NATIVE_DEADLINE_S = 30.0
+GPUS_S = 5.0
+"""Seconds for which the GPUs of nodes that have some are waited for, with --json."""
 DEADLINE_S = 10.0
 TELL_EVERY_S = 0.2
 UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
@@ -61,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
                 print(to_json(as_data(session.latest.snapshot, None)).decode())
             raise
         answers = sample(session, job, arguments)
+        if arguments.json:
+            session.wait(gpus_read, GPUS_S)
         snapshot = (session.latest or found).snapshot
     job = answers.of(named(follow(job, snapshot) or job, arguments.pid))
     tell_unseen(snapshot)
@@ -79,6 +84,18 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted or answers.missing:
         return 130
     return 0 if has_stacks(job) else 13
+
+
+def gpus_read(update: Update) -> bool:
+    """Whether every node that has GPUs has told of all of them, or why it cannot."""
+    for node in update.snapshot.nodes:
+        able, nvml = node.capabilities.get("nvml"), node.nvml
+        if node.state != "ready" or able is None or not able.ok:
+            continue
+        failed = nvml is not None and (nvml.error or nvml.missing)
+        if not failed and (nvml is None or len(node.gpus) < (nvml.gpus or 0)):
+            return False
+    return True
 
 
 def has_stacks(job: Job) -> bool:
@@ -283,7 +300,15 @@ def as_data(snapshot: Snapshot, job: Job | None, *, all_threads: bool = False) -
             "world_size": job.world_size,
         },
         "nodes": [
-            {"name": node.name, "state": node.state, "reason": node.reason, "fix": node.fix}
+            {
+                "name": node.name,
+                "state": node.state,
+                "reason": node.reason,
+                "fix": node.fix,
+                "nvml": node.nvml,
+                "gpus": node.gpus,
+                "nics": node.nics,
+            }
             for node in snapshot.nodes
         ],
         "ranks": ranks,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import shlex
-import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from hangtop.cli.passing import end_alike, start
 from hangtop_core import prepare
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
@@ -23,16 +21,6 @@ if TYPE_CHECKING:
 
     from hangtop_hook.names import Version
 
-SI_KERNEL = 0x80
-"""si_code of sigaction(2): the terminal sent it, and so to the command, too."""
-FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 RUN_DIR = "HANGTOP_RUN_DIR"
 KNOWN_HANG = (
     "CUDA_LAUNCH_BLOCKING=1 with NCCL 2.14.3 (torch 1.13) is known to hang by itself; "
@@ -45,9 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.words[arguments.words[:1] == ["--"] :]
     check(arguments, command)
     parts = prepare.Parts(not arguments.no_logs, not arguments.no_signal, arguments.sync_cuda)
-    if outer := os.environ.get(RUN_DIR):
+    outer = os.environ.get(RUN_DIR)
+    if outer and not arguments.print_env:
         say(f"this is already a prepared run, in {outer}: the command starts as it is")
-        return end_alike(start(command, {}))
+        return end_alike(attempt(command, {}))
     python = prepare.interpreter(command) if command else None
     version = prepare.torch_version(python) if python else None
     if parts.sync_cuda:
@@ -59,10 +48,19 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     say(f"logs, dumps and stacks go to {directory}")
     try:
-        status = start(prepare.with_exports(command, variables), variables)
+        status = attempt(prepare.with_exports(command, variables), variables)
     finally:
         finish(directory)
     return end_alike(status)
+
+
+def attempt(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Run the command; 126 or 127, as of a shell, where it cannot be started."""
+    try:
+        return start(command, variables)
+    except OSError as error:
+        say(f"cannot start {command[0]}: {error.strerror}")
+        return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 def check(arguments: argparse.Namespace, command: Sequence[str]) -> None:
@@ -102,35 +100,3 @@ def say(text: str) -> None:
     """One line about hangtop itself, apart from the output of the job."""
     with contextlib.suppress(OSError):
         print(f"hangtop: {clean(text, 2000)}", file=sys.stderr, flush=True)
-
-
-def start(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run the command until it ends; return its status, negative for a signal that ended it."""
-    caught = {signal.SIGCHLD, *FORWARDED}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
-    try:
-        process = subprocess.Popen(
-            list(command),
-            env={**os.environ, **variables},
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
-        )
-    except OSError as error:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        say(f"cannot start {command[0]}: {error.strerror}")
-        return 127 if isinstance(error, FileNotFoundError) else 126
-    while process.poll() is None:
-        received = signal.sigwaitinfo(caught)
-        if received.si_signo != signal.SIGCHLD and received.si_code != SI_KERNEL:
-            process.send_signal(received.si_signo)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return process.returncode
-
-
-def end_alike(status: int) -> int:
-    """Return the command's exit status, or end by the signal that ended it, without a core."""
-    if status < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if -status not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
@@ -58,7 +59,9 @@ class RecorderPage(Page):
     def __init__(self) -> None:
         super().__init__()
         self.seen: Seen | None = None
-        self.rows: list[who.MemberRow] = []
+        self.live = who.Live()
+        self._members_of: tuple[object, ...] | None = None
+        """What the table of members was filled for: it is long, and changes seldom."""
         self._of = ""
         """The group that the numbers were filled for."""
         self._filters = "groups"
@@ -158,7 +161,10 @@ class RecorderPage(Page):
             counts = views.group_counts(seen.groups, short=self.narrow)
             counts = line(counts, "  " if self.narrow else "   ", note)
             table.retitle(title, counts, views.countdown_line(seen, self._at))
-            table.set_items(seen.groups, self._nothing())
+            if seen.groups and seen.groups is table.given and table.items:
+                table.paint()
+            else:
+                table.set_items(seen.groups, self._nothing())
             self._lead(seen)
         if (seen is not None, len(table.items)) != self._laid_for:
             self._laid_for = (seen is not None, len(table.items))
@@ -230,7 +236,10 @@ class RecorderPage(Page):
         else:
             follows = self._of != group.key or table.cursor_key in (None, self._placed)
             empty = "Its ranks' recorders hold none of its entries any more."
-            table.set_items(numbers, [line((empty, "dim"))])
+            if numbers is table.given:
+                table.paint()
+            else:
+                table.set_items(numbers, [line((empty, "dim"))])
             if follows and numbers:
                 self._place(group, numbers)
         self._of = group.key
@@ -247,20 +256,24 @@ class RecorderPage(Page):
             self.table("numbers").jump(goal)
 
     def _fill_members(self) -> None:
-        seen, group, number = self.seen, self.group, self.number
+        seen, group, number, job = self.seen, self.group, self.number, self.state.job
         members, grid = self.table("members"), self.query_one("#grid", GridPane)
-        job = self.state.job
-        live = {rank.rank: rank for rank in reversed(job.ranks)} if job is not None else {}
-        self.rows = []
-        if seen is not None and group is not None and number is not None:
-            self.rows = who.member_rows(seen, group.index, number, live, self.state.snapshot)
-            name = views.title_of(number)
-            members.retitle(*who.members_title(number, name, self.rows))
-            title = line(("WHO JOINED  ", "title"), name)
-            grid.retitle(title, who.grid_note(self.rows), who.grid_hint(self.rows))
-        members.set_items(self.rows, [line(("nothing is chosen", "dim"))])
-        cells = sorted((row.attendee.rank, str(row.attendee.how)) for row in self.rows)
-        grid.set_cells(tuple(cells))
+        self.live.take(self.state.snapshot, job.ranks if job is not None else ())
+        shown = (seen, group, number)
+        if self._members_of is not None and all(map(is_, shown, self._members_of)):
+            members.paint()  # only what ranks do now may be new
+        else:
+            self._members_of = shown
+            rows: list[who.MemberRow] = []
+            if seen is not None and group is not None and number is not None:
+                rows = who.member_rows(seen, group.index, number, self.live)
+                name = views.title_of(number)
+                members.retitle(*who.members_title(number, name, rows))
+                title = line(("WHO JOINED  ", "title"), name)
+                grid.retitle(title, who.grid_note(rows), who.grid_hint(rows))
+            members.set_items(rows, [line(("nothing is chosen", "dim"))])
+            cells = sorted((row.attendee.rank, str(row.attendee.how)) for row in rows)
+            grid.set_cells(tuple(cells))
         self._fill_lower()
 
     def _fill_lower(self) -> None:
@@ -269,22 +282,21 @@ class RecorderPage(Page):
         row: who.MemberRow | None = self.table("members").current
         if row is not None and row.live is not None:
             state.rank_key = rank_key(row.live)
-        job = state.job
-        live = {rank.rank: rank for rank in reversed(job.ranks)} if job is not None else {}
         pane = self.query_one("#stack", TextPane)
-        title, lines = sources.stack_now(row, state.snapshot, now, cut=state.cut, files=files)
-        pane.retitle(title)
-        pane.set_lines(lines)
-        pane = self.query_one("#waiting", TextPane)
-        if seen is not None:
-            title, lines = sources.waiting_entry(
-                seen, self.number, live, state.snapshot, cut=state.cut
-            )
+        if pane.display:
+            title, lines = sources.stack_now(row, now, cut=state.cut, files=files)
             pane.retitle(title)
             pane.set_lines(lines)
-        self.query_one("#source", TextPane).set_lines(
-            sources.source_lines(seen, job, state.diagnosis, self._at, files=files)
-        )
+        pane = self.query_one("#waiting", TextPane)
+        if pane.display and seen is not None:
+            title, lines = sources.waiting_entry(self.number, self.live, cut=state.cut)
+            pane.retitle(title)
+            pane.set_lines(lines)
+        pane = self.query_one("#source", TextPane)
+        if pane.display:
+            pane.set_lines(
+                sources.source_lines(seen, state.job, state.diagnosis, self._at, files=files)
+            )
 
     # Moving
 

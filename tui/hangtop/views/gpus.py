@@ -108,6 +108,7 @@ def _usual(snapshot: Snapshot, owned: Container[tuple[str, int]]) -> Doing | Non
         for gpu in node.gpus
         if (node.name, gpu.index) in owned
     )
+    found.pop("broken", None)
     does, count = next(iter(found.most_common(1)), (None, 0))
     return does if count * 2 > sum(found.values()) else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from hangtop.views.recorder import moment
 from hangtop_core.analysis.flight.members import ORDER, attendees
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hangtop import query
     from hangtop.recordings import Seen
@@ -42,17 +42,32 @@ TIMED = 200
 """Members whose last entry is looked up: it may take a look through a whole ring."""
 
 
+@dataclass
+class Live:
+    """The running ranks, by number, as one snapshot has them."""
+
+    snapshot: Snapshot | None = None
+    ranks: Mapping[int, Rank] = field(default_factory=dict)
+    several: bool = False
+    """Whether they run on more than one node."""
+
+    def take(self, snapshot: Snapshot | None, ranks: Sequence[Rank]) -> None:
+        """Look at another snapshot."""
+        if snapshot is not self.snapshot:
+            # Of two processes that claim to be one rank the first is meant.
+            self.ranks = {rank.rank: rank for rank in reversed(ranks)}
+            self.several = len({rank.node for rank in ranks}) > 1
+            self.snapshot = snapshot
+
+
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """One member of the group, with the live rank where there is one."""
+    """One member of the group; what its rank does now is looked up when it is shown."""
 
     attendee: Attendee
     last_ns: int
     """When it issued its last number; 0 where that is not known, or would not tell anything."""
-    live: Rank | None
-    node: str
-    """Where it runs; empty when all run on one node."""
-    snapshot: Snapshot | None
+    running: Live
 
     @property
     def key(self) -> str:
@@ -60,24 +75,27 @@ class MemberRow:
         return str(self.attendee.rank)
 
     @property
+    def live(self) -> Rank | None:
+        """The running rank, where there is one."""
+        return self.running.ranks.get(self.attendee.rank)
+
+    @property
+    def node(self) -> str:
+        """Where it runs; empty when all run on one node."""
+        return self.live.node if self.live is not None and self.running.several else ""
+
+    @property
     def doing(self) -> tuple[str, str]:
         """Where its main thread is now: the user's innermost frame, and what it called there."""
-        if self.live is None or self.snapshot is None:
+        if self.live is None or self.running.snapshot is None:
             return "", ""
-        return doing(main_frames(self.snapshot, self.live.sample))
+        return doing(main_frames(self.running.snapshot, self.live.sample))
 
 
-def member_rows(
-    seen: Seen,
-    index: int,
-    number: NumberLine,
-    ranks: Mapping[int, Rank],
-    snapshot: Snapshot | None,
-) -> list[MemberRow]:
+def member_rows(seen: Seen, index: int, number: NumberLine, running: Live) -> list[MemberRow]:
     """All members, those that others wait for first."""
     world = seen.picture.world
     rows = []
-    several = len({rank.node for rank in ranks.values()}) > 1
     found = attendees(world, index, number.seq, number.operation)
     for place, one in enumerate(sorted(found, key=lambda one: (ORDER[one.how], one.rank))):
         last = 0
@@ -85,9 +103,7 @@ def member_rows(
         if told and one.newest and one.rank in world.traces:
             entry = world.find(one.rank, index, one.newest)
             last = entry.created_ns if entry is not None else 0
-        live = ranks.get(one.rank)
-        node = live.node if live is not None and several else ""
-        rows.append(MemberRow(one, last, live, node, snapshot))
+        rows.append(MemberRow(one, last, running))
     return rows
 
 
@@ -129,10 +145,13 @@ def members_title(number: NumberLine, name: str, rows: list[MemberRow]) -> tuple
     """`NOT JOINED #48121  1 of 512`."""
     lack = sum(row.attendee.how == "not" for row in rows)
     unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)
+    differ = sum(row.attendee.how == "differs" for row in rows)
     title = line(("MEMBERS  ", "title"), name)
     count = f"{lack} of {len(rows)} not joined" if lack else f"all {len(rows) - unknown} joined"
+    if differ:
+        count = f"{count}, {differ} with another call"
     more = f", {unknown} not known" if unknown else ""
-    return title, line((count, "bad" if lack else ""), (more, "warn"))
+    return title, line((count, "bad" if lack or differ else ""), (more, "warn"))
 
 
 def grid_note(rows: list[MemberRow]) -> Line:

@@ -21,6 +21,7 @@ from hangtop.views.common import (
 )
 from hangtop.views.places import doing
 from hangtop.views.stacks import frame_lines, last_seen
+from hangtop_core.analysis.gpus import Slots, describe
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
         *_waits(process),
         labelled("cpu", shares),
         labelled("memory", counts),
+        *(labelled("gpu", describe(slot.gpu)) for slot in Slots(snapshot.nodes).of(rank)),
         *_identity(rank, now),
     ]
 

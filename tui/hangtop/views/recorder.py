@@ -68,8 +68,8 @@ def _not_joined(one: GroupLine) -> Line:
         return line((ranks_of(found.missing), "culprit" if one.first else ""))
     if found.mismatched:
         return line((f"differ: {fold(found.mismatched)}", "culprit" if one.first else ""))
-    if found.absent or found.unsure:
-        return line((f"? {fold((*found.absent, *found.unsure))}", "warn"))
+    if found.absent or found.unsure or found.perhaps:
+        return line((f"? {fold((*found.absent, *found.unsure, *found.perhaps))}", "warn"))
     return line("0")
 
 
@@ -149,7 +149,18 @@ def operation_name(one: NumberLine) -> str:
     if one.seq is None and one.operation is not None:
         node = one.operation.node
         return f"{name} {node.source} → {node.target}"
-    return name
+    return _either(name, *(clean(call.op, 80) for call, _ in one.others))
+
+
+def _either(*texts: str) -> str:
+    """`all_reduce / broadcast`: what ranks do not agree about."""
+    distinct = list(dict.fromkeys(texts))
+    return " / ".join((*distinct[:2], "…") if len(distinct) > 2 else distinct)
+
+
+def shapes(one: NumberLine) -> str:
+    """Sizes and types of what was issued as a number."""
+    return _either(shape(one.call), *(shape(call) for call, _ in one.others))
 
 
 def number_state(one: NumberLine) -> tuple[str, str]:
@@ -191,8 +202,8 @@ NUMBER_COLUMNS: tuple[Column[NumberLine], ...] = (
            lambda one: -1 if one.seq is None else one.seq, align="right"),
     Column("op", "OP", lambda one: line(operation_name(one)), operation_name, minimum=10,
            maximum=30, flex=True),
-    Column("shape", "SHAPE / DTYPE", lambda one: line(shape(one.call)),
-           lambda one: shape(one.call), minimum=16, maximum=34, flex=True, drop=1),
+    Column("shape", "SHAPE / DTYPE", lambda one: line(shapes(one)),
+           shapes, minimum=16, maximum=34, flex=True, drop=1),
     Column("enqueued", "ENQUEUED BY", lambda one: _share(one.enqueued, one),
            lambda one: one.enqueued, align="right"),
     Column("done", "DONE BY", lambda one: _share(one.done, one), lambda one: one.done,
@@ -247,7 +258,7 @@ def facts(item: GroupLine | NumberLine) -> tuple[query.Fields, frozenset[int]]:
         fields: dict[str, str | float | None] = {
             "seq": None if item.seq is None else float(item.seq),
             "op": operation_name(item),
-            "shape": shape(item.call),
+            "shape": shapes(item),
             "state": number_state(item)[0],
         }
         return fields, ranks

@@ -12,14 +12,14 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hangtop.recordings import Seen
-    from hangtop.views.members import MemberRow
+    from hangtop.views.members import Live, MemberRow
     from hangtop_core.analysis.flight.numbers import NumberLine
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import BlindSpot, Diagnosis
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model import Job
 
 RECORDER = "flight recorder"
 """What blind spots about recorders are called."""
@@ -105,7 +105,7 @@ def _problems(seen: Seen) -> Iterable[Line]:
 
 
 def stack_now(
-    row: MemberRow | None, snapshot: Snapshot | None, now: float, *, cut: bool, files: bool
+    row: MemberRow | None, now: float, *, cut: bool, files: bool
 ) -> tuple[Line, list[Line]]:
     """Title and text: where the rank under the cursor is now."""
     if row is None:
@@ -114,7 +114,7 @@ def stack_now(
     if files:
         text = "These are files: what ranks do now is not in them. `hangtop -w NODES` shows it."
         return title, [line((text, "dim"))]
-    rank = row.live
+    rank, snapshot = row.live, row.running.snapshot
     if rank is None or snapshot is None:
         text = "This rank is not seen: no process says that it is it."
         return title, [line((text, "warn"))]
@@ -132,12 +132,7 @@ def stack_now(
 
 
 def waiting_entry(
-    seen: Seen,
-    number: NumberLine | None,
-    ranks: Mapping[int, Rank],
-    snapshot: Snapshot | None,
-    *,
-    cut: bool,
+    number: NumberLine | None, running: Live, *, cut: bool
 ) -> tuple[Line, list[Line]]:
     """Title and text: what the ranks that wait have issued, and where in the code."""
     found = number.operation if number is not None else None
@@ -150,7 +145,7 @@ def waiting_entry(
         mine = [rank for rank in members if rank in found.entries]
         if mine:
             lines += _entry_lines(entry, mine, len(found.classes) > 1)
-            lines += _site_lines(entry, mine, ranks, snapshot, cut=cut)
+            lines += _site_lines(entry, mine, running, cut=cut)
     return title, lines
 
 
@@ -163,19 +158,12 @@ def _entry_lines(entry: Entry, mine: Sequence[int], several: bool) -> list[Line]
     return [line(("ranks ", "label"), fold(mine)), *lines] if several else lines
 
 
-def _site_lines(
-    entry: Entry,
-    mine: Sequence[int],
-    ranks: Mapping[int, Rank],
-    snapshot: Snapshot | None,
-    *,
-    cut: bool,
-) -> list[Line]:
+def _site_lines(entry: Entry, mine: Sequence[int], running: Live, *, cut: bool) -> list[Line]:
     """Where it was called: as recorded, else where one of the ranks stands now."""
     if entry.stack:
         return frame_lines(entry.stack, cut=cut)
     for number in mine:
-        rank = ranks.get(number)
+        rank, snapshot = running.ranks.get(number), running.snapshot
         if snapshot is None or rank is None or rank.sample is None or not rank.sample.threads:
             continue
         told = line((f"no stack in the recorder; rank {number} stands here now:", "dim"))

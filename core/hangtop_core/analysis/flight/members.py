@@ -62,7 +62,9 @@ def attendees(
         else:
             how = "over" if member.done >= seq else "joined"
         found.append(Attendee(rank, how, newest))
-    return tuple(found)
+    # Where members are not recorded, those that have not used the group may belong to it.
+    perhaps = operation.perhaps if operation is not None else ()
+    return (*found, *(Attendee(rank, "unsure", None) for rank in perhaps))
 
 
 def _end(operation: Operation, rank: int) -> Attendance:

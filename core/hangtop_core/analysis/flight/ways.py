@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Rank, Recorder, RecorderWay
 
 PREPARE = (
-    "start the job with TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and, for NCCL, "
-    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_; or call "
-    "torch.distributed.debug.start_debug_server() in the script, which gloo needs"
+    "start the job by `hangtop run -- COMMAND`; or with TORCH_FR_BUFFER_SIZE=2000 "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and, for NCCL, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_"
 )
 _SIZE = "start the job with {setting}=2000"
 _TRIGGER = "make it write one: hangtop flight --trigger, or R on the screen"

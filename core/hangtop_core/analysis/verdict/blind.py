@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
 from hangtop_core.analysis.flight.ways import unread
+from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
@@ -43,6 +44,7 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
             *_stacks(job),
             *found,
             *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
+            *_gpus(snapshot, job),
             *unread(job.ranks),
             *_ras(job),
             *_absent(snapshot, job, empty),
@@ -155,6 +157,31 @@ def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[B
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), on in groups.items():
         yield _spot(name, tuple(sorted(on)), (), why, fix)
+
+
+def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
+    """GPUs that could not be read: whether a rank that spins gets on is not known then."""
+    users: dict[str, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        if uses_cuda(rank):
+            users[rank.node].append(rank.rank)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for node in snapshot.nodes:
+        silent = [gpu for gpu in node.gpus if gpu.state == "silent"]
+        if silent:
+            groups[silent[0].error or "NVML gives no answer"].append(node.name)
+        elif node.name in users and not node.gpus and node.state == "ready":
+            able, said = node.capabilities.get("nvml"), node.nvml
+            why = said.error or said.missing if said is not None else able.why if able else None
+            groups[why or "they have not been read yet"].append(node.name)
+    for why, names in groups.items():
+        ranks = sorted(rank for name in names for rank in users[name])
+        fix = spelt(Command(names[0], "nvidia-smi", "see what it says"), _by_name(snapshot))
+        yield _spot("GPUs", tuple(sorted(names)), tuple(ranks), why, fix)
+
+
+def _by_name(snapshot: Snapshot) -> dict[str, Node]:
+    return {node.name: node for node in snapshot.nodes}
 
 
 def _others(nodes: tuple[Node, ...]) -> Iterator[BlindSpot]:

@@ -11,6 +11,7 @@ import msgspec
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
+from hangtop_core.analysis.flight.patterns import MISMATCHED
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.logs import Said
+    from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
 
@@ -138,6 +140,19 @@ class Case:
     def ras(self) -> Report | None:
         """What NCCL's RAS reported, where a person has let it be asked."""
         return report(self.snapshot, self.job)
+
+    @cached_property
+    def by_recorders(self) -> Verdict | None:
+        """What the recorders of all ranks conclude first, where all ranks wait for one another.
+
+        None where it is left to the stacks: a rank is elsewhere, was not read, or makes a group;
+        or all that the recorders show is that operations differ, of which stacks tell more.
+        """
+        seen, making = self.picture, any(s.activity.kind == "new-group" for s in self.waiters)
+        if self.suspects or making or seen is None or seen.world.absent:
+            return None
+        first = next(iter(seen.diagnosis.verdicts), None)
+        return None if first is None or first.cause == MISMATCHED.cause else first
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

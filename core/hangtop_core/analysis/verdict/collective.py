@@ -89,7 +89,8 @@ def _plural(text: str, group: Sequence[Subject]) -> str:
 
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
-    if len(classes) < 2 or case.suspects:
+    making = any(s.activity.kind == "new-group" for s in case.waiters)
+    if len(classes) < 2 or case.suspects or making or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
     most = classes[0][1]
@@ -133,6 +134,8 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = case.waiters
     kinds = {s.activity.kind for s in waiting}
     if case.suspects or len(waiting) < 2 or len(kinds) != 1 or not kinds <= PEER_TO_PEER:
+        return
+    if case.by_recorders is not None:
         return
     kind = waiting[0].activity.kind
     other = "recv" if kind == "send" else "send"

@@ -185,6 +185,7 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     for one, socket in piled[:SHOWN]:
         text = f"{name_descriptor(one, peer(case, subject, one))}: "
         text += f"{socket.recv_queue} bytes it has not read, {socket.send_queue} not acknowledged"
+        text += f", sent again {socket.retransmits} times in a row" if socket.retransmits else ""
         yield fact("network", subject.number, text)
 
 

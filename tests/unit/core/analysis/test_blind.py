@@ -11,7 +11,8 @@ from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
 from hangtop_core.report import diagnosis_text
-from support.build import FUTEX, NOW, World, c10d, recorder
+from support.build import FUTEX, NOW, World, c10d, recorder, thread
+from support.gpus import gpu
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import BlindSpot
@@ -25,6 +26,21 @@ def test_a_job_that_was_seen_whole_has_none() -> None:
     world = World()
     world.waiters(3, recorder=recorder(["all_reduce"], 0))
     assert spots(world.snapshot()) == {}
+
+
+def test_gpus_of_ranks_that_cannot_be_read() -> None:
+    cuda = (thread(4999, FUTEX, "cuda-EvtHandlr"),)
+    world = World()
+    world.waiters(2, recorder=recorder(["all_reduce"], 0), process={"threads": cuda})
+    fact = Fact(ok=False, why="no NVIDIA driver on this node")
+    world.nodes["n1"] = Node("n1", "ready", capabilities={"nvml": fact})
+    spot = spots(world.snapshot())["GPUs"]
+    assert (spot.nodes, spot.ranks, spot.why) == (("n1",), (0, 1), "no NVIDIA driver on this node")
+    hung = gpu(1, state="silent", error="NVML gave no answer for 10 s, asked for GPU 1")
+    world.nodes["n1"] = Node("n1", "ready", gpus=(gpu(0), hung))
+    assert spots(world.snapshot())["GPUs"].why == hung.error
+    world.nodes["n1"] = Node("n1", "ready", gpus=(gpu(0), gpu(1)))
+    assert "GPUs" not in spots(world.snapshot())
 
 
 def test_a_node_that_answers_and_never_shows_its_processes_is_one() -> None:

@@ -56,6 +56,17 @@ def test_a_rank_that_somebody_held_for_a_moment_has_hung_all_the_while() -> None
     assert found.hung_for_s == pytest.approx(300.0)
 
 
+def test_a_rank_that_polls_and_was_held_since_its_last_sample_still_hangs() -> None:
+    # GIVEN a rank whose queue stays empty, sampled seven seconds ago and held one second ago
+    world = World(observed_since=NOW - 36.0)
+    world.waiters(3, moved_at=NOW - 1.0, left_at=NOW - 35.0)
+    rank = world.add(build.QUEUE, FUTEX, moved_at=NOW - 1.0, left_at=NOW - 35.0)
+    assert rank.sample is not None
+    old = msgspec.structs.replace(rank.sample, at=NOW - 7.0)
+    world.ranks[3] = msgspec.structs.replace(rank, sample=old)
+    assert run(world).state == "hung"
+
+
 def test_a_rank_that_is_read_on_its_way_back_into_its_wait_still_hangs() -> None:
     world = World()
     world.waiters(3)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_core.attach.slurm import Part, find_job, own_job, visibility
+from hangtop_core.attach.slurm import PATIENCE_S, Part, find_job, own_job, visibility
 from hangtop_core.attach.slurm_reasons import Step, explain_srun
 from hangtop_core.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = {
     "1": "1|1|1|0|root|RUNNING|node-[1-3]|None",
@@ -123,6 +121,25 @@ def test_what_has_not_the_form_is_an_error(squeue: Path, text: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_job("1")
     assert "\x1b" not in f"{caught.value}{caught.value.help}"
+
+
+@pytest.mark.parametrize("where", ["1", "2"])
+def test_a_squeue_that_prints_without_end_is_ended(squeue: Path, where: str) -> None:
+    # GIVEN one that would print for ever, and says whether it still runs
+    (squeue / "squeue").write_text(f"#!/bin/sh\necho $$ >{squeue}/pid\nexec yes >&{where}\n")
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="squeue printed more than 4 MiB about job 1"):
+        find_job("1")
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert not Path(f"/proc/{(squeue / 'pid').read_text().strip()}").exists()
+
+
+def test_a_squeue_that_says_nothing_is_ended(squeue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangtop_core.attach.slurm.PATIENCE_S", 0.3)
+    (squeue / "squeue").write_text(f"#!/bin/sh\necho $$ >{squeue}/pid\nexec sleep 1000\n")
+    with pytest.raises(UsageError, match="Slurm does not answer"):
+        find_job("1")
+    assert not Path(f"/proc/{(squeue / 'pid').read_text().strip()}").exists()
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60))

@@ -106,3 +106,12 @@ def test_the_first_operation_to_be_enqueued_times_out_first() -> None:
     assert found.at == pytest.approx(START_NS / 1e9 + 0.012 + 600.0)
     calm, _ = shown(Job(2).call("all_reduce"))
     assert countdown(calm.waits) is None
+
+
+def test_where_members_are_not_recorded_others_may_belong_to_them() -> None:
+    job = Job(3, {"1": ("", [1, 2])}, backend="gloo")
+    job.call("all_reduce").call("all_reduce", [1], "1", done=False)
+    seen, lines = shown(job)
+    assert (lines["1"].stage, lines["1"].size, lines["1"].recorded) == ("no data", 1, False)
+    told = attendees(seen.world, lines["1"].index, 1, lines["1"].operation)
+    assert [(one.rank, one.how) for one in told] == [(1, "joined"), (0, "unsure"), (2, "unsure")]

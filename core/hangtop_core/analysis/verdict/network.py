@@ -1,0 +1,121 @@
+"""Causes between nodes: what a rank sends does not get through."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.analysis.layout import OBSERVED
+from hangtop_core.analysis.verdict.base import Hit, Rule
+from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.steps import Command, Step, as_host
+from hangtop_core.places import Places
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Evidence
+    from hangtop_core.meters import Stalled
+
+SURE = 4
+"""Attempts in a row without an answer, 3 s by the kernel's pauses; a lossy link recovers before."""
+
+
+class _Broken(NamedTuple):
+    subject: Subject
+    one: Stalled
+    there: str
+    """Node of the other end."""
+
+
+def _peer_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    broken = list(_broken(case))
+    if not broken:
+        return
+    met: dict[str, set[str]] = defaultdict(set)
+    for rank, _, there in broken:
+        met[rank.rank.node].add(there)
+        met[there].add(rank.rank.node)
+    # Who is at odds with most is what they have in common; of two nodes it may be either.
+    most = max(map(len, met.values()))
+    nodes = sorted(node for node, others in met.items() if len(others) == most)
+    ends = {id(each.subject) for each in broken}
+    alone = len(nodes) == 1
+    blamed = tuple(s for s in case.waiters if (s.rank.node == nodes[0] if alone else id(s) in ends))
+    first = max(broken, key=lambda each: each.one.retransmits)
+    pairs = Counter(frozenset((b.subject.rank.node, b.there)) for b in broken)
+    between = " and ".join(sorted((first.subject.rank.node, first.there)))
+    more = f", and between {plural(len(pairs) - 1, 'more pair')} of nodes" if len(pairs) > 1 else ""
+    common = f", all of them with {nodes[0]}" if alone and len(pairs) > 1 else ""
+    yield Hit(
+        subjects=blamed,
+        summary=sentence(
+            case,
+            f"TCP between {clean(between, 200)} does not get through{more}{clean(common, 120)}: "
+            f"what rank {first.subject.number} sends is not acknowledged, and was sent again "
+            f"{first.one.retransmits} times in a row. The nodes answer hangtop, so it is the way "
+            "between them",
+            blamed=blamed,
+        ),
+        evidence=tuple(_facts(broken)),
+        steps=tuple(_steps(first)),
+        confidence=None if alone or len(met) == 2 else 0.7,
+    )
+
+
+def _broken(case: Case) -> Iterator[_Broken]:
+    """Connections of waiting ranks to other nodes of the job, both of which are observed."""
+    places = Places(case.snapshot.nodes)
+    names = {s.rank.node for s in case.subjects}
+    here = {name for name in names if name in case.nodes and case.nodes[name].state in OBSERVED}
+    for subject in case.waiters:
+        node = subject.rank.node
+        for one in subject.rank.process.stalled:
+            host = one.remote.rpartition(":")[0]
+            there = places.node_of(host, node)
+            if one.retransmits >= SURE and there in here and node in here and there != node:
+                yield _Broken(subject, one, there)
+
+
+def _facts(broken: Sequence[_Broken]) -> Iterator[Evidence]:
+    ordered = sorted(broken, key=lambda each: (-each.one.retransmits, each.subject.number))
+    for subject, one, there in ordered[:SHOWN]:
+        text = (
+            f"{one.local} -> {one.remote} on {there}: {one.unacknowledged} bytes not acknowledged, "
+            f"sent again {one.retransmits} times in a row"
+        )
+        yield fact("network", subject.number, text)
+    if len(ordered) > SHOWN:
+        those = name_ranks({each.subject.number for each in ordered[SHOWN:]})
+        count = plural(len(ordered) - SHOWN, "more connection")
+        yield fact("network", None, f"{count} of {those} alike")
+
+
+def _steps(first: _Broken) -> Iterator[Step]:
+    node = first.subject.rank.node
+    host = as_host(first.one.remote.rpartition(":")[0].strip("[]"))
+    if host is not None:
+        # With 28 bytes of headers these fill a packet of Ethernet, and of jumbo frames.
+        yield Command(node, f"ping -c3 -W2 {host}", "is there a way at all")
+        yield Command(node, f"ping -c3 -W2 -M do -s 1472 {host}", "or for small packets only")
+        yield Command(node, f"ss -tnoi dst {host}", "is it all connections or some")
+    yield "look at firewalls on both nodes (iptables -S, nft list ruleset), routes, bonds, cables"
+    yield "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"
+
+
+PEER_DEAD = Rule(
+    cause="tcp-peer-dead",
+    title="What a rank sends to another node is not acknowledged",
+    seen=f"A waiting rank has a TCP connection to another node of the job on which the kernel has "
+    f"sent the same {SURE} times in a row or more without an answer; both nodes answer hangtop. "
+    "Blamed are the ranks of the node that most of such connections lead to, of two nodes both.",
+    excluded="A process that is stopped or does not read: its kernel goes on acknowledging. A "
+    "node that has gone away: `node-unreachable`.",
+    confidence=0.9,
+    next_steps=("ping with small and with full packets between the nodes", "Look at firewalls"),
+    find=_peer_dead,
+)

@@ -1,0 +1,46 @@
+"""Counters and connections of a process, as the kernel tells them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from hangtop_core.text import Text
+
+
+class Meters(Struct, frozen=True, gc=False):
+    """Counters of one process; only their movement means something.
+
+    Sources: /proc/PID/stat (cpu), /proc/PID/task/PID/schedstat and sched (main thread),
+    /proc/PID/io, all Linux.
+    """
+
+    cpu_s: float = 0.0
+    """User and system time of all threads."""
+    main_cpu_ns: int | None = None
+    """Time on a CPU of the main thread."""
+    main_switches: int | None = None
+    """Voluntary context switches of the main thread."""
+    main_waits: int | None = None
+    """Different waits the main thread was seen in: calls, arguments, stack pointers."""
+    main_last_ran_s: float | None = None
+    """Seconds since the main thread last ran (se.exec_start); valid also before we came."""
+    read_bytes: int | None = None
+    """rchar: bytes returned by read-like calls, cached or not."""
+    write_bytes: int | None = None
+    """wchar."""
+    major_faults: int | None = None
+    rss: int | None = None
+
+
+class Stalled(Struct, frozen=True, gc=False):
+    """A TCP connection on which the same is sent again and again, and nothing is acknowledged.
+
+    From /proc/PID/net/tcp. The pauses double: three times are 1.4 s, seven 25 s, nine 100 s.
+    """
+
+    local: Text
+    remote: Text
+    unacknowledged: int
+    """Bytes."""
+    retransmits: int
+    """In a row."""

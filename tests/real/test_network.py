@@ -1,0 +1,62 @@
+"""A real job over two nodes between which packets get lost, while both can still be reached."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.session import Options, Session
+from support.cluster import Cluster, why_not
+from support.remote_jobs import SCRIPT, on_node
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hangtop_core.updates import Update
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+]
+
+
+def states(update: Update) -> list[str]:
+    return [one.state for one in update.diagnoses.values()]
+
+
+def causes(update: Update) -> list[str]:
+    return [verdict.cause for one in update.diagnoses.values() for verdict in one.verdicts]
+
+
+def test_tcp_that_does_not_get_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(tmp_path / "c", 2) as cluster:
+        monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        one, two = cluster.node(1), cluster.node(2)
+        told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": "29500"}
+        for node in (one, two):
+            # Only faster: the kernel waits 0.2 s before it sends anything again, then ever longer.
+            node.sh("ip route change 10.77.0.0/16 dev eth0 rto_min 30ms")
+        launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
+        with (
+            on_node(cluster, 1, str(SCRIPT), "steps", RANK="0", **told),
+            on_node(cluster, 2, str(SCRIPT), "steps", RANK="1", **told),
+            Session(Options(hang_after=3.0), diagnose, launchers) as session,
+        ):
+            # GIVEN a job that gets on
+            assert session.wait(lambda now: states(now) == ["progressing"], 60), session.latest
+            # WHEN each node sends what is for the other one to nobody
+            for node, other in ((one, two), (two, one)):
+                nobody = f"{other.address} lladdr 02:00:00:00:00:99 nud permanent"
+                node.sh(f"ip neigh replace {nobody} dev eth0")
+            # THEN the way between them is named, and both ends of it
+            found = session.wait(lambda now: causes(now) == ["tcp-peer-dead"], 60)
+            assert found is not None, session.latest
+            (diagnosis,) = found.diagnoses.values()
+            verdict = diagnosis.verdicts[0]
+            assert "TCP between node-1 and node-2 does not get through" in verdict.summary
+            assert {one.rank for one in verdict.culprits} <= {0, 1}
+            assert any("times in a row" in fact.text for fact in verdict.evidence)

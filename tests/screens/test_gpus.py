@@ -1,0 +1,143 @@
+"""The screen of GPUs, on recordings of real jobs; the GPUs in them are made up (support/gpus)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hangtop.views.gpu import gpu_items
+from hangtop.views.gpus import gpu_rows
+from hangtop_core.hardware import GpuProcess, Nic, Nvml
+from hangtop_core.model import Fact, Node
+from support.build import RUN, World, c10d
+from support.gpus import IDLE, SPINS, gpu, with_gpus
+from support.player import app_for, compare, picture
+from support.record import load
+
+SIZES = [(80, 24), (120, 36), (200, 50)]
+
+
+async def draw(update: Any, size: tuple[int, int], *keys: str) -> str:
+    app = app_for(update)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        for key in ("6", *keys):
+            await pilot.press(key)
+            await pilot.pause()
+        return picture(app)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_gpus_that_spin_and_one_that_is_lost(
+    size: tuple[int, int], update_screens: bool
+) -> None:
+    text = await draw(with_gpus(load("skip")), size)
+    compare(f"skip-gpus-{size[0]}x{size[1]}", text, update_screens)
+
+
+async def test_nodes_in_one_row_each(update_screens: bool) -> None:
+    text = await draw(with_gpus(load("cluster"), 8), (120, 36), "t")
+    compare("cluster-gpus-by-node-120x36", text, update_screens)
+
+
+async def test_without_a_gpu_it_says_why() -> None:
+    update = load("skip")
+    text = await draw(update, (120, 36))
+    assert "No GPU to show." in text
+    assert "node1  no NVIDIA driver on this node" in text
+    nodes = tuple(
+        msgspec.structs.replace(one, nvml=Nvml(error="NVML: Driver Not Loaded (9)"))
+        for one in update.snapshot.nodes
+    )
+    snapshot = msgspec.structs.replace(update.snapshot, nodes=nodes)
+    text = await draw(msgspec.structs.replace(update, snapshot=snapshot), (120, 36))
+    assert "unreadable" in text
+    assert "NVML: Driver Not Loaded (9)" in text
+
+
+async def test_keys_of_the_screen() -> None:
+    app = app_for(with_gpus(load("skip")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        for key, expected in (
+            ("6", "▸ node1   1 1    lost"),
+            ("n", "▸ node1   0 0    idle"),
+            ("n", "▸ node1   1 1    lost"),
+            ("t", "▸ node1 4 GPUs 0-3  2 spins"),
+            ("enter", "▸ node1   0 0    idle"),
+        ):
+            await pilot.press(key)
+            await pilot.pause()
+            assert expected in picture(app), key
+        await pilot.press("slash", *"does=spins", "enter")
+        await pilot.pause()
+        text = picture(app)
+        assert "▸ node1   2 2    spins" in text
+        assert "lost  " not in text.split("PORTS")[0].split("GPU  ")[0]
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "[3 Rank]" in picture(app) or "› rank 2" in picture(app)
+
+
+def rows_of(*gpus: Any, nics: tuple[Nic, ...] = (), **node: Any) -> list[Any]:
+    world = World()
+    for number, one in enumerate(gpus):
+        pid = 4000 + number
+        world.add(c10d("all_reduce"), RUN, rank=number, process={"pid": pid})
+        assert one.index == number
+    placed = tuple(
+        msgspec.structs.replace(one, processes=(GpuProcess(4000 + one.index),)) for one in gpus
+    )
+    world.nodes["n1"] = Node("n1", "ready", gpus=placed, nics=nics, **node)
+    snapshot = world.snapshot()
+    return gpu_rows(snapshot, snapshot.jobs[0], folded=False)
+
+
+def test_what_is_wrong_comes_first_then_what_differs() -> None:
+    rows = rows_of(
+        gpu(0, **SPINS),
+        gpu(1, **IDLE),
+        gpu(2, **SPINS),
+        gpu(3, **SPINS, ecc_now=1),
+        gpu(4, **SPINS),
+    )
+    assert [row.gpus[0].index for row in rows] == [3, 1, 0, 2, 4]
+    assert [row.level for row in rows] == [0, 1, 2, 2, 2]
+    assert rows[1].ranks == (1,)
+
+
+def test_everything_that_is_known_of_a_gpu_is_told() -> None:
+    full = gpu(
+        0, **SPINS, reasons=0x20, ecc_now=2, ecc_ever=7, pcie_gen=4, pcie_max_gen=5, pcie_width=8,
+        pcie_max_width=16, pcie_replays=3, fabric="in progress", missing={"energy_j": "no"},
+    )  # fmt: skip
+    row = rows_of(full, nvml=Nvml("575.1", "12.9", 1))[0]
+    text = "\n".join(
+        "".join(span.text for span in line) for i in gpu_items(row, 0.0) for line in i.lines
+    )
+    for word in (
+        "busy all the time at little power",
+        "118 of 700 W",
+        "1980 of 1980 MHz: too hot (driver)",
+        "56.8 GiB of 79.6 GiB",
+        "gen 4 of 5, x8 of 16",
+        "3 replays",
+        "4 of 4 up",
+        "in progress",
+        "2 not corrected since the driver came, 7 ever",
+        "energy_j: no",
+        "driver 575.1, CUDA 12.9",
+    ):
+        assert word in text, word
+
+
+def test_a_node_whose_gpus_cannot_be_read_is_a_row() -> None:
+    world = World()
+    world.waiters(1)
+    fact = {"nvml": Fact(True)}
+    world.nodes["n1"] = Node("n1", "ready", nvml=Nvml(error="NVML hangs"), capabilities=fact)
+    snapshot = world.snapshot()
+    (row,) = gpu_rows(snapshot, snapshot.jobs[0], folded=False)
+    assert (row.level, row.trouble, row.gpus) == (0, "NVML hangs", ())
