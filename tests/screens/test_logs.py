@@ -9,10 +9,7 @@ import pytest
 
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.reports import LogPiece
-from hangtop_core.outputs import Outputs
-from support.logs import NEAR, recording
+from support.logs import recording, with_log
 from support.player import app_for, compare, picture, player_of
 from support.record import load
 
@@ -24,26 +21,6 @@ if TYPE_CHECKING:
 
 replace = msgspec.structs.replace
 SIZES = [(80, 24), (120, 36), (200, 50)]
-PATH = "/data/train/train.out"
-
-
-def with_log(text: str) -> Update:
-    """A recorded job of which all ranks print to one file: this is the end of it."""
-    update = load("skip")
-    snapshot = update.snapshot
-    (job,) = snapshot.jobs
-    ranks = tuple(
-        replace(rank, process=replace(rank.process, outputs=(PATH, PATH))) for rank in job.ranks
-    )
-    # What the recorded log says was printed just before.
-    text = text.replace("2026-11-21 11:17:", "2026-11-21 11:57:")
-    outputs = Outputs()
-    for number, rank in enumerate(job.ranks):
-        piece = LogPiece(NEAR, PATH, rank.process.pid, 1, "1:2", len(text), NEAR - 20.0)
-        outputs.fold(rank.node, replace(piece, text=None if number else text), 0.0)
-    job = replace(job, ranks=ranks)
-    snapshot = replace(snapshot, jobs=(job,), outputs=outputs.read())
-    return replace(update, snapshot=snapshot, diagnoses={job.key: diagnose(snapshot, job)})
 
 
 def without_log() -> Update:

@@ -199,6 +199,7 @@ class LogsPage(Page):
     def do_wrap_log(self) -> None:
         """Wrap long lines, or cut them."""
         self.wrapped = not self.wrapped
+        self.hangtop.tell("long lines are wrapped" if self.wrapped else "long lines are cut")
         self._fill_output()
 
     def do_next_error(self) -> None:
