@@ -236,6 +236,17 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "help",
         "quit",
     ),
+    "logs": (
+        "open",
+        "next_error",
+        "filter",
+        "follow_log",
+        "wrap_log",
+        "read_logs",
+        "pager",
+        "help",
+        "quit",
+    ),
     "nodes": (
         "open",
         "retry",
