@@ -96,6 +96,9 @@ def test_a_dump_without_a_job_is_a_document_with_the_nodes() -> None:
         "state": "denied",
         "reason": "login refused",
         "fix": "ssh n2",
+        "nvml": None,
+        "gpus": [],
+        "nics": [],
     }
 
 

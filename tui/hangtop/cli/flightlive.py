@@ -58,6 +58,11 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
             print("no job runs here: this is what lies where torch writes dumps", file=sys.stderr)
             return None
         job = choose(found.snapshot, arguments.job_key)
+        if not job.ranks:
+            raise NoJobError(
+                "no rank is there whose recorder could be read",
+                "`hangtop diagnose` says what the launcher waits for.",
+            )
         try:
             moved = ask(session, job, arguments)
         except KeyboardInterrupt:

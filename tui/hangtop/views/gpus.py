@@ -129,10 +129,14 @@ def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
 
 
 def counts(rows: Iterable[GpuRow]) -> Line:
+    """What the GPUs of rows do."""
+    return doing_counts(does for row in rows for does in row.does.elements())
+
+
+def doing_counts(found: Iterable[Doing]) -> Line:
     """`6 spins  1 idle  1 broken`."""
-    total = sum((row.does for row in rows), Counter())
     parts: list[tuple[str, str]] = []
-    for does, count in total.most_common():
+    for does, count in Counter(found).most_common():
         parts += [(f"{count} {does}", DOES_ROLES[does]), ("  ", "")]
     return line(*parts[:-1])
 
@@ -288,7 +292,7 @@ GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
         "WHAT IS WRONG",
         lambda row: line((row.trouble, "bad")),
         lambda row: row.trouble,
-        minimum=14,
+        minimum=20,
         maximum=60,
         flex=True,
         optional=True,
