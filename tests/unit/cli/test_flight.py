@@ -114,6 +114,7 @@ def test_what_torchfrtrace_users_type(hung: str, capsys: Capture) -> None:
         (["--selected-ranks", "1"], "add -j"),
         (["-j", "--selected-ranks", "1-"], "--selected-ranks"),
         (["--transform-ft"], "--group-world-size"),
+        (["--trigger"], "running ranks"),
         (["-j", "--json"], "not allowed with"),
     ],
 )

@@ -40,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
             "--selected-ranks, --pg-filters and --stacks choose what -j prints",
             "The verdict is always on all ranks; add -j for a table of entries.",
         )
+    if arguments.path and (arguments.trigger or arguments.allow_inject):
+        raise UsageError(
+            "--trigger and --allow-inject are for running ranks", "Leave the PATH out."
+        )
     if arguments.transform_ft and not arguments.group_world_size:
         raise UsageError("--transform-ft needs --group-world-size")
     if arguments.tui and not arguments.path:
