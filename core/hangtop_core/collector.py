@@ -253,7 +253,8 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        rate = sampling.Rate(self._watching.sample_every, self._watching.sample_early)
+        watching = self._watching
+        rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest)
         plan = sampling.plan(view.live.values(), now, rate, odd)
         for pid in plan.renew:
             self.answers.renew(link.name, pid, now)
