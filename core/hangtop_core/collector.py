@@ -255,9 +255,10 @@ class Collector:
         now = self._now.epoch
         watching = self._watching
         rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest)
-        plan = sampling.plan(view.live.values(), now, rate, odd)
+        read_at = min(view.at, now)
+        plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:
-            self.answers.renew(link.name, pid, now)
+            self.answers.renew(link.name, pid, read_at)
         if plan.sample:
             self._by_itself(link, self.asks.stacks(plan.sample, by_itself=True))
         if plan.descriptors:

@@ -76,7 +76,13 @@ class Plan(NamedTuple):
     recorder: list[int]
 
 
-def plan(processes: Iterable[Tracked], now: float, rate: Rate, odd: frozenset[int]) -> Plan:
+def plan(
+    processes: Iterable[Tracked],
+    now: float,
+    rate: Rate,
+    odd: frozenset[int],
+    read_at: float | None = None,
+) -> Plan:
     """Return what is due on one node.
 
     Args:
@@ -84,7 +90,9 @@ def plan(processes: Iterable[Tracked], now: float, rate: Rate, odd: frozenset[in
         now: on the head's clock, as the samples.
         rate: how often a process that moves is sampled.
         odd: pids of ranks whose stack few others share.
+        read_at: when its process table was last read; None for now.
     """
+    read_at = now if read_at is None else read_at
     due: list[tuple[tuple[int, float], int]] = []
     result = Plan([], [], [], [])
     for known in processes:
@@ -93,8 +101,10 @@ def plan(processes: Iterable[Tracked], now: float, rate: Rate, odd: frozenset[in
             continue
         if can_sample(known):
             every, free = rate.of(known, now)
-            if _can_renew(known, now, every):
-                result.renew.append(pid)
+            if _can_renew(known, now, every, read_at):
+                # What it did since it was sampled is not known before the table is read again.
+                if known.sample is not None and known.sample.at < read_at:
+                    result.renew.append(pid)
             elif _sample_due(known, now, every, free, rate.rest):
                 last = known.sample.at if known.sample is not None else 0.0
                 due.append(((0 if role == "rank" else 1, last), pid))
@@ -121,8 +131,11 @@ def _quiet(known: Tracked, now: float, rest: float) -> bool:
     return known.moved_at is None or known.moved_at < now - rest
 
 
-def _can_renew(known: Tracked, now: float, every: float) -> bool:
+def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool:
+    """Whether a process has not run since its sample, as far as its table was read."""
     sample = known.sample
+    if now - read_at > max(2 * every, LONG_REST):
+        return False
     return (
         sample is not None
         and bool(sample.threads)

@@ -9,15 +9,12 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from support.launch import torchrun
 from support.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.real
 WATCH = [sys.executable, "-m", "hangtop", "watch", "--interval", "1"]
@@ -66,8 +63,8 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    yield Story(tmp_path_factory.mktemp("watch"))
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return Story(tmp_path_factory.mktemp("watch"))
 
 
 def test_what_happened_is_told_in_order_and_once(story: Story) -> None:

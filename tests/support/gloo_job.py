@@ -3,8 +3,8 @@
 gloo_job.py collective   rank 2 sleeps while the others all_reduce
 gloo_job.py steps        all ranks all_reduce, for ever
 gloo_job.py slow         as `steps`, two seconds apart
-gloo_job.py late PATH    slow steps, until rank 1 opens a FIFO (and makes PATH.opens); when that gets
-                         a writer, steps until there is PATH.end, and all end well
+gloo_job.py late PATH    slow steps, until rank 1 opens a FIFO (and makes PATH.opens); when that
+                         has a writer, steps until there is PATH.end, and all end well
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
 gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
 gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
@@ -81,6 +81,7 @@ def late(path: str) -> None:
         time.sleep(0.05)
         end += os.path.exists(f"{path}.end")
         dist.all_reduce(end)
+    dist.destroy_process_group()
 
 
 def workers() -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +17,9 @@ from hangtop.cli.watchtext import AWAY_S, Teller
 from hangtop_core.diagnosis import Culprit, Diagnosis, Verdict
 from hangtop_core.errors import UsageError
 from hangtop_core.model import Job, Node, Snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILES = {"diagnosis.json": "{}\n", "stacks.txt": "\udcff ünd\n"}
 JOB = Job("k", "train", "torchrun", None, 4, None, nodes=("n1", "n2"))
@@ -55,7 +58,7 @@ def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="--output .*file"):
+    with pytest.raises(UsageError, match="--output "):
         HangFiles(tmp_path / "file", 1)
 
 

@@ -4,19 +4,15 @@ from msgspec.structs import replace
 
 from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
 from hangtop_core.hangs import EVIDENCE_S, WHOLE_S, Hangs
-from hangtop_core.model import Job, Meters, Process, Rank, Snapshot
+from hangtop_core.model import Job, Process, Rank, Role, Snapshot
 from hangtop_core.updates import Update
 
 VERDICT = Verdict("io-wait", 0.9, (), (0,), "rank 1 reads", (), ())
 OTHER = replace(VERDICT, cause="unknown")
 
 
-def process(pid: int, role: str = "rank", gone_at: float | None = None) -> Process:
-    return Process(
-        node="n1", pid=pid, ppid=1, start=pid * 10, started_at=0.0, user="u", comm="python",
-        cmdline=("python",), exe="", cwd="/", state="S", role=role, meters=Meters(0.0, 0, 0, 0),
-        gone_at=gone_at,
-    )  # fmt: skip
+def process(pid: int, role: Role = "rank", gone_at: float | None = None) -> Process:
+    return Process(pid, 1, 10 * pid, 0.0, role, "a rank", "S", gone_at=gone_at, node="n1")
 
 
 def job(*pids: int, launcher: int | None = None, gone: bool = False, size: int = 2) -> Job:
