@@ -15,6 +15,7 @@ from hangtop_core.following import Identity, follow, live_pids
 from hangtop_core.model import Job
 
 if TYPE_CHECKING:
+    from hangtop_core.model import Process
     from hangtop_core.updates import Update
 
 EVIDENCE_S = 10.0
@@ -122,7 +123,7 @@ class Hangs:
                 found.append(Happened("restarted", at, job, diagnosis, after))
                 known.over = False
             known.ranks = alive
-        elif known.ranks and all(one.gone_at is not None for one in job.launchers):
+        elif known.ranks and not any(map(_lives, job.launchers)):
             if not known.over:
                 known.over = True
                 after = known.forget_hang(at)
@@ -131,6 +132,11 @@ class Hangs:
         if diagnosis is not None:
             found += _judged(known, diagnosis, at)
         return [*_introduced(known, diagnosis, at, anyway=bool(found)), *found]
+
+
+def _lives(launcher: Process) -> bool:
+    """One that has ended may be listed until its parent looks after it."""
+    return launcher.gone_at is None and launcher.state[:1] not in ("Z", "X", "x")
 
 
 def _introduced(

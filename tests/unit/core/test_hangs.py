@@ -135,6 +135,15 @@ def test_the_end_is_told_once_and_a_new_start_with_the_same_key_is_told() -> Non
     assert story.at(110.0, None) == []
 
 
+def test_a_launcher_that_nobody_has_looked_after_has_ended() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2, launcher=7))
+    over = job(1, 2, launcher=7, gone=True)
+    assert story.at(102.0, over, "exited") == []
+    zombie = replace(over.launchers[0], state="Z")
+    assert story.at(104.0, replace(over, launchers=(zombie,)), "exited") == ["ended"]
+
+
 def test_a_job_is_introduced_when_it_is_whole_or_does_not_become_so() -> None:
     story = Story()
     assert story.at(100.0, job(1)) == []
