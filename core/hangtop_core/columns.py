@@ -58,14 +58,16 @@ class GroupRow(Struct, frozen=True, array_like=True):
     completed: _Number | None = None
 
 
+_CallRow = tuple[_Words, _Words, _Words, _Words, _Words]
+_Site = Annotated[tuple[FrameRow, ...], Meta(max_length=128)]
+
+
 class Parts(Struct, frozen=True):
     """What traces of one request share, by a key that is good for this request."""
 
-    calls: dict[str, tuple[_Words, _Words, _Words, _Words, _Words]] = field(default_factory=dict)
-    sites: dict[str, Annotated[tuple[FrameRow, ...], Meta(max_length=128)]] = field(
-        default_factory=dict
-    )
-    groups: dict[str, GroupRow] = field(default_factory=dict)
+    calls: Annotated[dict[str, _CallRow], Meta(max_length=MAX_LENGTH)] = field(default_factory=dict)
+    sites: Annotated[dict[str, _Site], Meta(max_length=MAX_LENGTH)] = field(default_factory=dict)
+    groups: Annotated[dict[str, GroupRow], Meta(max_length=65_536)] = field(default_factory=dict)
 
 
 class TraceRow(Struct, frozen=True):

@@ -116,8 +116,11 @@ class Outputs:
 def wanted(job: Job) -> list[Wanted]:
     """The processes of a job whose outputs may tell something, by node: launchers first."""
     nodes: dict[str, list[Process]] = {}
-    for process in (*job.launchers, *(rank.process for rank in job.ranks)):
-        nodes.setdefault(process.node, []).append(process)
+    for node, process in (
+        *((one.node, one) for one in job.launchers),
+        *((rank.node, rank.process) for rank in job.ranks),
+    ):
+        nodes.setdefault(node, []).append(process)
     found = []
     for node, some in nodes.items():
         # Whoever has left says most.

@@ -22,7 +22,7 @@ from platformdirs import user_state_path
 
 import hangtop_hook
 from hangtop_core.errors import UsageError
-from hangtop_hook import names, server
+from hangtop_hook import logs, names, server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +33,8 @@ _VERSION = "from importlib.metadata import version; print(version('torch'))"
 _PYTHON = ("python", "pypy")
 _OPEN_MPI = ("mpirun", "mpiexec", "orterun")
 _LOOK_S = 20.0
+_FULL = 64 << 10
+"""Bytes; a file system rarely gives its last ones."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,11 @@ def tidy(run: Path) -> list[str]:
     kinds = {"log": "logs/*", "dump": "flight/*", "stack file": "stacks/*"}
     counts = {kind: len(list(run.glob(pattern))) for kind, pattern in kinds.items()}
     return [f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items() if count]
+
+
+def is_full(run: Path) -> bool:
+    """Whether nothing more can be written there."""
+    return logs.free(str(run)) < _FULL
 
 
 def wait_for_logs(run: Path, limit_s: float = 3.0) -> None:

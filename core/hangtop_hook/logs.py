@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import select
 import stat
@@ -17,6 +18,8 @@ import sys
 from typing import Dict, List, Tuple
 
 _TEE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tee.py")
+_ROOM = 64 << 20
+"""Bytes that must be free for logs: on a full disk a rank could not even say why it ends."""
 _WAIT_S = 1.0
 """How long a rank waits at its end for the last lines to be copied."""
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
@@ -27,10 +30,15 @@ Streams = List[Tuple[int, str]]
 
 
 def redirect(directory: str, number: int) -> None:
-    """Let this process write to its file, where the run wants logs."""
+    """Let this process write to its file, where the run wants logs.
+
+    Raise OSError, and leave everything as it is, where that cannot be.
+    """
     logs = os.path.join(directory, "logs")
     if not os.path.isdir(logs):
         return
+    if free(logs) < _ROOM:
+        raise OSError(errno.ENOSPC, "hardly any space left, so output stays where it goes", logs)
     node = os.uname().nodename.split(".")[0]
     streams = choose(os.path.join(logs, "rank%d-%s%s" % (number, node, _attempt())))
     if not streams:
@@ -47,6 +55,12 @@ def redirect(directory: str, number: int) -> None:
     finally:
         for file in files.values():
             os.close(file)
+
+
+def free(path: str) -> int:
+    """Return how many bytes this user can still write there; quotas do not show."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
 
 
 def choose(stem: str) -> Streams:

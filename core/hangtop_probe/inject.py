@@ -65,25 +65,28 @@ def check(facts: Facts, tools: Tools, rights: permission.Rights, cancel: threadi
     tracer = procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"TracerPid") or 0
     if tracer:
         raise Told("traced", by=tracer)
-    _check_threads(pid)
+    _check_states(pid)
     seen = stacks.sample(tools, pid, "nonblocking", False, _SPY_SECONDS, cancel)
     if seen.failure is not None:
         raise Told("gil-unknown", why=seen.failure["text"])
     holder = next((thread for thread in seen.threads if thread["gil"]), None)
     if holder is not None:
         raise Told("gil", thread=holder["name"] or holder["tid"])
-    _check_threads(pid)
+    # Once more, as py-spy takes its time; and the main thread, which is to make the call, rests.
+    state = _check_states(pid)
+    if state != "S":
+        raise Told("awake", state=state)
 
 
-def _check_threads(pid: int) -> None:
+def _check_states(pid: int) -> str:
+    """Return the state of the main thread, where no thread is stopped, traced or in state D."""
     states = procfs.states(pid)
     if not states:
         raise Told("gone")
     if halted(states).busy:
         tid, letter = next((t, s) for t, s in sorted(states.items()) if s in "DTt")
         raise Told("halted", thread=tid, state=letter)
-    if states.get(pid) != "S":
-        raise Told("awake", state=states.get(pid, "?"))
+    return states.get(pid, "?")
 
 
 def dump(facts: Facts) -> str:

@@ -24,8 +24,11 @@ pytestmark = [
 ]
 
 
-def states(update: Update) -> list[str]:
-    return [one.state for one in update.diagnoses.values()]
+def connected(update: Update) -> bool:
+    """Whether both ranks have the thread that gloo starts when it is connected to all."""
+    ranks = [rank for job in update.snapshot.jobs for rank in job.ranks]
+    names = [{thread.name for thread in rank.process.threads} for rank in ranks]
+    return len(names) == 2 and all("pt_gloo_runloop" in some for some in names)
 
 
 def causes(update: Update) -> list[str]:
@@ -46,8 +49,8 @@ def test_tcp_that_does_not_get_through(tmp_path: Path, monkeypatch: pytest.Monke
             on_node(cluster, 2, str(SCRIPT), "steps", RANK="1", **told),
             Session(Options(hang_after=3.0), diagnose, launchers) as session,
         ):
-            # GIVEN a job that gets on
-            assert session.wait(lambda now: states(now) == ["progressing"], 60), session.latest
+            # GIVEN a job whose ranks have connected to one another
+            assert session.wait(connected, 60), session.latest
             # WHEN each node sends what is for the other one to nobody
             for node, other in ((one, two), (two, one)):
                 nobody = f"{other.address} lladdr 02:00:00:00:00:99 nud permanent"

@@ -136,6 +136,8 @@ def test_recorders_of_spawned_ranks_answer_while_the_gil_is_held(
         [holder] = [pid for pid, count in entries(probe, pids).items() if count == 3]
         [piece] = probe.pieces(op="stacks", pids=[holder])
         assert any(thread["gil"] for thread in piece["threads"]), piece
+    for path in job.sockets():  # nobody was left to remove them: all were killed
+        path.unlink()
 
 
 def test_ranks_of_mpirun_and_their_children(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def double(
     library: str = "libnccl.so.2.29.7",
     port: int | None = None,
     env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
     **told: Any,
 ) -> Iterator[Double]:
     """Run a double; `format` is what it says to JSON, `times` how often it says its answer."""
@@ -177,7 +178,7 @@ def double(
         **told,
     }
     process = subprocess.Popen(
-        [sys.executable, str(SERVER), json.dumps(asked)],
+        [*prefix, sys.executable, str(SERVER), json.dumps(asked)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "NCCL_RAS_ADDR": f"localhost:{port}", **(env or {})},

@@ -137,6 +137,16 @@ def test_a_path_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     assert "TORCH_FR_DUMP_TEMP_FILE" in text
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["--readonly"], "forbids"), (["--prefix", "x"], "needs the PATH")]
+)
+def test_what_makes_no_sense_for_running_ranks(
+    arguments: list[str], said: str, capsys: Capture
+) -> None:
+    status, text = flight(capsys, *arguments)
+    assert (status, said in text) == (2, True)
+
+
 def test_no_dump(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "README").write_text("nothing here")
     status, text = flight(capsys, str(tmp_path))

@@ -76,6 +76,17 @@ def test_what_is_a_file_of_the_rank_alone_stays() -> None:
     assert chosen("__import__('tempfile').TemporaryFile()") == "[(2, '/x.err')]"
 
 
+def test_hardly_any_space_leaves_output_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "free", lambda _: 1 << 20)
+    logs.redirect(str(tmp_path), 0)  # a run without logs
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(OSError, match="output stays"):
+        logs.redirect(str(tmp_path), 0)
+    assert os.listdir(tmp_path / "logs") == []
+
+
 def test_yama_is_only_asked_for_where_it_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,22 @@ def test_reasons(tmp_path: Path, options: dict[str, object], why: str) -> None:
         assert other.asked == []
 
 
+def test_the_usual_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setattr(ras, "DEFAULT", f"localhost:{port}")
+    with double(tmp_path, "x", port=port, env={"NCCL_RAS_ADDR": ""}) as other:
+        assert ras.find([other.pid], RIGHTS).address == f"127.0.0.1:{port}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root")
+def test_a_rank_in_a_network_of_its_own(tmp_path: Path) -> None:
+    inside = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    with double(tmp_path, "never", prefix=inside) as other:
+        with pytest.raises(Refused, match="in a network of its own"):
+            ras.find([other.pid], RIGHTS)
+        assert other.asked == []
+
+
 def test_another_job_on_the_same_port_is_not_asked(tmp_path: Path) -> None:
     port = free_port()
     with (

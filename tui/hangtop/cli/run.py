@@ -94,6 +94,8 @@ def finish(directory: Path) -> None:
     prepare.wait_for_logs(directory)
     left = prepare.tidy(directory)
     say(f"{', '.join(left) or 'nothing written'} in {directory}")
+    if prepare.is_full(directory):
+        say("its disk is full: logs and dumps are not whole, and ranks may have ended by that")
 
 
 def say(text: str) -> None:

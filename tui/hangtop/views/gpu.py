@@ -56,7 +56,7 @@ def _lines(row: GpuRow, now: float) -> Iterator[tuple[str, Line | str]]:
         yield from _one(row, row.gpus[0], now)
     if nvml is not None:
         cuda = f", CUDA {nvml.cuda}" if nvml.cuda else ""
-        told = f"driver {nvml.driver}{cuda}" if nvml.driver else "driver unknown"
+        told = f"{nvml.driver}{cuda}" if nvml.driver else "unknown"
         yield "driver", line(told, ("  " + nvml.error, "bad") if nvml.error else "")
 
 

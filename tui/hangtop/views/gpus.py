@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, line
-from hangtop.views.common import rank_key
+from hangtop.views.common import rank_key, seen, silence
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import Doing, doing, owners, troubles
 from hangtop_core.analysis.xids import events
@@ -73,10 +73,12 @@ def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRo
     usual = _usual(snapshot, whose)
     for node in snapshot.nodes:
         xids = events(node) if node.gpus else {}
+        quiet = silence(node, snapshot.at)
+        old = (seen(node.state, quiet),) if quiet is not None else ()
         mine = []
         for gpu in node.gpus:
             ranks = whose.get((node.name, gpu.index), ())
-            does, wrong = doing(gpu), troubles(gpu)
+            does, wrong = doing(gpu), (*troubles(gpu), *old)
             odd = bool(ranks) and usual is not None and does != usual
             numbers = tuple(dict.fromkeys(one.number for one in xids.get(gpu.index, ())))
             mine.append(
@@ -114,7 +116,10 @@ def _usual(snapshot: Snapshot, owned: Container[tuple[str, int]]) -> Doing | Non
 
 
 def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
+    same = {row.trouble for row in rows}
     wrong = [f"GPU {row.gpus[0].index}: {row.trouble}" for row in rows if row.trouble]
+    if len(same) == 1:
+        wrong = list(same)
     return GpuRow(
         key=f"{node.name}+",
         node=node,
@@ -129,10 +134,14 @@ def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
 
 
 def counts(rows: Iterable[GpuRow]) -> Line:
+    """What the GPUs of rows do."""
+    return doing_counts(does for row in rows for does in row.does.elements())
+
+
+def doing_counts(found: Iterable[Doing]) -> Line:
     """`6 spins  1 idle  1 broken`."""
-    total = sum((row.does for row in rows), Counter())
     parts: list[tuple[str, str]] = []
-    for does, count in total.most_common():
+    for does, count in Counter(found).most_common():
         parts += [(f"{count} {does}", DOES_ROLES[does]), ("  ", "")]
     return line(*parts[:-1])
 
@@ -288,7 +297,7 @@ GPU_COLUMNS: tuple[Column[GpuRow], ...] = (
         "WHAT IS WRONG",
         lambda row: line((row.trouble, "bad")),
         lambda row: row.trouble,
-        minimum=14,
+        minimum=20,
         maximum=60,
         flex=True,
         optional=True,

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import STATE_ROLES, ago, span, unheard
+from hangtop.views.gpus import doing_counts
 from hangtop.views.nodes import ANSWERING, alike, counts, node_role
 from hangtop_core import nodesets
+from hangtop_core.analysis.gpus import doing
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
@@ -41,8 +43,15 @@ def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list
         lines.append(labelled("", line((text, node_role(node.state)), reason)))
     if job is not None:
         lines += _rank_health(job, unheard(snapshot.nodes, now), now)
-    lines += _host_health(snapshot)
+    lines += [*_gpu_health(snapshot), *_host_health(snapshot)]
     return lines
+
+
+def _gpu_health(snapshot: Snapshot) -> Iterator[Line]:
+    """What the GPUs do, where there are any."""
+    gpus = [gpu for node in snapshot.nodes for gpu in node.gpus]
+    if gpus:
+        yield labelled("gpus", doing_counts(map(doing, gpus)))
 
 
 def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -> list[Line]:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
 
-PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus"}
+PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
 """Screen that shows what a source said; the rank's own screen for all others."""
 GOALS = {
     "stacks": "  → 2 Stacks",
     "rank": "  → 3 Rank",
+    "logs": "  → 8 Logs",
     "recorder": "  → 4 Recorder",
     "gpus": "  → 6 GPUs",
     "nodes": "  → 9 Nodes",

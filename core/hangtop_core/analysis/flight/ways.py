@@ -207,14 +207,11 @@ def why_not(ways: Iterable[RecorderWay]) -> tuple[str, str]:
     if off:
         return off[0]
     reasons = [why for one, why, _ in told if why and one.code != "not-allowed"]
-    now = [fix for one, _, fix in told if (one.way, one.code) in _NOW]
+    now = [fix for _, why, fix in told if why and fix in (_TRIGGER, _INJECT)]
+    now = now or [fix for _, why, fix in told if why and fix == _STACK][:1]
     fixes = [fix for _, why, fix in told if why and fix]
     both = list(dict.fromkeys([*now, *fixes[:1]]))
     return "; ".join(reasons) or "nothing is known of it", "; or ".join(both)
-
-
-_NOW = {("pipe", "there"), ("pipe", "rare"), ("inject", "not-allowed")}
-"""What can be done while the job hangs."""
 
 
 def cautions(recorder: Recorder) -> tuple[str, ...]:

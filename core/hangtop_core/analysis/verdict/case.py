@@ -189,7 +189,7 @@ class Case:
     def who_waits(self, waiting: Sequence[Subject], text: str) -> str:
         """`ranks 0-1 wait TEXT`; of ranks on silent nodes, that they did when last seen."""
         heard = self.heard(waiting)
-        silent = [s for s in waiting if s not in heard]
+        silent = [s for s in waiting if self.silent_s(s) is not None]
         if not heard:
             return f"{name_ranks(silent)} waited {text} when last seen"
         late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
