@@ -7,13 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow, tell_unseen
+from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.ras import ask_ras
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError
+from hangtop_core.following import follow
 from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
