@@ -243,6 +243,12 @@ PATTERNS: tuple[Pattern, ...] = (
         "waits for a process it started",
     ),
     _pattern(
+        "child",
+        "/multiprocessing/pool.py /multiprocess/pool.py",
+        "get wait next join map starmap apply",
+        "waits for the processes of its pool",
+    ),
+    _pattern(
         "remote",
         "/http/client.py /urllib/request.py /ssl.py /urllib3/ /requests/ /httpx/ /httpcore/ "
         "/aiohttp/ /botocore/ /s3fs/ /gcsfs/ /fsspec/ /huggingface_hub/ /google/ /grpc/ "

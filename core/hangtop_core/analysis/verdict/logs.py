@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _STATES: frozenset[JobState] = STALLED | {"starting", "exited"}
 _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
 """Causes that matter only until ranks have met."""
+TOLD_WHY = 0.92
+"""Why a rank has left is worth more than that it has left."""
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
 
@@ -104,6 +106,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for one in case.said.verdicts:
         if one.cause != cause:
             continue
+        left_for_it = cause == "store-port-taken" and any(seat.beside for seat in case.seats)
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
         yield Hit(
@@ -112,7 +115,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
             steps=STEPS.get(cause, ()),
-            confidence=one.confidence,
+            confidence=max(one.confidence, TOLD_WHY) if left_for_it else one.confidence,
         )
 
 
