@@ -258,9 +258,11 @@ class Follower:
             self._scan()
         for tail in self._tails.values():
             tail.poll()
-        logs = self.logs()
-        whose = Whose(logs)
         lines, self._new = self._new, []
+        told = sum(len(tail.parser.records) for tail in self._tails.values())
+        if not lines and told == sum(self._told.values()):
+            return [], [], self._notes()
+        whose = Whose(self.logs())
         some = (
             Shown(
                 whose.rank(number, line.origin),
@@ -270,14 +272,20 @@ class Follower:
             for number, line in lines
         )
         shown = [one for one in some if self._choice.takes(one)]
-        records, notes = [], []
+        records = []
         for number, tail in enumerate(self._tails.values()):
-            told = self._told.get(number, 0)
-            records += [whose.settle(record) for record in tail.parser.records[told:]]
+            before = self._told.get(number, 0)
+            records += [whose.settle(record) for record in tail.parser.records[before:]]
             self._told[number] = len(tail.parser.records)
+        return shown, records, self._notes()
+
+    def _notes(self) -> list[str]:
+        """What has become of files since the last time."""
+        notes = []
+        for tail in self._tails.values():
             notes += tail.notes
             tail.notes = []
-        return shown, records, notes
+        return notes
 
     def _scan(self) -> None:
         self._scanned = time.monotonic()
