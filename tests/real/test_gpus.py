@@ -74,7 +74,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Four gloo ranks: 0, 1 and 3 wait in all_reduce, 2 in a recv that nothing answers."""
     folder = tmp_path_factory.mktemp("nvml")
     double = nvml.Double(folder, nvml.build(folder))
-    double.say(count=RANKS, util=100, power=118000)
+    double.say(count=RANKS, util=100, memory_util=0, power=118000)
     env = {POOL_VARIABLE: "gpus", "CUDA_VISIBLE_DEVICES": "3,2,1,0"}
     with pytest.MonkeyPatch.context() as patch, torchrun("unmatched", env=env) as job:
         for name, value in double.environment.items():

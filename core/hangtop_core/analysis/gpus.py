@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.hardware import BUSY_SHARE, Gpu
+from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, Gpu
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def doing(gpu: Gpu) -> Doing:
     """What a GPU does, by utilisation together with power.
 
     A communication kernel that waits for its peers keeps the GPU busy by 100 %, at little more
-    power than an idle one: utilisation alone tells nothing.
+    power than an idle one and hardly touching its memory: utilisation alone tells nothing.
     """
     if gpu.state != "ok":
         return "broken"
@@ -56,7 +56,8 @@ def doing(gpu: Gpu) -> Doing:
         return "busy"
     low = gpu.power_w < BUSY_SHARE * gpu.power_limit_w
     fell = gpu.power_w < PEAK_SHARE * (gpu.power_peak_w or 0)
-    return "spins" if gpu.util >= SPIN_UTIL and (low or fell) else "computes"
+    polls = (gpu.memory_util or 0) < BUSY_MEMORY
+    return "spins" if gpu.util >= SPIN_UTIL and polls and (low or fell) else "computes"
 
 
 def reasons(gpu: Gpu) -> tuple[str, ...]:
