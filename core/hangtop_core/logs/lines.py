@@ -158,21 +158,7 @@ def span(found: Found, number: int, start: int, end: int, keep: Callable[[Line],
             file.readline(PROBE)
         parser.feed(file.read(min(end - start, MAX_KEPT)).decode("utf-8", "replace"))
     parser.finish()
-    return _log(found, parser, info)
-
-
-def _log(found: Found, parser: Parser, info: os.stat_result) -> FileLog:
-    return FileLog(
-        found.path,
-        found.place,
-        info.st_size,
-        info.st_mtime,
-        tuple(parser.records),
-        parser.origins,
-        parser.last(),
-        parser.whose,
-        parser.lines,
-    )
+    return parser.log(found.path, found.place, info.st_size, info.st_mtime)
 
 
 class _Tail:
@@ -232,7 +218,8 @@ class _Tail:
 
     def log(self) -> FileLog:
         """What was read so far."""
-        return _log(self.found, self.parser, os.fstat(self._file.fileno()))
+        info = os.fstat(self._file.fileno())
+        return self.parser.log(self.found.path, self.found.place, info.st_size, info.st_mtime)
 
     def close(self) -> None:
         """Close the file."""
