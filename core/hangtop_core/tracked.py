@@ -32,8 +32,9 @@ MAX_GONE_CHILDREN = 16
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
 WORK_NS = 2_000_000
-"""Time on a CPU, in nanoseconds between two readings a second apart or less, that is work and not
-a mere wake-up; in proportion where they are further apart."""
+"""Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up; in
+proportion where they are more than `WORK_GAP` seconds apart, for many wake-ups add up."""
+WORK_GAP = 5.0
 TOUCH_NS = 500_000
 """Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
 and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
@@ -153,7 +154,7 @@ class Tracked:
                 self.left_at = moved
         if old is None:
             return news
-        work = WORK_NS * max(at - before, 1.0)
+        work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
         if _grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
             self.worked_at = at
             news = True

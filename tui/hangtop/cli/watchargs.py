@@ -14,6 +14,32 @@ if TYPE_CHECKING:
 
 ON_HANG_LIMIT_S = 300.0
 KEEP = 20
+EPILOG = """\
+examples:
+  hangtop watch                               my jobs on this machine, until Ctrl-C
+  hangtop watch --once && echo ended well     until the first hang, or the job's end
+  hangtop watch --output hangs --on-hang './tell-us --channel training'
+  hangtop watch --until-exit --output hangs & in an sbatch script, before srun
+  hangtop watch -w 'gpu[01-16]' --hang-after 300 --json >> hangs.jsonl
+  hangtop watch --job 4711 --once --on-hang 'scancel 4711'
+
+the command of --on-hang is run without a shell and finds in its environment:
+  HANGTOP_CAUSE        missing-collective, or unknown
+  HANGTOP_SUMMARY      the verdict in one sentence
+  HANGTOP_RANKS        to blame: 2, or 0-3,8; HANGTOP_VICTIMS: who waits for them
+  HANGTOP_NODES        of those to blame: gpu[03,07]; HANGTOP_JOB_NODES: of the job
+  HANGTOP_JOB, HANGTOP_JOB_ID, HANGTOP_LAUNCHER, HANGTOP_WORLD_SIZE
+  HANGTOP_CONFIDENCE   0 to 1; HANGTOP_HUNG_FOR: seconds
+  HANGTOP_STATUS       10 explained, 11 not explained
+  HANGTOP_DIRECTORY, HANGTOP_JSON, HANGTOP_TEXT, HANGTOP_STACKS   what --output wrote
+  What is not known, or was not written, is empty. These are words of nodes and of
+  programs that ran there: never paste them into a shell command without quotes.
+
+exit status:
+  0 the job has ended (--once, --until-exit), or told to stop (SIGTERM, Ctrl-C)
+  10 hung, explained   11 hung, not explained (--once; --until-exit: when it ended so)
+  12 no training job within --wait-for-job seconds   13 no node answers within them
+  2 wrong usage"""
 
 
 def command(text: str) -> list[str]:
@@ -37,29 +63,7 @@ def add_watch(commands: Commands[argparse.ArgumentParser]) -> None:
         "--on-hang; says when it moves again, and never tells the same hang twice. Nodes may go "
         "and come, and jobs may be restarted. As long as all is well it only reads /proc, and "
         "takes a stack now and then of what never rests.",
-        epilog="examples:\n"
-        "  hangtop watch                               my jobs on this machine, until Ctrl-C\n"
-        "  hangtop watch --once && echo ended well     until the first hang, or the job's end\n"
-        "  hangtop watch --output hangs --on-hang './tell-us --channel training'\n"
-        "  hangtop watch --until-exit --output hangs & in an sbatch script, before srun\n"
-        "  hangtop watch -w 'gpu[01-16]' --hang-after 300 --json >> hangs.jsonl\n"
-        "  hangtop watch --job 4711 --once --on-hang 'scancel 4711'\n\n"
-        "the command of --on-hang is run without a shell and finds in its environment:\n"
-        "  HANGTOP_CAUSE        missing-collective, or unknown\n"
-        "  HANGTOP_SUMMARY      the verdict in one sentence\n"
-        "  HANGTOP_RANKS        to blame: 2, or 0-3,8; HANGTOP_VICTIMS: who waits for them\n"
-        "  HANGTOP_NODES        of those to blame: gpu[03,07]; HANGTOP_JOB_NODES: of the job\n"
-        "  HANGTOP_JOB, HANGTOP_JOB_ID, HANGTOP_LAUNCHER, HANGTOP_WORLD_SIZE\n"
-        "  HANGTOP_CONFIDENCE   0 to 1; HANGTOP_HUNG_FOR: seconds\n"
-        "  HANGTOP_STATUS       10 explained, 11 not explained\n"
-        "  HANGTOP_DIRECTORY, HANGTOP_JSON, HANGTOP_TEXT, HANGTOP_STACKS   what --output wrote\n"
-        "  What is not known, or was not written, is empty. These are words of nodes and of\n"
-        "  programs that ran there: never paste them into a shell command without quotes.\n\n"
-        "exit status:\n"
-        "  0 the job has ended (--once, --until-exit), or told to stop (SIGTERM, Ctrl-C)\n"
-        "  10 hung, explained   11 hung, not explained (--once; --until-exit: when it ended so)\n"
-        "  12 no training job within --wait-for-job seconds   13 no node answers within them\n"
-        "  2 wrong usage",
+        epilog=EPILOG,
         formatter_class=Formatter,
     )
     group = parser.add_argument_group("when to end")
