@@ -38,6 +38,9 @@ DIAGNOSE_S = 150.0
 INTO_THE_HANG_S = 2.0
 """From the line of output that announces a hang until hangtop is started."""
 
+SILENT_S = 20.0
+"""The same for a job that prints nothing: torch has to be imported."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -144,7 +147,7 @@ def observe(job: Job, here: Path) -> Outcome:
             return Outcome(job, None, error=f"not ready: {log.read_text()[-2000:]}")
         if job.outside:
             _from_outside(job, started, env.get("PLACE", ""), stack)
-        time.sleep(INTO_THE_HANG_S)
+        time.sleep(INTO_THE_HANG_S if job.ready else SILENT_S)
         return ask(job, pids_of(job, started))
 
 

@@ -269,7 +269,7 @@ JOBS: tuple[Job, ...] = (
         "gil-held",
         (2,),
         "a native simulator sleeps with the GIL",
-        ready="update 3",
+        ready="recompiling",
     ),
     Job(
         "rl-native-spawn",
@@ -277,7 +277,7 @@ JOBS: tuple[Job, ...] = (
         "gil-held",
         (2,),
         "the same by mp.spawn",
-        ready="update 3",
+        ready="recompiling",
         form="spawn",
     ),
     Job(
@@ -417,9 +417,9 @@ JOBS: tuple[Job, ...] = (
     Job(
         "plain-abort",
         "plain.py abort",
-        "rank-crashed",
+        "rank-exited",
         (2,),
-        "a library calls abort()",
+        "a library calls abort(), of which the kernel log says nothing",
         ready="step 5",
         environment=(("CULPRIT", "2"),),
         **_each(),

@@ -37,6 +37,7 @@ class Environment:
             if self.kind == "broken" and self.rank == 0:
                 raise RuntimeError("simulator: joint limit violated")
             if self.kind == "native" and self.rank == 2:
+                print("recompiling the physics of this scene", flush=True)
                 ctypes.PyDLL(None).usleep(ctypes.c_uint(4_000_000_000))
             if self.kind == "server" and self.rank == 2:
                 self.line.sendall(b"STEP 1\n")

@@ -491,6 +491,17 @@ def test_a_rank_that_left_before_we_came() -> None:
     assert verdict.culprits[0].pid is None
 
 
+def test_a_rank_whose_number_another_one_has_taken_has_not_left() -> None:
+    # GIVEN a launcher that started three processes, two of them as rank 1
+    world = World()
+    for rank, local in ((0, "0"), (1, "1"), (1, "2")):
+        env = {"RANK": str(rank), "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": "3"}
+        world.add(INIT, POLL, rank=rank, process={"env": env})
+    verdict = first(world, world_size=3)
+    assert verdict.cause == "launch-misconfigured"
+    assert set(culprits(verdict)) == {1}
+
+
 def test_ranks_that_never_came() -> None:
     world = World()
     world.waiters(4, INIT, POLL)
