@@ -36,6 +36,9 @@ KEPT = 1 << 18
 KEPT_ALL = 64 << 20
 """Of all files together; those that were read longest ago lose theirs, but not what it said."""
 
+FILES = 2048
+"""Files that are remembered; those that were read longest ago are forgotten."""
+
 
 class Wanted(NamedTuple):
     """Whose outputs are to be read on one node."""
@@ -72,6 +75,8 @@ class Outputs:
         self._trim()
 
     def _trim(self) -> None:
+        while len(self._files) > FILES:
+            del self._files[next(iter(self._files))]
         total = sum(len(one.text) for one in self._files.values())
         for key, one in self._files.items():
             if total <= KEPT_ALL:

@@ -139,3 +139,11 @@ def test_text_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(6):
         outputs.fold("n1", piece("x" * 1000, inode=f"1:{number}", path=f"/{number}"), 0.0)
     assert [bool(one.text) for one in outputs.read()] == [False, False, True, True, True, True]
+
+
+def test_files_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangtop_core.outputs.FILES", 2)
+    outputs = Outputs()
+    for number in (1, 2, 1, 3):
+        outputs.fold("n1", piece("x", inode=f"1:{number}", path=f"/{number}"), 0.0)
+    assert [one.path for one in outputs.read()] == ["/1", "/3"]

@@ -119,7 +119,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         "--interval",
         type=seconds,
         metavar="S",
-        help="seconds between two looks (default: 1, watch: 2)",
+        help="seconds between two looks (default: 1, watch: 5)",
     )
     group.add_argument(
         "--sample-every",

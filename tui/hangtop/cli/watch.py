@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job
     from hangtop_core.updates import Update
 
-INTERVAL_S = 2.0
-SAMPLE_EVERY_S = 10.0
+INTERVAL_S = 5.0
+SAMPLE_EVERY_S = 30.0
 """Seconds between two stacks of what never rests; once it has moved for a while, six times that."""
 REST_SHARE = 0.5
 """Of --hang-after: how long a rank has to rest before its stack is taken."""
