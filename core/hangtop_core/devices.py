@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.attach import messages
-from hangtop_core.hardware import BUSY_SHARE, UP, Gpu, Nic, Nvml, Xid
+from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, UP, Gpu, Nic, Nvml, Xid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_DEVICES = 64
 """GPUs of one node, and ports of one node, that are followed."""
+PCIE_RATE_KB = 500_000.0
+"""KB/s over PCIe that are data: polling a flag in the host's memory makes some traffic, too."""
 SWING = 0.1
 """Share of the power limit by which power changes when a GPU begins or ends a phase of its work."""
 UTIL_SWING = 10
@@ -132,6 +134,10 @@ def _worked(old: Gpu, new: Gpu) -> bool:
         if before is not None and abs(power - before) >= SWING * limit:
             return True
     if new.util is not None and old.util is not None and abs(new.util - old.util) >= UTIL_SWING:
+        return True
+    if (new.memory_util or 0) >= BUSY_MEMORY:
+        return True
+    if (new.pcie_tx_kb or 0) + (new.pcie_rx_kb or 0) > PCIE_RATE_KB:
         return True
     # Links are read less often than the rest, at most every ten seconds or so.
     return span > 0 and _moved(old.nvlink_kb, new.nvlink_kb) > LINK_RATE_KB * max(span, 10.0)

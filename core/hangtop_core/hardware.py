@@ -175,5 +175,7 @@ BUSY_SHARE = 0.5
 A judgement from reports of stalled jobs (100 % busy well under the power of training), not measured
 by hangtop.
 """
+BUSY_MEMORY = 10
+"""Percent of the time that memory is read or written from which a GPU does not only poll a flag."""
 UP = frozenset({"ACTIVE", "up"})
 """States of a port that carries data."""

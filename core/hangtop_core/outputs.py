@@ -14,13 +14,13 @@ import msgspec
 from hangtop_core.logs.names import places
 from hangtop_core.logs.output import Output
 from hangtop_core.logs.parse import Parser
-from hangtop_core.logs.whose import FileLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop_core.attach.reports import LogPiece
     from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.logs.whose import FileLog
     from hangtop_core.model import Job, Process, Snapshot
 
 AT_ONCE = 32
@@ -116,8 +116,11 @@ class Outputs:
 def wanted(job: Job) -> list[Wanted]:
     """The processes of a job whose outputs may tell something, by node: launchers first."""
     nodes: dict[str, list[Process]] = {}
-    for process in (*job.launchers, *(rank.process for rank in job.ranks)):
-        nodes.setdefault(process.node, []).append(process)
+    for node, process in (
+        *((one.node, one) for one in job.launchers),
+        *((rank.node, rank.process) for rank in job.ranks),
+    ):
+        nodes.setdefault(node, []).append(process)
     found = []
     for node, some in nodes.items():
         # Whoever has left says most.
@@ -166,15 +169,4 @@ def parse(node: str, path: str, text: str, start: int, size: int, changed: float
     parser.feed(text.partition("\n")[2] if start else text)
     parser.finish()
     place = msgspec.structs.replace(places([path])[path], node=node)
-    return FileLog(
-        path,
-        place,
-        size,
-        changed,
-        tuple(sorted(parser.records, key=lambda record: record.order)),
-        parser.origins,
-        parser.last(),
-        parser.whose,
-        parser.lines,
-        ((0, start),) if start else (),
-    )
+    return parser.log(path, place, size, changed, ((0, start),) if start else ())

@@ -364,14 +364,24 @@ def of_slurm(
     return {pid: role for pid, role in roles.items() if stays(pid, role)}
 
 
+def _below(pid: int, roles: Mapping[int, Attribution], table: Table) -> Set[int]:
+    """Processes of jobs that a process has started, itself or through others."""
+    found, more = {pid}, {pid}
+    while more:
+        found |= (more := {c.pid for c in table.values() if c.ppid in more} - found)
+    return found & roles.keys()
+
+
 def restrict(
     roles: Mapping[int, Attribution], table: Table, pids: FrozenSet[int]
 ) -> Dict[int, Attribution]:
     """Keep the jobs of the processes the user named.
 
-    A rank alone would look as if its peers had left. A named process that is no known rank is
-    taken for one without a number.
+    A rank alone would look as if its peers had left. A named process that has no part in a job is
+    what started one (`hangtop run`, a script), else taken for a rank without a number.
     """
+    starters = {pid: _below(pid, roles, table) for pid in pids if pid not in roles}
+    pids = frozenset(pid for pid in pids if not starters.get(pid)).union(*starters.values())
 
     def jobs(pid: int) -> Set[object]:
         role = roles[pid]

@@ -133,7 +133,7 @@ class Gpus:
         assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
         rest, heard = b"", time.monotonic()
         while not self._ending.is_set():
-            ready, _, _ = select.select([process.stdout], [], [], 0.5)
+            ready, _, _ = select.select([process.stdout], [], [], min(0.5, SILENCE / 4))
             if ready:
                 data = os.read(process.stdout.fileno(), 1 << 16)
                 if not data:
@@ -210,11 +210,10 @@ def command(seconds: float, left_out: Optional[List[int]] = None) -> List[str]:
     """Return how the child is started: by its file, or by its text where that is in memory."""
     options = [pynvml_path.find().entry or "", "%g" % seconds, *map(str, left_out or ())]
     python = [sys.executable, "-I", "-S", "-u"]
-    path = os.path.join(os.path.dirname(__file__), READER)
-    if os.path.exists(path):
-        return [*python, path, *options]
-    loader: Any = __spec__.loader if __spec__ else None
-    return [*python, "-c", loader.files[READER], *options]
+    files = getattr(__spec__.loader if __spec__ else None, "files", None)
+    if files is not None:  # see pieces.Memory
+        return [*python, "-c", files[READER], *options]
+    return [*python, os.path.join(os.path.dirname(__file__), READER), *options]
 
 
 def _process(pid: int, memory: Optional[int]) -> Fields:

@@ -33,9 +33,8 @@ _CODE = (
     "import os,sys\n"
     "try:\n"
     "    m=sys.modules['torch._C._distributed_c10d']\n"
-    "    f=next(getattr(m,n) for n in {names!r} if hasattr(m,n))\n"
-    "    d=f(True,False)\n"
-    "    d=d.encode() if isinstance(d,str) else d\n"
+    "    a=[getattr(m,n)(True,False) for n in {names!r} if hasattr(m,n)]\n"
+    "    d=max((d.encode() if isinstance(d,str) else d for d in a),key=len)\n"
     "    fd=os.open({path!r},os.O_WRONLY|os.O_CREAT|os.O_EXCL|os.O_NOFOLLOW,0o600)\n"
     "    while d:\n"
     "        d=d[os.write(fd,d):]\n"
@@ -44,6 +43,7 @@ _CODE = (
     "    pass\n"
 )
 # Without stacks: with them torch imports a compiler into the rank first, which takes seconds.
+# Builds for CUDA load NCCL also where all groups are gloo's: the recorder that holds more is used.
 _NCCL = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
 _OTHER = ("_dump_fr_trace_json",)
 

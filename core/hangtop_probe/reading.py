@@ -221,7 +221,7 @@ class Reading:
     ) -> Optional[workerserver.Listening]:
         """Return what a rank with a worker server listens on; note why there is none."""
         if workerserver.THREAD not in facts.threads:
-            self.ways.append(way("server", "no-thread"))
+            self.ways.append(ways.no_server(facts))
             return None
         try:
             return workerserver.listening(self.pid)

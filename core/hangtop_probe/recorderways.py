@@ -157,6 +157,13 @@ def pipe(facts: Facts, there: bool) -> Way:
     return way("pipe", "missing", path=path)
 
 
+def no_server(facts: Facts) -> Way:
+    """No thread has the name of a worker server's; torch 2.4 does not name them, 2.8 does."""
+    if facts.version is not None and facts.version < (2, 8):
+        return way("server", "unnamed", torch=facts.torch)
+    return way("server", "no-thread")
+
+
 def handlers(facts: Facts) -> List[str]:
     """What to ask a worker server for, in order; not all builds of torch know all of them."""
     if facts.nccl2:

@@ -196,7 +196,10 @@ def has_ended(process: "subprocess.Popen[bytes]") -> bool:
     if process.returncode is not None:
         return True
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    return os.waitid(os.P_PID, process.pid, how) is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, how) is not None
+    except ChildProcessError:
+        return True  # another thread has just reaped it
 
 
 def _await(process: "subprocess.Popen[bytes]", deadline: float) -> None:

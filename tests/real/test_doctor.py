@@ -289,7 +289,8 @@ def test_cleaning_removes_what_is_hangtop_s_and_nothing_else(
     code, out = doctor(cluster, "-w", "node-[1-2],node-5", "--clean", "--connect-timeout", "2")
     assert code == 4, out
     lines = out.splitlines()
-    assert any(line.startswith("node-1: removed 8.") for line in lines), out
+    # py-spy is 8 MB of it, and what Python compiled comes on top.
+    assert any(line.startswith(("node-1: removed 8.", "node-1: removed 9.")) for line in lines), out
     assert any(line.startswith("node-2: removed 8.") for line in lines), out
     assert any(line.startswith("node-5: not reached:") for line in lines), out
     left = sorted(node.sh(f"ls {CACHE}/hangtop").split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -20,6 +21,7 @@ from hangtop_core.attach.timing import Timing
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from hangtop_probe import node as probe_node
+from support import nvml
 from support.cluster import Cluster, run, why_not
 
 if TYPE_CHECKING:
@@ -119,6 +121,26 @@ def test_nothing_is_installed_and_everything_arrives_once(cluster: Cluster) -> N
     kept = [line for line in again.splitlines() if "__pycache__" not in line]
     assert kept == [line for line in first.splitlines() if "__pycache__" not in line]
     assert not node.sh("find /run/home/root/.cache/hangtop -name '.new-*' -o -name '.old-*'")
+
+
+@nvml.needs_compiler
+def test_gpus_of_a_node_are_read_with_the_pynvml_that_was_sent(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    content = base64.b64encode(nvml.build(tmp_path).read_bytes()).decode()
+    cluster.node(3).sh(
+        f"mkdir /run/gpus; cd /run/gpus; echo {content} | base64 -d > {nvml.LIBRARY};"
+        " echo count=3 > said"
+    )
+    init = "export LD_LIBRARY_PATH=/run/gpus HANGTOP_NVML_DOUBLE=/run/gpus/said"
+    login = Login(connect_timeout=2, init=init)
+    with Session(Options(), judge, launchers(["node-3"], login)) as session:
+        update = session.wait(lambda one: len(one.snapshot.nodes[0].gpus) == 3, 20)
+        assert update is not None, session.latest and session.latest.snapshot.nodes
+    node = update.snapshot.nodes[0]
+    assert node.nvml is not None
+    assert (node.nvml.driver, node.nvml.error) == ("575.51.03", None)
+    assert {gpu.state for gpu in node.gpus} == {"ok"}
 
 
 def test_a_changed_cache_is_not_trusted(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from hangtop.application import HangtopApp
 from hangtop.keymap import ACTIONS, BY_ID
 from hangtop.screens.page import Page
 from support.gpus import with_gpus
+from support.logs import recording, with_log
 from support.player import app_for, picture, player_of, settled
 from support.record import load
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4", "verdict": "5",
-             "gpus": "6", "nodes": "9"}  # fmt: skip
+             "gpus": "6", "logs": "8", "nodes": "9"}  # fmt: skip
 RECORDED = {"nodes": "cluster", "recorder": "recorder"}
 
 BEFORE: dict[str, tuple[str, ...]] = {
@@ -107,7 +108,8 @@ async def test_every_action_shows_or_says(
 ) -> None:
     action = BY_ID[name]
     update = load(RECORDED.get(screen, "dataloader-worker"))
-    app = app_for(with_gpus(update) if screen == "gpus" else update)
+    update = with_gpus(update) if screen == "gpus" else update
+    app = app_for(with_log(recording("tee_raise")) if screen == "logs" else update)
     redrawn: list[str] = []
     monkeypatch.setattr(app, "action_suspend_process", lambda: redrawn.append("suspended"))
     async with app.run_test(size=(100, 30)) as pilot:

@@ -235,12 +235,23 @@ async def test_recorders_that_come_and_go_leave_no_old_picture() -> None:
 
 
 async def test_nothing_recorded_yet_and_no_job_at_all() -> None:
-    async with files(Job(2)).run_test(size=(120, 36)) as pilot:
-        assert "hold no process group" not in await keys(pilot)
+    blank = examine(traces({0: {"version": "2.10", "entries": []}}))
+    app: HangtopApp = FilesApp(FileSource(blank, "/dumps"), live=False, files=blank)
+    async with app.run_test(size=(120, 36)) as pilot:
+        text = await keys(pilot)
+        assert "hold no process group: nothing was recorded yet" in text
+        assert "NOTHING UNDER WAY" in text
     update = load("recorder")
     app = app_for(replace(update, snapshot=replace(update.snapshot, jobs=()), diagnoses={}))
     async with app.run_test(size=(120, 36)) as pilot:
         assert "No training job, so no recorders" in await keys(pilot, "4")
+    (job,) = update.snapshot.jobs
+    waits = replace(update.snapshot, jobs=(replace(job, ranks=()),))
+    app = app_for(replace(update, snapshot=waits))
+    async with app.run_test(size=(120, 36)) as pilot:
+        assert "No rank of this job is seen" in await keys(pilot, "4")
+        assert "no rank of this job is seen" in await keys(pilot, "R")
+        assert "there is no rank to ask" in await keys(pilot, "r")
 
 
 async def test_what_cannot_be_put_together_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,12 +292,12 @@ def with_pipes(update: Update, *ranks: int) -> Update:
     return replace(update, snapshot=snapshot)
 
 
-async def test_ranks_are_made_to_dump_only_when_that_was_agreed_to(update_screens: bool) -> None:
+async def test_ranks_are_made_to_dump_only_when_that_was_agreed_to() -> None:
     app = app_for(with_pipes(load("recorder"), 0, 1, 3))
     asked = player_of(app).asked
     async with app.run_test(size=(120, 36)) as pilot:
         text = await keys(pilot, "4", "R")
-        compare("recorder-dump-asked-120x36", text, update_screens)
+        assert "torch's dump pipe of 3 ranks (0-1,3)" in text
         assert "rank 2: gloo has no dump pipe" in text
         await keys(pilot, "n")
         assert not any(kind == "recorder" for kind, _ in asked)

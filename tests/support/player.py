@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from hangtop_core.commandlog import CommandRecord
+    from hangtop_core.outputs import Wanted
     from hangtop_core.updates import Update
 
 SCREENS = Path(__file__).parents[1] / "screens" / "pictures"
@@ -72,6 +73,10 @@ class Player:
                 if rank.process.pid in pids
             }
         )
+
+    def log(self, wanted: Wanted, window: int | None = None) -> Future[Any]:
+        self.asked.append(("log", wanted))
+        return _done(None)
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]

@@ -61,7 +61,8 @@ def can_sample_all(now: Situation) -> str | None:
 
 def can_dump(now: Situation) -> str | None:
     """A dump is written by the rank, on its node."""
-    return needs_job(now) or _writes(now)
+    ranks = None if now.job is None or now.job.ranks else "no rank of this job is seen"
+    return needs_processes(now) or needs_job(now) or ranks or _writes(now)
 
 
 def can_native(now: Situation) -> str | None:
@@ -232,6 +233,17 @@ FOOTERS: dict[str, tuple[str, ...]] = {
         "group",
         "zoom",
         "copy",
+        "help",
+        "quit",
+    ),
+    "logs": (
+        "open",
+        "next_error",
+        "filter",
+        "follow_log",
+        "wrap_log",
+        "read_logs",
+        "pager",
         "help",
         "quit",
     ),

@@ -20,6 +20,7 @@ from hangtop.recordings import Recordings
 from hangtop.requests import Requests
 from hangtop.screens.dialogs import Dialog
 from hangtop.screens.gpus import GpusPage
+from hangtop.screens.logs import LogsPage
 from hangtop.screens.nodes import NodesPage
 from hangtop.screens.overview import OverviewPage
 from hangtop.screens.page import Page
@@ -69,6 +70,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "recorder": RecorderPage,
         "verdict": VerdictPage,
         "gpus": GpusPage,
+        "logs": LogsPage,
         "nodes": NodesPage,
     }
     BINDINGS: ClassVar[list[BindingType]] = [

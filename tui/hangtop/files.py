@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.analysis.flight.picture import Picture
+    from hangtop_core.outputs import Wanted
 
 NOTHING_RUNS = "these are files: there are no processes, stacks or nodes to look at"
 SCREENS = frozenset({"recorder", "verdict"})
@@ -52,6 +53,10 @@ class FileSource:
         return _refused()
 
     def recorder(self, node: str, pids: Sequence[int], *, trigger: bool = False) -> Future[Any]:
+        """Refused."""
+        return _refused()
+
+    def log(self, wanted: Wanted, window: int | None = None) -> Future[Any]:
         """Refused."""
         return _refused()
 

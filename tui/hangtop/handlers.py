@@ -52,6 +52,10 @@ class Handlers(Asking):
         """Screen 6."""
         self._app.go("gpus")
 
+    def do_logs(self) -> None:
+        """Screen 8."""
+        self._app.go("logs")
+
     def do_nodes(self) -> None:
         """Screen 9, with the cursor on the node that was looked at."""
         node = self._app.state.node_on(self._page.NAME)

@@ -44,6 +44,9 @@ rank set shows the groups and collectives that lack one of these ranks.
 Fields of GPUs: `node`, `gpu`, `does`, `util`, `power`, `memory`, `temperature`, `ecc`, `xid`,
 `trouble`.
 
+Fields of streams on Logs: `rank`, `node`, `state` (first, root, timeout, cascade), `path`, `last`,
+`size`; in the lines of a rank a text is searched.
+
 Fields of nodes: `node`, `state`, `for` and `seen` in seconds, `latency` in milliseconds, `load` for
 each CPU, `ranks`, `trouble`, `reason`, `user`, `python`, `arch`.
 """

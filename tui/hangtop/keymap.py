@@ -28,8 +28,9 @@ from hangtop.actions import (
     needs_rank,
     several_jobs,
 )
+from hangtop.logactions import LOG_ACTIONS
 
-TABLES = ("overview", "stacks", "recorder", "verdict", "gpus", "nodes")
+TABLES = ("overview", "stacks", "recorder", "verdict", "gpus", "logs", "nodes")
 STACKY = ("stacks", "rank")
 FOLDING = ("overview", "stacks")
 
@@ -40,6 +41,7 @@ PAGES: tuple[tuple[str, str, str, Possible], ...] = (
     ("4", "recorder", "Flight recorders: who has joined what, group by group", always),
     ("5", "verdict", "Verdict: evidence, what to do, blind spots", always),
     ("6", "gpus", "GPUs: utilisation with power, whose they are; ports", needs_processes),
+    ("8", "logs", "Logs: the first error, what follows, one rank's lines", needs_processes),
     ("9", "nodes", "Nodes: who answers, since when, what is wrong, the fix", needs_processes),
 )
 """Key, name and help of every screen, and when there is something to show on it."""
@@ -107,7 +109,7 @@ ACTIONS: tuple[Action, ...] = (
         "filter",
         "Filter this table: text, rank set 3-7, state=stopped, node~gpu, idle>60",
         "Find and arrange",
-        ("overview", "stacks", "rank", "recorder", "gpus", "nodes"),
+        ("overview", "stacks", "rank", "recorder", "gpus", "logs", "nodes"),
     ),
     Action(
         "sort_previous",
@@ -115,7 +117,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the left",
         "Find and arrange",
-        ("overview", "rank", "recorder", "gpus", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "logs", "nodes"),
     ),
     Action(
         "sort_next",
@@ -123,7 +125,7 @@ ACTIONS: tuple[Action, ...] = (
         "sort",
         "Sort by the column to the right",
         "Find and arrange",
-        ("overview", "rank", "recorder", "gpus", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "logs", "nodes"),
     ),
     Action(
         "invert",
@@ -131,7 +133,7 @@ ACTIONS: tuple[Action, ...] = (
         "invert",
         "Turn the sort order round",
         "Find and arrange",
-        ("overview", "rank", "recorder", "gpus", "nodes"),
+        ("overview", "rank", "recorder", "gpus", "logs", "nodes"),
     ),
     Action(
         "group",
@@ -366,6 +368,7 @@ ACTIONS: tuple[Action, ...] = (
         STACKY,
         possible=has_stacks,
     ),
+    *LOG_ACTIONS,
     Action("help", ("question_mark", "h", "f1"), "help", "This help", "App"),
     Action("commands", ("at",), "log", "Every command that ran on a node", "App"),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again", "App"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
+from hangtop_core.outputs import wanted
 from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from hangtop.bridge import Bridge
     from hangtop.messages import Answered
     from hangtop.source import Source
-    from hangtop_core.model import Node, Rank, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
+
+LOG_NODES = 64
+"""Nodes up to which the logs of all are read while somebody looks at them."""
 
 
 class Teller(Protocol):
@@ -64,6 +68,16 @@ class Requests:
         self._bridge.ask(
             kind, told, lambda: self._source.descriptors(rank.node, pids), rank_key(rank)
         )
+
+    def logs(self, job: Job, chosen: Rank | None, *, quiet: bool) -> None:
+        """Read what is new in the logs of a job; on many nodes that of the chosen rank alone."""
+        asked = wanted(job)
+        if len(asked) > LOG_NODES:
+            node = chosen.node if chosen is not None else None
+            asked = [one for one in asked if one.node == node]
+        for one in asked:
+            kind = "quiet logs" if quiet else "logs"
+            self._bridge.ask(kind, f"logs on {one.node}", partial(self._source.log, one))
 
     def peers(self, snapshot: Snapshot, rank: Rank) -> None:
         """Read descriptors of ranks on other nodes that a rank's sockets lead to, once."""
@@ -135,11 +149,11 @@ class Requests:
             return
         if answer.kind in ("quiet", "descriptors"):
             self._state.unread[answer.about] = _why(answer.error) if answer.error else ""
-        if answer.error is not None and answer.kind not in ("quiet", "peers"):
+        if answer.error is not None and answer.kind not in ("quiet", "peers", "quiet logs"):
             self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":
             self._tell(*_sampled(answer))
-        elif answer.kind == "descriptors":
+        elif answer.kind == "logs" or answer.kind == "descriptors":
             self._tell(f"{answer.told}: read", "good")
 
     def _end_trace(self, answer: Answered) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from hangtop_core.outputs import Wanted
     from hangtop_core.updates import Update
 
 
@@ -42,6 +43,9 @@ class Source(Protocol):
 
     def recorder(self, node: str, pids: Sequence[int], *, trigger: bool = ...) -> Future[Any]:
         """Read flight recorders; with `trigger` ranks with a dump pipe are made to write first."""
+
+    def log(self, wanted: Wanted, window: int | None = None) -> Future[Any]:
+        """Read what processes have printed."""
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]

@@ -375,6 +375,14 @@ _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
 """Calls into C leave no frame of their own: the line of code tells, when it could be read."""
 
 
+_GPU_SYNC = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|synchronize)\s*\(|\.to\(\s*[\"']cpu")
+
+
+def waits_for_gpu(source: str | None) -> bool:
+    """Whether a line of code copies from the GPU or waits for it: then a busy CPU only polls."""
+    return source is not None and _GPU_SYNC.search(source) is not None
+
+
 def by_source(source: str | None) -> tuple[Kind, str] | None:
     """What a line of user code waits for when its thread sleeps inside it."""
     if not source:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.hardware import BUSY_SHARE, Gpu
+from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, Gpu
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def doing(gpu: Gpu) -> Doing:
     """What a GPU does, by utilisation together with power.
 
     A communication kernel that waits for its peers keeps the GPU busy by 100 %, at little more
-    power than an idle one: utilisation alone tells nothing.
+    power than an idle one and hardly touching its memory: utilisation alone tells nothing.
     """
     if gpu.state != "ok":
         return "broken"
@@ -56,7 +56,8 @@ def doing(gpu: Gpu) -> Doing:
         return "busy"
     low = gpu.power_w < BUSY_SHARE * gpu.power_limit_w
     fell = gpu.power_w < PEAK_SHARE * (gpu.power_peak_w or 0)
-    return "spins" if gpu.util >= SPIN_UTIL and (low or fell) else "computes"
+    polls = (gpu.memory_util or 0) < BUSY_MEMORY
+    return "spins" if gpu.util >= SPIN_UTIL and polls and (low or fell) else "computes"
 
 
 def reasons(gpu: Gpu) -> tuple[str, ...]:
@@ -137,10 +138,12 @@ class Slots:
         told = rank.process.env.get("CUDA_VISIBLE_DEVICES")
         if told is None and not uses_cuda(rank):
             return ()
+        local = rank.local_rank
+        if told == "0" and local:
+            return ()  # Slurm and containers that hide the other GPUs number theirs from 0
         shown = visible(told, node.gpus)
         if told is not None and len(shown) == 1:
             return (Slot(*shown[0], "environment"),)
-        local = rank.local_rank
         if local is not None and local < len(shown):
             return (Slot(*shown[local], "local-rank"),)
         return ()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_FILES = 200_000
 _EXTENSIONS = re.compile(r"\.(json|pkl|pickle|pt|dump|bin|trace|fr)$", re.IGNORECASE)
 _NAMED = re.compile(r"(?:^|[^a-zA-Z])rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_LAST = re.compile(r"(\d{1,6})$")
+_LAST = re.compile(r"(?<!\d)(\d{1,6})$")
 
 Kind = Literal[
     "empty",
@@ -106,7 +106,7 @@ def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile
             continue
         if not stat.S_ISREG(status.st_mode):
             # Opening a FIFO, such as torch's own dump pipe, would wait for ever.
-            if explicit:
+            if explicit or (rank_of(name, prefix) is not None and not name.endswith(".pipe")):
                 problems.append(Problem(path, "foreign", "is no regular file"))
             continue
         rank = rank_of(name, prefix)
@@ -117,7 +117,8 @@ def find(paths: Sequence[str], prefix: str | None = None) -> tuple[list[DumpFile
             problems.append(Problem(path, "empty", f"is empty: rank {rank} did not finish writing"))
         else:
             key = os.path.realpath(path)
-            files[key] = DumpFile(path, rank, status.st_size, status.st_mtime, explicit)
+            if key not in files or not os.path.islink(path):  # a file's own name is the better one
+                files[key] = DumpFile(path, rank, status.st_size, status.st_mtime, explicit)
     return sorted(files.values(), key=lambda one: (one.rank, one.path)), problems
 
 

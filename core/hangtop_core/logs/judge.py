@@ -18,6 +18,8 @@ LATER = 5.0
 """Seconds by which a wait must have ended in vain before another rank's error, to be the earlier
 one whatever that error is. Launchers print late, and clocks of nodes differ."""
 
+_LAUNCHERS = frozenset({"T16", "MPI", "SLURM"})
+"""Codes of lines that launchers print."""
 _WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3, "error": 4, "info": 5}
 
 
@@ -87,12 +89,7 @@ def judge(files: Sequence[FileLog]) -> Judged:
     return Judged(
         first=first,
         others=tuple(f for f in rest if f.record.part == "root" and not _same(first, f)),
-        follows=tuple(
-            f
-            for f in rest
-            if f.record.part in ("timeout", "cascade", "exit")
-            or (f.record.part == "root" and _same(first, f))
-        ),
+        follows=tuple(sorted((f for f in rest if _follows(first, f)), key=_by_launcher)),
         notes=tuple(f for f in rest if f.record.part in ("info", "error")),
         positions=_positions(current),
         ranks=tuple(sorted(whose.ranks() | {r.rank for r in current if r.rank is not None})),
@@ -123,14 +120,27 @@ def _fold(records: Iterable[Record]) -> list[Fold]:
         about = record.rank if record.code == "T16" and record.part in ("root", "exit") else None
         groups[record.part, record.shape, about].append(record)
     folds = []
-    for members in groups.values():
-        members.sort(key=_key)
+    for some in groups.values():
+        members = sorted(_once(some), key=_key)
         ranks = sorted({record.rank for record in members if record.rank is not None})
         nodes = sorted({record.node for record in members if record.node is not None})
         count = sum(record.count for record in members)
         folds.append(Fold(members[0], tuple(ranks), tuple(nodes), count, tuple(members)))
     folds.sort(key=lambda fold: _key(fold.record))
     return folds
+
+
+def _once(records: Iterable[Record]) -> Iterable[Record]:
+    """Records without those that a launcher has copied from the file of a rank, as with --tee."""
+    seen: dict[object, int] = {}
+    for record in records:
+        key = (record.rank, record.lines)
+        if (
+            record.rank is None
+            or not record.lines
+            or seen.setdefault(key, record.file) == record.file
+        ):
+            yield record
 
 
 def _first(errors: Sequence[Fold]) -> Fold | None:
@@ -142,9 +152,7 @@ def _first(errors: Sequence[Fold]) -> Fold | None:
     roots = [fold for fold in errors if fold.record.part == "root"]
     if not roots:
         return min(errors, key=lambda f: (_WEIGHT[f.record.part], _key(f.record)), default=None)
-    root = min(
-        roots, key=lambda fold: (fold.record.code in ("T16", "MPI", "SLURM"), _key(fold.record))
-    )
+    root = min(roots, key=lambda fold: (fold.record.code in _LAUNCHERS, _key(fold.record)))
     told = min(roots, key=lambda fold: _key(fold.record))
     if told is not root and (root.record.at or 0) - (told.record.at or 0) > LATER:
         root = told
@@ -153,6 +161,17 @@ def _first(errors: Sequence[Fold]) -> Fold | None:
         if root.record.at is not None and (wait.record.at or 0) < root.record.at - LATER:
             return wait
     return root
+
+
+def _follows(first: Fold | None, other: Fold) -> bool:
+    if other.record.part == "root":
+        return _same(first, other)
+    return other.record.part in ("timeout", "cascade", "exit")
+
+
+def _by_launcher(one: Fold) -> bool:
+    """Launchers last: what ranks say themselves tells more."""
+    return one.record.code in _LAUNCHERS or not one.ranks
 
 
 def _same(first: Fold | None, other: Fold) -> bool:

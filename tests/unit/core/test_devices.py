@@ -55,6 +55,8 @@ def test_a_gpu_that_spins_does_not_work() -> None:
         {"power_w": 260},
         {"util": 80},
         {"nvlink_kb": 100_000},
+        {"memory_util": 40},
+        {"pcie_rx_kb": 900_000},
         {"energy_j": 100 + 2 * 400},
     ],
     ids=lambda later: next(iter(later)) + str(next(iter(later.values()))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from hangtop_core.analysis.stacks import merge
@@ -92,3 +93,15 @@ def test_each_text_shows_locals_and_cleans_them() -> None:
     text = each_text(world.snapshot(), world.snapshot().jobs[0])
     assert "        step: 7\n" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(None, ""), (408.0, "times out in about 6:48."), (0.0, "should have timed out already.")],
+)
+def test_when_the_first_operation_times_out(seconds: float | None, said: str) -> None:
+    snapshot = skipped()
+    found = diagnose(snapshot, snapshot.jobs[0])
+    text = diagnosis_text(msgspec.structs.replace(found, watchdog_in_s=seconds))
+    assert said in text
+    assert ("first operation" in text) == bool(said)

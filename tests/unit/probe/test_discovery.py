@@ -228,6 +228,15 @@ def test_named_pids_bring_their_whole_jobs_and_no_other() -> None:
     assert sorted(restrict(attribute(orphans), orphans, frozenset([20]))) == [20, 21]
 
 
+def test_what_started_the_launcher_brings_its_job() -> None:
+    run = process(8, 1, cmdline=("python", "-m", "hangtop", "run", "--", "torchrun", "t.py"))
+    shell = process(7, 1, comm="bash", cmdline=("bash", "train.sh"))
+    everything = table(run, shell, LAUNCHER._replace(ppid=8), RANK0, RANK1)
+    roles = attribute(everything)
+    assert sorted(restrict(roles, everything, frozenset([8]))) == [10, 20, 21]
+    assert sorted(restrict(roles, everything, frozenset([7]))) == [7]
+
+
 def test_a_named_pid_of_no_job_is_a_rank_without_number() -> None:
     plain = table(process(44, 1))
     assert restrict({}, plain, frozenset([44]))[44].label == "pid 44"

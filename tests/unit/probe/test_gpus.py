@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pynvml
 import pytest
 
-from hangtop_probe import gpus, nvmlread
+from hangtop_probe import gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.tools import Tools
 from support import nvml, processes
@@ -48,7 +50,7 @@ def tools() -> Iterator[Tools]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of silence in a second."""
-    monkeypatch.setattr(gpus, "SILENCE", 0.6)
+    monkeypatch.setattr(gpus, "SILENCE", 0.5)
     monkeypatch.setattr(gpus, "FIRST_PAUSE", 0.05)
 
 
@@ -185,7 +187,7 @@ def test_a_gpu_whose_calls_never_return_is_named_and_left_out(
     assert wait_until(lambda: len(made.snapshot()) == 3)
     double.say(g1_nvmlDeviceGetPowerUsage="hang", g2_util=11)
     assert wait_until(lambda: made.snapshot()[1].get("state") == "silent")
-    assert made.snapshot()[1]["error"] == "NVML gave no answer for 0.6 s, asked for GPU 1"
+    assert made.snapshot()[1]["error"] == "NVML gave no answer for 0.5 s, asked for GPU 1"
     assert made.snapshot()[1]["bus_id"] == "0000:1c:00.0"
     assert wait_until(lambda: made.snapshot()[2].get("util") == 11)
     made.stop()
@@ -223,15 +225,27 @@ def test_no_process_is_started_where_there_is_no_driver(
     assert tools.pids() == set()
 
 
-def test_a_child_has_what_it_needs_when_the_probe_is_only_in_memory(
-    double: nvml.Double, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Loader:
-        def __init__(self) -> None:
-            with open(nvmlread.__file__) as file:
-                self.files = {gpus.READER: file.read()}
-
-    assert gpus.__spec__ is not None
-    monkeypatch.setattr(gpus.__spec__, "loader", Loader())
-    monkeypatch.setattr(gpus, "__file__", "<hangtop_probe>/gpus.py")
-    assert once()["gpus"] == 2
+def test_a_child_has_what_it_needs_when_the_probe_is_only_in_memory(double: nvml.Double) -> None:
+    """Imported as `boot` does where nothing can be kept on disk: modules without a file."""
+    double.say(count=3)
+    script = (
+        "import os, sys, threading\n"
+        "folder, place = sys.argv[1:]\n"
+        "def content(name):\n"
+        "    with open(os.path.join(folder, name), 'rb') as file:\n"
+        "        return file.read()\n"
+        "files = {name: content(name) for name in os.listdir(folder) if name.endswith('.py')}\n"
+        "sys.path.insert(0, os.path.dirname(folder))\n"
+        "from hangtop_probe import pieces\n"
+        "for name in [name for name in sys.modules if name.startswith('hangtop_probe')]:\n"
+        "    del sys.modules[name]\n"
+        "sys.path[0] = place\n"
+        "sys.meta_path.insert(0, pieces.Memory('hangtop_probe', files))\n"
+        "from hangtop_probe import gpus, tools\n"
+        "assert not hasattr(gpus, '__file__')\n"
+        "print(gpus.Gpus(tools.Tools()).once(threading.Event())['gpus'])\n"
+    )
+    folders = [os.path.dirname(gpus.__file__), os.path.dirname(pynvml.__file__)]
+    argv = [sys.executable, "-I", "-S", "-c", script, *folders]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stdout == "3\n", done.stderr

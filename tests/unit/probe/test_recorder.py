@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import socket
@@ -124,6 +125,12 @@ def test_what_a_server_is_asked_for() -> None:
 def test_both_sides_mean_the_same_by_a_flag() -> None:
     for name in ("SCHEDULED", "STARTED", "COMPLETED", "STATE", "RETIRED", "P2P", "DONE", "PART"):
         assert getattr(head, name) == getattr(columns, name)
+
+
+def test_a_server_is_not_looked_for_by_name_before_torch_names_its_threads() -> None:
+    assert recorderways.no_server(facts("2.13.0"))["code"] == "no-thread"
+    old = recorderways.no_server(facts("2.4.1"))
+    assert "2.4.1" in explain(RecorderWay("server", "unnamed", old["args"]))[0]  # type: ignore[arg-type]
 
 
 def test_the_newest_entries_are_kept_and_what_is_not_over_before_them() -> None:
@@ -289,23 +296,37 @@ def test_every_code_that_a_node_gives_is_explained() -> None:
     assert "what its worker server said: gone-mad" in explain(RecorderWay("server", "gone-mad"))[0]
 
 
-def serve(path: Path, answer: bytes, keep: bool = False) -> threading.Thread:
+def serve(path: Path, *answers: bytes, keep: bool = False) -> threading.Thread:
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()
 
     def run() -> None:
-        connection, _ = server.accept()
-        with server, connection:
-            connection.recv(4096)
-            connection.sendall(answer)
-            if keep:
-                connection.settimeout(3)
-                connection.recv(1)
+        with server:
+            for answer in answers:
+                with server.accept()[0] as connection:
+                    connection.recv(4096)
+                    connection.sendall(answer)
+                    if keep:
+                        connection.settimeout(3)
+                        connection.recv(1)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread
+
+
+def test_a_server_that_knows_only_an_empty_recorder_of_nccl_says_so(tmp_path: Path) -> None:
+    empty = b'HTTP/1.0 200 OK\r\n\r\n{"version": "2.9", "pg_config": {}, "pg_status": {}}'
+    thread = serve(tmp_path / "s", empty, b"HTTP/1.0 404 Not Found\r\n\r\n")
+    order = {"unix": str(tmp_path / "s"), "seconds": 3, "entries": 9}
+    text = json.dumps({**order, "handlers": ["dump_nccl_trace_json", "fr_trace_json"]})
+    code = "from hangtop_probe.recorderread import main; main()"
+    # In a process of its own, as it limits its memory.
+    done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, check=True)
+    assert json.loads(done.stdout)["code"] == "nccl-only"
+    assert "--allow-inject" in explain(RecorderWay("server", "nccl-only"))[1]
+    thread.join(3)
 
 
 def test_http_with_length_chunks_and_neither(tmp_path: Path) -> None:

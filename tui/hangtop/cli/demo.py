@@ -46,7 +46,9 @@ def look(arguments: argparse.Namespace, demo: Demo) -> int:
     if arguments.diagnose:
         from hangtop.cli import diagnose
 
-        return diagnose.run(argparse.Namespace(**vars(arguments), observe=5.0, json=False))
+        return diagnose.run(
+            argparse.Namespace(**vars(arguments), observe=5.0, json=False, ras=None)
+        )
     if arguments.dump:
         from hangtop.cli import dump
 

@@ -13,15 +13,17 @@ from msgspec.structs import replace
 
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status
-from hangtop.cli.observe import choose, find_job, follow, tell_unseen
+from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.flight.live import empty, picture
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns
 from hangtop_core.errors import HangtopError, NoJobError, UsageError
 from hangtop_core.flightreport import entries_text, flight_text
+from hangtop_core.following import follow
 from hangtop_core.session import Session
 from hangtop_core.text import clean
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from hangtop_core.analysis.flight.picture import FlightDiagnosis, Picture
+    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Rank
 
 TWICE_S = 1.5
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
     verdict = update.diagnoses.get(job.key)
     gets_on = moved or (verdict is not None and verdict.state == "progressing")
     seen = picture(job.ranks)
-    diagnosis = concluded(seen, job, gets_on)
+    diagnosis = concluded(seen, job, gets_on, verdict)
     show(diagnosis, seen, arguments, ranks)
     if interrupted:
         print("interrupted: this is what was known by then", file=sys.stderr)
@@ -169,12 +172,20 @@ def _answering(session: Session, job: Job) -> dict[str, set[int]]:
 _BY_THEMSELVES = ("server", "debug-server")
 
 
-def concluded(seen: Picture | None, job: Job, gets_on: bool) -> FlightDiagnosis:
-    """What the recorders show; without verdicts where the ranks get on."""
+def concluded(
+    seen: Picture | None, job: Job, gets_on: bool, by_stacks: Diagnosis | None
+) -> FlightDiagnosis:
+    """What the recorders show; without verdicts where the ranks get on.
+
+    A rank that makes a group has issued nothing, so recorders alone would blame it: that stacks
+    show it comes first.
+    """
     diagnosis = seen.diagnosis if seen is not None else empty(job.ranks)
     if gets_on:
         return replace(diagnosis, state="progressing", verdicts=(), hung_for_s=None)
-    return diagnosis
+    found = by_stacks.verdicts if by_stacks is not None else ()
+    making = [one for one in found if one.cause == SUBSET.cause]
+    return replace(diagnosis, verdicts=(*making, *diagnosis.verdicts))
 
 
 def show(

@@ -185,9 +185,8 @@ class Page(Screen[None], inherit_bindings=False):
 
     def show_bars(self) -> None:
         """Headline, tabs, crumbs and footer."""
-        narrow = self.app.size.width < 60
         self.query_one("#tabs", Bar).show(
-            lambda width: tabs(self.NAME, narrow, files=self.state.files)
+            lambda width: tabs(self.NAME, width, files=self.state.files)
         )
         self.tick()
         self.query_one("#crumbs", Bar).show(self._crumbs)

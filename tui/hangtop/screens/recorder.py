@@ -182,8 +182,9 @@ class RecorderPage(Page):
         state, recordings = self.state, self.hangtop.recordings
         if state.snapshot is None:
             return [line(("Connecting; nothing has answered yet.", "dim"))]
-        if state.job is None:
-            return [line(("No training job, so no recorders. 1 says what was found.", "dim"))]
+        if state.job is None or not (state.job.ranks or recordings.from_files):
+            what = "training job" if state.job is None else "rank of this job is seen"
+            return [line((f"No {what}, so no recorders. 1 says what was found.", "dim"))]
         if self.filter_text:
             return [
                 line((f"No group passes the filter {self.filter_text!r}; Esc clears it.", "dim"))

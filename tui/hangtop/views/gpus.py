@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.spans import Line, line
-from hangtop.views.common import rank_key
+from hangtop.views.common import rank_key, seen, silence
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import Doing, doing, owners, troubles
 from hangtop_core.analysis.xids import events
@@ -73,10 +73,12 @@ def gpu_rows(snapshot: Snapshot, job: Job | None, *, folded: bool) -> list[GpuRo
     usual = _usual(snapshot, whose)
     for node in snapshot.nodes:
         xids = events(node) if node.gpus else {}
+        quiet = silence(node, snapshot.at)
+        old = (seen(node.state, quiet),) if quiet is not None else ()
         mine = []
         for gpu in node.gpus:
             ranks = whose.get((node.name, gpu.index), ())
-            does, wrong = doing(gpu), troubles(gpu)
+            does, wrong = doing(gpu), (*troubles(gpu), *old)
             odd = bool(ranks) and usual is not None and does != usual
             numbers = tuple(dict.fromkeys(one.number for one in xids.get(gpu.index, ())))
             mine.append(
@@ -114,7 +116,10 @@ def _usual(snapshot: Snapshot, owned: Container[tuple[str, int]]) -> Doing | Non
 
 
 def _joined(node: Node, rows: Sequence[GpuRow]) -> GpuRow:
+    same = {row.trouble for row in rows}
     wrong = [f"GPU {row.gpus[0].index}: {row.trouble}" for row in rows if row.trouble]
+    if len(same) == 1:
+        wrong = list(same)
     return GpuRow(
         key=f"{node.name}+",
         node=node,

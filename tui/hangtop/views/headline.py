@@ -141,21 +141,41 @@ def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
     return (*start, *line(" " * room), *end, *line(" "))
 
 
-def tabs(current: str, narrow: bool, *, files: bool = False) -> Line:
-    """Line 2: the screens, by the digit that opens them; of files there are few."""
-    names = (("1", "overview", "Overview"), ("2", "stacks", "Stacks"), ("3", "rank", "Rank"))
-    more = (
-        ("4", "recorder", "Recorder"),
-        ("5", "verdict", "Verdict"),
-        ("6", "gpus", "GPUs"),
-        ("9", "nodes", "Nodes"),
-    )
+TABS = (
+    ("1", "overview", "Overview"),
+    ("2", "stacks", "Stacks"),
+    ("3", "rank", "Rank"),
+    ("4", "recorder", "Recorder"),
+    ("5", "verdict", "Verdict"),
+    ("6", "gpus", "GPUs"),
+    ("8", "logs", "Logs"),
+    ("9", "nodes", "Nodes"),
+)
+"""Digit, name and title of every screen."""
+
+
+def tabs(current: str, width: int, *, files: bool = False) -> Line:
+    """Line 2: the screens, by the digit that opens them; of files there are few.
+
+    Where there is no room for all titles, only the current one has its own.
+    """
+    shown = [one for one in TABS if not files or one[1] in SCREENS]
+    wide = _tabs(shown, current, " ", all_titles=True)
+    if cells(wide) <= width:
+        return wide
+    tight = _tabs(shown, current, "", all_titles=True)
+    if cells(tight) <= width:
+        return tight
+    return _tabs(shown, current, " ", all_titles=False)
+
+
+def _tabs(
+    shown: Sequence[tuple[str, str, str]], current: str, gap: str, *, all_titles: bool
+) -> Line:
     out: Line = line(" ")
-    for digit, name, title in (*names, *more):
-        if files and name not in SCREENS:
-            continue
+    for digit, name, title in shown:
         if name == current:
-            out = (*out, *line((f" {digit} {title} ", "tab"), " "))
+            out = (*out, *line((f" {digit} {title} ", "tab"), gap))
         else:
-            out = (*out, *line((f" {digit} ", "key"), "" if narrow else f"{title} ", " "))
+            out = (*out, *line((f" {digit} ", "key"), f"{title} " if all_titles else "", gap))
     return out

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
 
-PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus"}
+PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
 """Screen that shows what a source said; the rank's own screen for all others."""
 GOALS = {
     "stacks": "  → 2 Stacks",
     "rank": "  → 3 Rank",
+    "logs": "  → 8 Logs",
     "recorder": "  → 4 Recorder",
     "gpus": "  → 6 GPUs",
     "nodes": "  → 9 Nodes",
@@ -114,7 +115,7 @@ COMMANDS = frozenset(
     {"cat", "cd", "df", "dmesg", "docker", "fuser", "gdb", "hangtop", "journalctl", "kill"}
     | {"killall", "ls", "lslocks", "lsof", "mount", "nc", "nvidia-smi", "ps", "py-spy", "python"}
     | {"python3", "scontrol", "ssh", "strace", "sudo", "sysctl", "tail", "timeout", "torchrun"}
-    | {"ulimit"}
+    | {"cuda-gdb", "ibstat", "ip", "systemctl", "ulimit"}
 )
 """Programs that a next step may name: what follows them is what `y` copies."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from hangtop.spans import EMPTY, Line, cells, wrap
@@ -30,7 +31,9 @@ class TextPane(LinePane):
         """Keep the end in view while lines are added."""
         self._lines: tuple[Line, ...] = ()
         self._laid: list[Line] = []
-        self._laid_for: tuple[int, tuple[Line, ...]] | None = None
+        self._begins: list[int] = []
+        """Where each line begins among those that are laid out."""
+        self._laid_for: tuple[int, tuple[Line, ...], bool] | None = None
 
     def set_lines(self, lines: Sequence[Line]) -> None:
         """Show these lines."""
@@ -41,11 +44,12 @@ class TextPane(LinePane):
 
     def prepare(self, width: int) -> int:
         """Wrap, when the text or the width is another."""
-        wanted = (width, self._lines)
+        wanted = (width, self._lines, self.wrapped)
         if self._laid_for != wanted:
             self._laid_for = wanted
-            self._laid = []
+            self._laid, self._begins = [], []
             for item in self._lines:
+                self._begins.append(len(self._laid))
                 if self.wrapped and cells(item) > width:
                     self._laid += wrap(item, width, self._indent_of(item))
                 else:
@@ -58,6 +62,18 @@ class TextPane(LinePane):
             return cells(item[:1])
         text = "".join(span.text for span in item)
         return len(text) - len(text.lstrip(" ")) + self.indent
+
+    def show_line(self, index: int) -> None:
+        """Bring a line into view, with two above it."""
+        self.prepare(self.inner_width)
+        if index < len(self._begins):
+            self.top = max(self._begins[index] - 2, 0)
+            self.paint()
+
+    def first_shown(self) -> int:
+        """Which line `show_line` would have put where the view is."""
+        self.prepare(self.inner_width)
+        return max(bisect_right(self._begins, self.top + 2) - 1, 0)
 
     def body_line(self, index: int, width: int) -> tuple[Line, str]:
         """One laid-out line."""

@@ -82,6 +82,15 @@ _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("file", "owner"): ("its dump file {path} belongs to somebody else", "look who wrote it"),
     ("file", "link"): ("its dump file {path} is a link, which is not followed", ""),
     ("server", "no-thread"): ("no worker server runs in the rank", PREPARE),
+    ("server", "unnamed"): (
+        "a worker server is looked for from torch 2.8 on (this is {torch})",
+        "with NCCL: hangtop flight --trigger; gloo keeps no record before torch 2.8",
+    ),
+    ("server", "nccl-only"): (
+        "its worker server tells only of NCCL, which has recorded nothing: gloo's recorder is not "
+        "known to it, as in torch 2.8",
+        _INJECT,
+    ),
     ("server", "denied"): ("{why}", "{fix}"),
     ("server", "no-answer"): ("its worker server gave no answer in {seconds} s", _STACK),
     ("server", "no-handler"): ("its worker server knows no flight recorder", PREPARE),

@@ -31,7 +31,7 @@ def rung(check: Check) -> Rung:
     if not ranks:
         return unreached(NAME, "the ranks cannot be looked into")
     count = plural(len(ranks), "rank")
-    off = [one for ways in ranks for one in ways if one.way == "recorder" and explain(one)[0]]
+    off = [one for ways in ranks for one in ways if _is_off(one)]
     best = Counter(_best(ways) for ways in ranks)
     if off and not best["server"]:
         why, fix = explain(off[0])
@@ -43,6 +43,10 @@ def rung(check: Check) -> Rung:
         return warning(NAME, text + "; ".join(filter(None, reasons)), PREPARE)
     by = ", ".join(words for way, words in _BY.items() if best[way])
     return ok(NAME, f"readable by {by}", count)
+
+
+def _is_off(way: RecorderWay) -> bool:
+    return way.way == "recorder" and way.code.startswith("off")
 
 
 def _best(ways: tuple[RecorderWay, ...]) -> str | None:

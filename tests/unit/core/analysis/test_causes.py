@@ -673,6 +673,15 @@ def test_of_two_lost_nodes_neither_waits_for_the_other() -> None:
     assert "connecting again" not in repr(verdicts), "a verdict does not change with each second"
 
 
+def test_nodes_that_are_lost_alike_are_told_in_one_verdict() -> None:
+    world = lost_node(HUNG_SINCE + 3)
+    world.waiters(2, node="n3")
+    world.nodes["n3"] = Node("n3", "lost", reason="no answer for 15 s", last_seen=HUNG_SINCE + 4)
+    (verdict,) = [one for one in run(world).verdicts if one.cause == "node-unreachable"]
+    assert culprits(verdict) == [2, 3, 4, 5]
+    assert verdict.summary.startswith("n[2-3] with ranks 2-5 are lost: no answer for 15 s")
+
+
 def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:
     found = run(lost_node(NOW - 60))
     assert "node-unreachable" not in {one.cause for one in found.verdicts}

@@ -23,6 +23,8 @@ from support.gpus import BUSY, IDLE, SPINS, gpu
         ({"util": 100, "power_w": 380, "power_peak_w": 690}, "spins"),
         ({"util": 100, "power_w": 380, "power_peak_w": 400}, "computes"),
         ({"util": 60, "power_w": 200}, "computes"),
+        ({**SPINS, "memory_util": 40}, "computes"),
+        ({**SPINS, "memory_util": 1}, "spins"),
         ({"util": 100, "power_w": 118, "power_limit_w": None}, "busy"),
         ({"util": None, "power_w": 118}, "unknown"),
         ({"state": "lost", **BUSY}, "broken"),
@@ -96,6 +98,8 @@ class TestSlots:
             ("2,3", "1", [(3, None, "local-rank")]),
             ("2,9,3", "2", [(2, None, "environment")]),
             ("", "0", []),
+            ("0", "0", [(0, None, "environment")]),
+            ("0", "3", []),
             ("GPU-", "0", []),
         ],
     )

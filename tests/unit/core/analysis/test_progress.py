@@ -106,7 +106,7 @@ def test_a_rank_that_polls_for_ever_is_hung_although_its_thread_runs() -> None:
     world.add(user("wait_for_file", 40, "time.sleep(0.5)"), SLEEP, moved_at=NOW - 0.2)
     found = run(world)
     assert (found.state, causes(found)) == ("hung", ["missing-collective"])
-    assert found.hung_for_s == pytest.approx(59.0)
+    assert found.hung_for_s == pytest.approx(300.0)  # as long as the others are known to wait
 
 
 def test_long_computation_that_moves_from_function_to_function_is_a_straggler() -> None:

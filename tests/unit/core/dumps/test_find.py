@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         ("hccl_trace_rank_4.pkl", 4),
         ("torchcomm_fr_trace_9", 9),
         ("crank3", 3),
+        ("rank_1000000000", None),
+        ("trace_20260101093000", None),
         ("README", None),
         ("notes.txt", None),
     ],
@@ -65,6 +67,21 @@ def test_directories_patterns_and_files(tmp_path: Path) -> None:
         ("README", "foreign"),
         ("rank_9", "empty"),
     }
+
+
+def test_a_link_does_not_rename_the_file_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "rank_9").write_bytes(b"x")
+    for name in ("a_rank_7", "rank_24"):  # in the order of names one is before it, one behind
+        (tmp_path / name).symlink_to("rank_9")
+    files, _ = find([str(tmp_path)])
+    assert [(one.rank, os.path.basename(one.path)) for one in files] == [(9, "rank_9")]
+
+
+def test_what_is_no_file_is_told_where_it_is_named_as_a_dump(tmp_path: Path) -> None:
+    for name in ("rank_8.pipe", "rank_8", "control"):
+        os.mkfifo(tmp_path / name)
+    [problem] = find([str(tmp_path)])[1]
+    assert (os.path.basename(problem.path), problem.why) == ("rank_8", "is no regular file")
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:

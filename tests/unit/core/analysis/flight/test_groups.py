@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.flight.groups import GroupLine, group_lines
+from hangtop_core.analysis.flight.live import picture
 from hangtop_core.analysis.flight.members import attendees
 from hangtop_core.analysis.flight.numbers import NumberLine, number_lines
 from hangtop_core.analysis.flight.picture import Picture, examine
+from hangtop_core.analysis.verdict.engine import diagnose
 from support.flight import START_NS, Job, stalled, traces
+from support.record import load
 
 
 def shown(job: Job, **options: object) -> tuple[Picture, dict[str, GroupLine]]:
@@ -115,3 +119,22 @@ def test_where_members_are_not_recorded_others_may_belong_to_them() -> None:
     assert (lines["1"].stage, lines["1"].size, lines["1"].recorded) == ("no data", 1, False)
     told = attendees(seen.world, lines["1"].index, 1, lines["1"].operation)
     assert [(one.rank, one.how) for one in told] == [(1, "joined"), (0, "unsure"), (2, "unsure")]
+
+
+def test_a_diagnosis_counts_down_while_the_job_stands_still() -> None:
+    recorded = load("recorder")
+    (job,) = recorded.snapshot.jobs
+    found = diagnose(recorded.snapshot, job, 10.0)
+    seen = picture(job.ranks)
+    assert found.state == "hung"
+    assert seen is not None
+    first = min(
+        e.created_ns for one in seen.waits.operations.values() for e in one.entries.values()
+    )
+    assert seen.world.traces[0].timeout_ms == 1_800_000, "gloo's default is half an hour"
+    left = first / 1e9 + 1800.0 - recorded.snapshot.at
+    assert found.watchdog_in_s == pytest.approx(left, abs=0.06)
+    late = msgspec.structs.replace(recorded.snapshot, at=recorded.snapshot.at + 3600.0)
+    assert diagnose(late, job, 10.0).watchdog_in_s == 0.0
+    moving = load("progressing")
+    assert diagnose(moving.snapshot, moving.snapshot.jobs[0]).watchdog_in_s is None

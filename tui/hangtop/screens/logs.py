@@ -1,0 +1,291 @@
+"""Screen 8: what ranks have printed; the first error, what follows from it, one rank's lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.containers import Horizontal
+
+from hangtop.screens.page import Page
+from hangtop.spans import EMPTY, Line, line, plain
+from hangtop.views import logs as views
+from hangtop.views.common import find_rank
+from hangtop.widgets.item_list import ItemList
+from hangtop.widgets.line_table import LineTable
+from hangtop.widgets.text_pane import TextPane
+from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+    from hangtop import query
+    from hangtop.views.logs import Logs, Stream
+
+READ_AGAIN_S = 3.0
+"""What is new is read this long after the last time, while the screen is looked at."""
+
+
+class LogsPage(Page):
+    """Errors, streams, and the lines of one."""
+
+    CSS_PATH = "logs.tcss"
+    NAME = "logs"
+    PANES = ("streams", "output", "errors")
+    PINNED = "errors"
+    FIELDS: ClassVar[frozenset[str]] = frozenset({"rank", "node", "state", "path", "last", "size"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.following = True
+        self.wrapped = False
+        self.search = ""
+        """What lines of the output must hold to be shown."""
+        self._logs: tuple[object, Logs] | None = None
+        self._errors: list[int] = []
+        """Which of the shown lines begin an error."""
+        self._asked = ("", 0.0)
+        self._came_with: str | None = None
+        """The rank that was chosen when the cursor was put where it is."""
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The panes."""
+        flat = self.hangtop.ascii
+        yield ItemList("ERRORS", pane_id="errors", flat=flat)
+        with Horizontal(id="lower"):
+            yield LineTable[views.Stream](
+                "STREAMS",
+                pane_id="streams",
+                columns=views.columns(0.0),
+                key=lambda one: one.key,
+                flat=flat,
+            )
+            yield TextPane("OUTPUT", pane_id="output", flat=flat, wrapped=False, indent=4)
+
+    @property
+    def table(self) -> LineTable[Stream]:
+        """The table of streams."""
+        return self.query_one("#streams", LineTable)
+
+    @property
+    def output(self) -> TextPane:
+        """The lines of the chosen stream."""
+        return self.query_one("#output", TextPane)
+
+    @property
+    def filtered(self) -> LineTable[Any] | None:
+        """Always the streams; lines of the output are searched."""
+        return self.table
+
+    @property
+    def logs(self) -> Logs | None:
+        """What is known of the logs of the job; worked out again when anything new was read."""
+        snapshot, job = self.state.snapshot, self.state.job
+        if snapshot is None or job is None:
+            return None
+        key = (
+            job.key,
+            tuple((rank.rank, rank.process.pid) for rank in job.ranks),
+            tuple((o.node, o.inode, o.size, o.start, o.pids, o.why) for o in snapshot.outputs),
+        )
+        if self._logs is None or self._logs[0] != key:
+            self._logs = (key, views.Logs(snapshot, job))
+        return self._logs[1]
+
+    # Showing
+
+    def fill(self) -> None:
+        """Fill the panes, and read what is new."""
+        self._read()
+        logs = self.logs
+        self._fill_errors(logs)
+        self.table.columns = views.columns(self.hangtop.now())
+        empty = [line(("There is no training job whose logs could be read.", "dim"))]
+        if logs is not None:
+            self._choose(logs)
+        self.table.retitle(line(("STREAMS  ", "title"), str(len(logs.streams) if logs else 0)))
+        self.table.set_items(logs.streams if logs is not None else [], empty)
+        self._fill_output()
+
+    def _choose(self, logs: Logs) -> None:
+        """The first error, until a rank is chosen, here or on another screen."""
+        key = self.state.rank_key
+        if not self.table.chosen:
+            first = next((one.key for one in logs.streams if one.first), None)
+            if self.hangtop.lead is None and first is not None:
+                key = self.state.rank_key = first
+        elif key == self._came_with:
+            return
+        self._came_with = key
+        if key is not None:
+            self.table.cursor_key, self.table.chosen = key, True
+
+    def _fill_errors(self, logs: Logs | None) -> None:
+        pane = self.query_one("#errors", ItemList)
+        items = views.error_items(logs, self.hangtop.now()) if logs is not None else []
+        lack = views.lack_lines(logs) if logs is not None else []
+        count = sum(1 for item in items if not item.key.startswith("known"))
+        note = line(("n N", "key"), (" from error to error", "dim")) if items else EMPTY
+        pane.retitle(line(("ERRORS  ", "title"), str(count) if count else "none"), note)
+        none = line(("No error in what was read of the logs.", "good"))
+        if logs is not None and not logs.outputs:
+            none = line(("No log of this job was read yet.", "dim"))
+        pane.set_items(items, [none, *lack])
+        most = 9 if self.app.size.height >= 34 else 6
+        lines = sum(len(item.lines) for item in items) or 1 + len(lack)
+        tall = max(min(lines + 2, most), 3)
+        alone = self.has_class("-alone") and not pane.has_class("-pinned")
+        pane.styles.height = "1fr" if alone else tall
+
+    def _fill_output(self) -> None:
+        logs, stream = self.logs, self.table.current
+        pane = self.output
+        pane.wrapped = self.wrapped
+        self._errors = []
+        if logs is None or stream is None:
+            pane.set_lines([])
+            return
+        shown = logs.lines(stream)
+        if self.search:
+            wanted = self.search.casefold()
+            shown = [one for one in shown if wanted in plain(one.line).casefold()]
+        self._errors = [index for index, one in enumerate(shown) if one.error]
+        heading, note = views.title_of(stream, len(shown))
+        hint = line(("F", "key"), (" following" if self.following else " not following", "dim"))
+        pane.retitle(heading, note, hint)
+        pane.follow = self.following
+        pane.set_lines([one.line for one in shown] or self._nothing(logs, stream))
+
+    def _nothing(self, logs: Logs, stream: Stream) -> list[Line]:
+        if self.search:
+            return [line((f"No line holds {self.search!r}; Esc clears it.", "dim"))]
+        if stream.rank is None:
+            return [line(("Every line of this file is told to be some rank's.", "dim"))]
+        lack = views.lack_lines(logs) if stream.unread else []
+        return lack or [line(("It has printed nothing that was read.", "dim"))]
+
+    def path(self) -> list[str]:
+        """The stream."""
+        stream = self.table.current
+        if stream is None:
+            return ["logs"]
+        return ["logs", f"rank {stream.rank}" if stream.rank is not None else "no rank's"]
+
+    # Reading
+
+    def _read(self, now: bool = False) -> None:
+        """Ask for what is new, not too often."""
+        state, job = self.state, self.state.job
+        if job is None or not state.live or state.paused or state.files:
+            return
+        at = self.hangtop.real_now()
+        if not now and self._asked[0] == job.key and at - self._asked[1] < READ_AGAIN_S:
+            return
+        self._asked = (job.key, at)
+        self.hangtop.requests.logs(job, state.rank, quiet=not now)
+
+    def do_read_logs(self) -> None:
+        """Read now."""
+        self._read(now=True)
+
+    # Keys
+
+    def do_follow_log(self) -> None:
+        """Keep the end in view, or not."""
+        self.following = not self.following
+        self._fill_output()
+
+    def do_wrap_log(self) -> None:
+        """Wrap long lines, or cut them."""
+        self.wrapped = not self.wrapped
+        self.hangtop.tell("long lines are wrapped" if self.wrapped else "long lines are cut")
+        self._fill_output()
+
+    def do_next_error(self) -> None:
+        """To the next error below the first line that is shown."""
+        self._jump(1)
+
+    def do_previous_error(self) -> None:
+        """To the error before."""
+        self._jump(-1)
+
+    def _jump(self, step: int) -> None:
+        if not self._errors:
+            self.hangtop.tell("no error in what this stream has printed", "warn")
+            return
+        self.following = False
+        self._fill_output()
+        here = self.output.first_shown()
+        after = [index for index in self._errors if (index - here) * step > 0]
+        wanted = (after[0] if step > 0 else after[-1]) if after else None
+        if wanted is None:
+            wanted = self._errors[0] if step > 0 else self._errors[-1]
+        self.output.show_line(wanted)
+
+    def _move(self, step: str, amount: int) -> None:
+        if self.active == "output" and amount < 0 and self.following:
+            # Whoever reads above does not want to be pulled down again.
+            self.following = False
+            self._fill_output()
+        super()._move(step, amount)
+
+    def set_filter(self, text: str) -> str | None:
+        """Filter the streams, or search the lines, by where the cursor is."""
+        if self.active == "output" or (not text and self.search):
+            self.search = self.filter_text = text.strip()
+            self.following = not self.search
+            self._fill_output()
+            self.show_bars()
+            return None
+        return super().set_filter(text)
+
+    def row_facts(self, item: Stream) -> tuple[query.Fields, frozenset[int]]:
+        """Fields of a stream, for the filter."""
+        fields: dict[str, str | float | None] = {
+            "rank": item.rank,
+            "node": item.node,
+            "state": "first" if item.first else item.part,
+            "path": item.path,
+            "last": item.last,
+            "size": item.size,
+        }
+        return fields, frozenset([item.rank]) if item.rank is not None else frozenset()
+
+    def on_line_table_moved(self, event: LineTable.Moved) -> None:
+        """Another stream."""
+        if event.table is not self.table:
+            return
+        self.table.chosen = True
+        if find_rank(self.state.job, event.item.key) is not None:
+            self.state.rank_key = self._came_with = event.item.key
+        self.following = True
+        self._fill_output()
+        self.show_bars()
+
+    def on_line_table_opened(self, event: LineTable.Opened) -> None:
+        """Enter goes to the rank."""
+        rank = find_rank(self.state.job, event.item.key)
+        if rank is None:
+            self.hangtop.tell("what no rank can be told of has no page", "warn")
+            return
+        self.state.rank_key = event.item.key
+        self.hangtop.go("rank")
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Enter on an error goes to where it is in its rank's lines."""
+        logs, number = self.logs, event.item.target
+        stream = next((s for s in logs.streams if s.rank == number), None) if logs else None
+        if logs is None or number is None or stream is None:
+            self.hangtop.tell("no rank has printed this; y copies it", "warn")
+            return
+        self.table.select(stream.key)
+        self.following = False
+        self._fill_output()
+        begin = (event.item.copy or "").partition("\n")[0]
+        found = [n for n, one in enumerate(logs.lines(stream)) if plain(one.line) == begin.rstrip()]
+        self.focus_pane("output")
+        if found:
+            self.output.show_line(found[0])
+        else:
+            self.hangtop.tell(f"{plural(1, 'line')} of a launcher told this, not the rank")

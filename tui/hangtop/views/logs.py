@@ -1,0 +1,271 @@
+"""What the Logs screen shows: streams, the first error and what follows, the lines of one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hangtop.columns import Column
+from hangtop.items import Item
+from hangtop.spans import EMPTY, Line, line
+from hangtop.views.common import ago, clock, rank_key
+from hangtop_core import nodesets
+from hangtop_core.logs.conclude import names, told
+from hangtop_core.logs.judge import Judged, judge
+from hangtop_core.logs.lacking import lacking
+from hangtop_core.logs.lines import Choice, Kept
+from hangtop_core.logs.output import Output, lines_of, of_job, outputs_of
+from hangtop_core.text import plural, shorten, shorten_path, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.logs.judge import Fold
+    from hangtop_core.logs.record import Record
+    from hangtop_core.logs.whose import FileLog
+    from hangtop_core.model import Job, Rank, Snapshot
+
+ROLES = {"root": "bad", "timeout": "warn", "cascade": "dim", "exit": "dim", "error": "warn"}
+MARKS = {"root": "✖ error", "timeout": "▲ waited", "cascade": "· follows", "exit": "· left",
+         "error": "▲ logged"}  # fmt: skip
+_ORDER = ("root", "timeout", "error", "cascade", "exit")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One row: a rank, or a file with what no rank can be told of."""
+
+    key: str
+    rank: int | None
+    node: str
+    path: str
+    part: str
+    """The worst that it has printed; empty for nothing."""
+    first: bool
+    """Whether the first error of the job is its."""
+    size: int
+    changed: float | None
+    last: str
+    unread: str = ""
+    """Why there is nothing to show."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One line of a rank's log."""
+
+    line: Line
+    error: bool = False
+    """Whether an error begins here."""
+
+
+class Logs:
+    """The logs of a job at one moment, worked out once."""
+
+    def __init__(self, snapshot: Snapshot, job: Job) -> None:
+        self.outputs: list[Output] = outputs_of(snapshot.outputs, job)
+        self.files: list[FileLog] = of_job(snapshot.outputs, job)
+        self.judged: Judged = judge(self.files)
+        self.lacking = lacking(job, snapshot.outputs)
+        self.streams = list(self._streams(job))
+        self._lines: dict[str, list[Shown]] = {}
+
+    def _streams(self, job: Job) -> Iterator[Stream]:
+        why = {rank: lack.why for lack in self.lacking for rank in lack.ranks}
+        parts = self._parts()
+        first = self.judged.first
+        shared: dict[str, Output] = {}
+        owned: dict[int, list[Output]] = {}
+        for one, file in zip(self.outputs, self.files, strict=True):
+            if file.place.rank is None:
+                shared[one.node] = one
+            else:
+                owned.setdefault(file.place.rank, []).append(one)
+        for rank in job.ranks:
+            own = owned.get(rank.rank, [])
+            # What it printed last matters, not which of its files that is.
+            newest = max(own, key=lambda one: (one.size > 0, one.changed), default=None)
+            newest = newest or shared.get(rank.node)
+            last = self.judged.last.get(rank.rank, ("", None))[0]
+            yield Stream(
+                rank_key(rank),
+                rank.rank,
+                rank.node,
+                newest.path if newest is not None else "",
+                parts.get(rank.rank, ""),
+                first is not None and first.record.rank == rank.rank,
+                sum(file.size for file in own),
+                newest.changed if newest is not None else None,
+                last,
+                why.get(rank.rank, "") if newest is None else "",
+            )
+        for one in (one for one in shared.values() if one.size):
+            key = f"file {one.node} {one.inode}"
+            yield Stream(key, None, one.node, one.path, "", False, one.size, one.changed, "")
+
+    def _parts(self) -> dict[int, str]:
+        """The worst of every rank."""
+        judged = self.judged
+        folds = [*([judged.first] if judged.first else []), *judged.others, *judged.follows]
+        folds += [one for one in judged.notes if one.record.part == "error"]
+        found: dict[int, str] = {}
+        for fold in folds:
+            for record in fold.members:
+                rank = record.rank
+                if rank is not None and record.part in _ORDER:
+                    old = found.get(rank)
+                    if old is None or _ORDER.index(record.part) < _ORDER.index(old):
+                        found[rank] = record.part
+        return found
+
+    def lines(self, stream: Stream) -> list[Shown]:
+        """The lines of one rank from all files, or those of a file that are no rank's."""
+        if stream.key not in self._lines:
+            self._lines[stream.key] = list(self._marked(stream))
+        return self._lines[stream.key]
+
+    def _marked(self, stream: Stream) -> Iterator[Shown]:
+        kept = Kept()
+        for number in self._numbers(stream):
+            lines_of(self.outputs[number], partial(kept.add, number))
+        choice = Choice() if stream.rank is None else Choice(ranks=frozenset({stream.rank}))
+        texts = [
+            shown.text
+            for shown in kept.shown(self.files, choice)
+            if stream.rank is not None or shown.rank is None
+        ]
+        begins: dict[str, list[Record]] = {}
+        for file in self.files:
+            for one in file.records:
+                if one.lines:
+                    begins.setdefault(one.lines[0], []).append(one)
+        at = 0
+        while at < len(texts):
+            record = next((r for r in begins.get(texts[at], ()) if _fits(r, texts, at)), None)
+            count = len(record.lines) if record is not None else 1
+            role = self._role(record) if record is not None else ""
+            for index in range(at, at + count):
+                error = index == at and record is not None and record.part != "info"
+                yield Shown(line((texts[index], role)), error)
+            if record is not None and record.means:
+                yield Shown(line(("   ↑ ", "dim"), (record.means, "info")))
+            at += count
+
+    def _numbers(self, stream: Stream) -> list[int]:
+        """Which files hold the lines of a stream: its own, or those that several ranks print to."""
+        if stream.rank is None:
+            keys = (f"file {one.node} {one.inode}" for one in self.outputs)
+            return [number for number, key in enumerate(keys) if key == stream.key]
+        own = [n for n, one in enumerate(self.files) if one.place.rank == stream.rank]
+        # A launcher may copy its ranks' files to its own output (torchrun --tee).
+        return own or [n for n, one in enumerate(self.files) if one.place.rank is None]
+
+    def _role(self, record: Record) -> str:
+        first = self.judged.first
+        if first is not None and any(one.lines == record.lines for one in first.members):
+            return "culprit" if first.record.part == "root" else "warn"
+        return ROLES.get(record.part, "")
+
+
+def _fits(record: Record, texts: Sequence[str], at: int) -> bool:
+    return tuple(texts[at : at + len(record.lines)]) == record.lines
+
+
+def error_items(logs: Logs, now: float) -> list[Item]:
+    """The first error, other ones, what follows, and known lines with what they mean."""
+    judged = logs.judged
+    items = []
+    if judged.first is not None:
+        items.append(_item("FIRST", judged.first, "culprit", logs.files))
+    items += [_item("also", one, "bad", logs.files) for one in judged.others]
+    items += [_item("follows", one, "dim", logs.files) for one in judged.follows]
+    items += [_item("known", one, "", logs.files) for one in judged.notes]
+    return items
+
+
+def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
+    record = fold.record
+    whose = names(fold.ranks) if fold.ranks else "a launcher"
+    times = f" ({fold.count} times)" if fold.count > max(len(fold.ranks), 1) else ""
+    lines = [line((f"{word:<8}", "label"), (f"{whose} ", role), (f"{told(fold)}{times}", role))]
+    if word == "FIRST":
+        when = "" if record.at is None else clock(record.at)
+        when += " or later" if when and not record.exact else ""
+        path = shorten_path(files[record.file].path, 60)
+        lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path))), "dim")))
+    text = "\n".join(record.lines) or record.text
+    key = f"{word} {record.file} {record.order} {record.code} {fold.ranks[:1]}"
+    return Item(key, tuple(lines), 8, text, fold.ranks[0] if fold.ranks else None)
+
+
+def lack_lines(logs: Logs) -> list[Line]:
+    """Which ranks have no log, and what to do about that."""
+    found: list[Line] = []
+    for one in logs.lacking:
+        on = f" on {shorten(nodesets.fold(one.nodes), 40)}" if one.nodes else ""
+        found.append(line(("no log ", "warn"), f"of {names(one.ranks)}{on}: {one.why}"))
+        found.append(line((f"       {one.fix}", "code")))
+    return found
+
+
+def _mark(one: Stream) -> Line:
+    if one.first:
+        return line(("▶ first", "culprit"))
+    return line((MARKS[one.part], ROLES[one.part])) if one.part else EMPTY
+
+
+def columns(now: float) -> tuple[Column[Stream], ...]:
+    """Columns of the streams."""
+    return (
+        Column(
+            "rank",
+            "RANK",
+            lambda one: line(str(one.rank) if one.rank is not None else "-"),
+            sort=lambda one: one.rank if one.rank is not None else 1 << 40,
+            align="right",
+        ),
+        Column("state", "SAID", _mark, sort=lambda one: _severity(one), maximum=9),
+        Column("node", "NODE", lambda one: line(one.node), sort=lambda one: one.node, drop=3),
+        Column(
+            "printed",
+            "PRINTED",
+            lambda one: line(ago(one.changed, now)) if one.changed else EMPTY,
+            sort=lambda one: -(one.changed or 0),
+            align="right",
+            drop=2,
+        ),
+        Column(
+            "size",
+            "SIZE",
+            lambda one: line(size(one.size)) if one.size else EMPTY,
+            sort=lambda one: -one.size,
+            align="right",
+            drop=5,
+        ),
+        Column(
+            "last",
+            "LAST LINE",
+            lambda one: line((one.unread, "warn")) if one.unread else line(one.last or one.path),
+            flex=True,
+            minimum=10,
+            maximum=400,
+            drop=1,
+        ),
+    )
+
+
+def _severity(one: Stream) -> tuple[bool, int]:
+    return not one.first, _ORDER.index(one.part) if one.part else len(_ORDER)
+
+
+def title_of(stream: Stream, lines: int) -> tuple[Line, Line]:
+    """Title of the pane with the lines, and the right end of its edge."""
+    whose = f"rank {stream.rank}" if stream.rank is not None else "no rank's"
+    heading = line(("OUTPUT  ", "title"), whose, (f"  {shorten_path(stream.path, 60)}", "dim"))
+    return heading, line((plural(lines, "line"), "dim"))
+
+
+def rank_of(job: Job, stream: Stream) -> Rank | None:
+    """The rank of a row."""
+    return next((rank for rank in job.ranks if rank_key(rank) == stream.key), None)
