@@ -294,7 +294,7 @@ JOBS: tuple[Job, ...] = (
         "lock-wait",
         (1,),
         "two threads take two locks in opposite order, by mp.spawn",
-        ready="update 10",
+        ready="update 9",
         form="spawn",
     ),
     Job(
