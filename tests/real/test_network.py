@@ -55,23 +55,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_ports_that_nobody_answers_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cause", "port", "opened"),
+    [("port-blocked", "29501", "22,29501"), ("store-unreachable", "29502", "22")],
+)
+def test_ports_that_nobody_answers_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, cause: str, port: str, opened: str
+) -> None:
     monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
     one, two = cluster.node(1), cluster.node(2)
-    told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": "29501"}
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": port}
     launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
-    # GIVEN a firewall that lets ssh and the store's port through, and nothing else
+    # GIVEN a firewall that lets ssh through, perhaps the store's port, and nothing else
     for node in (one, two):
-        node.sh("iptables -A INPUT -p tcp --syn -m multiport ! --dports 22,29501 -j DROP")
+        node.sh(f"iptables -A INPUT -p tcp --syn -m multiport ! --dports {opened} -j DROP")
     try:
         with (
             on_node(cluster, 1, str(SCRIPT), "steps", RANK="0", **told),
             on_node(cluster, 2, str(SCRIPT), "steps", RANK="1", **told),
             Session(Options(hang_after=3.0), diagnose, launchers) as session,
         ):
-            found = session.wait(lambda now: causes(now, "29501") == ["port-blocked"], 60)
+            found = session.wait(lambda now: causes(now, port)[:1] == [cause], 60)
             assert found is not None, session.latest
-            (verdict,) = verdicts(found, "29501")
+            verdict = verdicts(found, port)[0]
             assert verdict.culprits, verdict
             assert any(step.count("nc -zvw3 10.77.") for step in verdict.next_steps), verdict
     finally:

@@ -75,6 +75,43 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
+def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks whose first connection, to the store, nobody answers."""
+    tried = [
+        each
+        for subject in case.subjects
+        if subject.activity.kind in ("init", "importing", "unknown", "waiting", "sleep")
+        for each in _connecting(subject)
+        if each.port == subject.rank.process.env.get("MASTER_PORT")
+    ]
+    if not tried:
+        return
+    subjects = tuple({id(each.subject): each.subject for each in tried}.values())
+    first = tried[0]
+    host = as_host(first.host.strip("[]"))
+    address = clean(f"{first.host}:{first.port}", 200)
+    yield Hit(
+        subjects=subjects,
+        summary=sentence(
+            case,
+            f"{name_ranks(subjects)} cannot reach the store at {address}: nothing answers "
+            "(SYN_SENT); it is down, or a firewall drops what is sent there",
+            blamed=subjects,
+        ),
+        evidence=tuple(
+            fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
+        ),
+        steps=(
+            *(
+                (Command(first.subject.rank.node, f"nc -zvw3 {host} {first.port}"),)
+                if host is not None and first.port.isdecimal()
+                else ()
+            ),
+            "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
+        ),
+    )
+
+
 def _connecting(subject: Subject) -> Iterator[_Tried]:
     """Connections that a rank tries to make and that nobody has answered."""
     for one in subject.rank.process.stalled:
@@ -131,6 +168,17 @@ STORE_DEAD = Rule(
     confidence=0.85,
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,
+    states=_STATES,
+)
+NO_STORE = Rule(
+    cause="store-unreachable",
+    title="Ranks cannot reach the store",
+    seen="A rank has tried three times or more to connect to MASTER_PORT, and nobody answers "
+    "(SYN_SENT); or its log says so.",
+    excluded="It is connected.",
+    confidence=0.9,
+    next_steps=("nc -zv MASTER_ADDR MASTER_PORT", "Look whether rank 0 runs there"),
+    find=_no_store,
     states=_STATES,
 )
 PORT_BLOCKED = Rule(

@@ -36,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     *gpu.FAILING,
     *death.RULES,
     *logs.RULES,
+    meeting.NO_STORE,
     *process.RULES,
     launch.MISCONFIGURED,
     startup.RENDEZVOUS,
