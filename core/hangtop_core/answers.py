@@ -99,7 +99,7 @@ class Answers:
         made = messages.recorder(piece, view.skew, -1 if rank is None else rank, unpacker)
         if known is not None:
             known.recorder_asked = piece.at if made.asked_at is None else made.asked_at
-            if _still_nothing(known.recorder, made):
+            if _still_nothing(known.recorder, made) or outlasts(known.recorder, made):
                 return
             known.recorder = made
             self._store.touched(view, known)
@@ -127,6 +127,21 @@ class Answers:
         if known is not None:
             known.ras = report
             self._store.touched(self._store.nodes[name], known)
+
+
+KEPT_S = 60.0
+"""How long what a rank was made to say stays beside later answers that say nothing."""
+
+
+def outlasts(old: Recorder | None, new: Recorder) -> bool:
+    """Whether a recorder that was read by force stays although another request got nothing.
+
+    The requests that are made by themselves do not use force; one that was under way when a
+    person's was answered would otherwise wipe that answer out.
+    """
+    if old is None or old.trace is None or not old.triggered or new.trace is not None:
+        return False
+    return new.at - old.at < KEPT_S
 
 
 def _still_nothing(old: Recorder | None, new: Recorder) -> bool:

@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hangtop_core import sampling
+from hangtop_core.answers import KEPT_S, outlasts
 from hangtop_core.meters import Meters
 from hangtop_core.model import (
     DescriptorTable,
@@ -18,6 +20,7 @@ from hangtop_core.model import (
 )
 from hangtop_core.stacktable import StackTable
 from hangtop_core.tracked import Tracked
+from support import build
 
 NOW = 1.7e9
 EVERY = 5.0
@@ -194,6 +197,18 @@ def test_the_recorder_is_asked_where_it_can_be_and_when_something_moved() -> Non
     assert plan(known).recorder == [100]
     known.moved_at = NOW - 0.1
     assert plan(known).recorder == []
+
+
+def test_what_a_rank_was_made_to_say_is_not_wiped_out_by_a_request_without_force() -> None:
+    said = build.recorder(["all_reduce"], 0)
+    said = replace(said, at=NOW)
+    forced = replace(said, source="inject", triggered=True)
+    nothing = Recorder(NOW + 2, failure=Failure("missing", "no way to it"))
+    assert outlasts(forced, nothing)
+    assert not outlasts(said, nothing)
+    assert not outlasts(forced, replace(said, at=NOW + 2))
+    assert not outlasts(forced, replace(nothing, at=NOW + KEPT_S))
+    assert not outlasts(None, nothing)
 
 
 def test_a_rank_that_rests_without_a_recorder_is_looked_at_again() -> None:

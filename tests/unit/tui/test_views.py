@@ -10,6 +10,7 @@ import pytest
 from hangtop import palette
 from hangtop.situation import Situation
 from hangtop.spans import plain
+from hangtop.views.dumping import dump_lines
 from hangtop.views.health import health_lines
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
@@ -17,8 +18,8 @@ from hangtop.views.overview import class_rows, verdict_lines
 from hangtop.views.verdict import command_in, evidence_items
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Fact, Node, Snapshot
-from support.build import NOW, POLL, SLEEP, World, c10d, user
+from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
+from support.build import NOW, POLL, SLEEP, World, c10d, recorder, user
 from support.record import load
 
 if TYPE_CHECKING:
@@ -130,3 +131,15 @@ def test_what_nodes_lack_takes_a_line_for_each_capability() -> None:
         " and 7 reasons like it",
         "strace   gpu[1-8]: strace is not on PATH",
     ]
+
+
+def test_that_a_rank_without_a_pipe_is_read_anyway_is_told() -> None:
+    gloo = recorder(["all_reduce"], 0)
+    gloo = msgspec.structs.replace(gloo, ways=(RecorderWay("pipe", "gloo"),))
+    rank = World().add(c10d("all_reduce"), POLL, recorder=gloo)
+    can, lines = dump_lines([rank])
+    assert not can
+    assert "not needed: it is read another way" in "".join(map(plain, lines))
+    unread = msgspec.structs.replace(gloo, trace=None)
+    lines = dump_lines([msgspec.structs.replace(rank, recorder=unread)])[1]
+    assert "hangtop run" in "".join(map(plain, lines))

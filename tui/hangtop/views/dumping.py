@@ -62,4 +62,6 @@ def _why_not(rank: Rank) -> tuple[str, str] | None:
     if pipe is None or pipe.code in USABLE:
         return None
     told = [explain(way) for way in ways if way.way in ("recorder", "pipe")]
-    return next((one for one in told if one[0]), ("its recorder is off", ""))
+    why, fix = next((one for one in told if one[0]), ("its recorder is off", ""))
+    read = rank.recorder is not None and rank.recorder.trace is not None
+    return why, "not needed: it is read another way, by r again" if read else fix
