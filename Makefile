@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 
-.PHONY: help demo test lint screenshots lock clean
+.PHONY: help demo test accuracy lint screenshots lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ lint: $(VENV)/ready ## linters, types and import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+accuracy: $(VENV)/ready $(VENV)/system ## run the jobs that accuracy is measured on; ARGS='JOB ...' for some
+	@$(BIN)/python tests/accuracy/run.py $(if $(ARGS),$(ARGS),--write docs/accuracy.md)
 
 screenshots: $(VENV)/ready ## make the screenshots again, from jobs that really hang
 	@$(BIN)/python screenshots/make.py

@@ -253,10 +253,12 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        rate = sampling.Rate(self._watching.sample_every, self._watching.sample_early)
-        plan = sampling.plan(view.live.values(), now, rate, odd)
+        watching = self._watching
+        rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest)
+        read_at = min(view.at, now)
+        plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:
-            self.answers.renew(link.name, pid, now)
+            self.answers.renew(link.name, pid, read_at)
         if plan.sample:
             self._by_itself(link, self.asks.stacks(plan.sample, by_itself=True))
         if plan.descriptors:

@@ -88,13 +88,13 @@ class Diagnosis(Struct, frozen=True):
     """How long nothing that means progress has moved, also when that is not yet called hung."""
 
 
-def to_json(value: Any) -> bytes:
-    """Encode any struct of this module as JSON, two spaces of indentation.
+def to_json(value: Any, indent: int | None = 2) -> bytes:
+    """Encode any struct of this module as JSON, two spaces of indentation; one line with None.
 
     What a terminal might obey, or show in another order, is written as an escape sequence of
     JSON: the data are the same, and looking at them is safe.
     """
-    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2)
+    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent)
     return _UNPRINTABLE.sub(_escaped, text).encode()
 
 

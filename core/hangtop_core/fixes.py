@@ -60,6 +60,11 @@ def text(said: str | None) -> str | None:
     return SAID + clean(said, 300).replace("`", "'")
 
 
+def from_afar(words: str) -> str:
+    """Return the words as they are right for another node: an option makes hangtop root there."""
+    return words.replace(TEXTS[names.SUDO], "hangtop --sudo")
+
+
 def denied(why: str, fix: str | None) -> str:
     """Return why a process cannot be read, with the words for the fix behind a semicolon."""
     words = text(fix)

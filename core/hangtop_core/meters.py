@@ -33,7 +33,7 @@ class Meters(Struct, frozen=True, gc=False):
 
 
 class Stalled(Struct, frozen=True, gc=False):
-    """A TCP connection on which the same is sent again and again, and nothing is acknowledged.
+    """A TCP connection that gets nowhere: mostly one on which nothing is acknowledged.
 
     From /proc/PID/net/tcp. The pauses double: three times are 1.4 s, seven 25 s, nine 100 s.
     """
@@ -44,3 +44,5 @@ class Stalled(Struct, frozen=True, gc=False):
     """Bytes."""
     retransmits: int
     """In a row."""
+    state: Text = "ESTABLISHED"
+    """Or SYN_SENT: nobody has answered yet; or CLOSE_WAIT: the other end has closed it."""

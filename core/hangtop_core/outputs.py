@@ -14,13 +14,13 @@ import msgspec
 from hangtop_core.logs.names import places
 from hangtop_core.logs.output import Output
 from hangtop_core.logs.parse import Parser
-from hangtop_core.logs.whose import FileLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop_core.attach.reports import LogPiece
     from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.logs.whose import FileLog
     from hangtop_core.model import Job, Process, Snapshot
 
 AT_ONCE = 32
@@ -35,6 +35,9 @@ KEPT = 1 << 18
 """Characters of one file that are kept."""
 KEPT_ALL = 64 << 20
 """Of all files together; those that were read longest ago lose theirs, but not what it said."""
+
+FILES = 2048
+"""Files that are remembered; those that were read longest ago are forgotten."""
 
 
 class Wanted(NamedTuple):
@@ -72,6 +75,8 @@ class Outputs:
         self._trim()
 
     def _trim(self) -> None:
+        while len(self._files) > FILES:
+            del self._files[next(iter(self._files))]
         total = sum(len(one.text) for one in self._files.values())
         for key, one in self._files.items():
             if total <= KEPT_ALL:
@@ -169,15 +174,4 @@ def parse(node: str, path: str, text: str, start: int, size: int, changed: float
     parser.feed(text.partition("\n")[2] if start else text)
     parser.finish()
     place = msgspec.structs.replace(places([path])[path], node=node)
-    return FileLog(
-        path,
-        place,
-        size,
-        changed,
-        tuple(sorted(parser.records, key=lambda record: record.order)),
-        parser.origins,
-        parser.last(),
-        parser.whose,
-        parser.lines,
-        ((0, start),) if start else (),
-    )
+    return parser.log(path, place, size, changed, ((0, start),) if start else ())

@@ -53,6 +53,9 @@ class Rate(NamedTuple):
     A run of py-spy takes 10 ms of the node's CPU, and a process that moves gets eleven instead of
     six of them in that time. With a thousand nodes rounds are two seconds apart, see `Collector`.
     """
+    rest: float = QUIET
+    """Seconds of rest after which a process is looked at closely, unless it wakes up now and then:
+    who only waits for hangs need not look at every rest between two steps."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -73,7 +76,13 @@ class Plan(NamedTuple):
     recorder: list[int]
 
 
-def plan(processes: Iterable[Tracked], now: float, rate: Rate, odd: frozenset[int]) -> Plan:
+def plan(
+    processes: Iterable[Tracked],
+    now: float,
+    rate: Rate,
+    odd: frozenset[int],
+    read_at: float | None = None,
+) -> Plan:
     """Return what is due on one node.
 
     Args:
@@ -81,7 +90,9 @@ def plan(processes: Iterable[Tracked], now: float, rate: Rate, odd: frozenset[in
         now: on the head's clock, as the samples.
         rate: how often a process that moves is sampled.
         odd: pids of ranks whose stack few others share.
+        read_at: when its process table was last read; None for now.
     """
+    read_at = now if read_at is None else read_at
     due: list[tuple[tuple[int, float], int]] = []
     result = Plan([], [], [], [])
     for known in processes:
@@ -90,14 +101,16 @@ def plan(processes: Iterable[Tracked], now: float, rate: Rate, odd: frozenset[in
             continue
         if can_sample(known):
             every, free = rate.of(known, now)
-            if _can_renew(known, now, every):
-                result.renew.append(pid)
-            elif _sample_due(known, now, every, free):
+            if _can_renew(known, now, every, read_at):
+                # What it did since it was sampled is not known before the table is read again.
+                if known.sample is not None and known.sample.at < read_at:
+                    result.renew.append(pid)
+            elif _sample_due(known, now, every, free, rate.rest):
                 last = known.sample.at if known.sample is not None else 0.0
                 due.append(((0 if role == "rank" else 1, last), pid))
-        if len(result.descriptors) < MAX_TABLES and _table_due(known, now, pid in odd):
+        if len(result.descriptors) < MAX_TABLES and _table_due(known, now, pid in odd, rate.rest):
             result.descriptors.append(pid)
-        if role == "rank" and _recorder_due(known, now):
+        if role == "rank" and _recorder_due(known, now, rate.rest):
             result.recorder.append(pid)
     due.sort()
     result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
@@ -114,12 +127,15 @@ def can_sample(known: Tracked) -> bool:
     return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
 
 
-def _quiet(known: Tracked, now: float) -> bool:
-    return known.moved_at is None or known.moved_at < now - QUIET
+def _quiet(known: Tracked, now: float, rest: float) -> bool:
+    return known.moved_at is None or known.moved_at < now - rest
 
 
-def _can_renew(known: Tracked, now: float, every: float) -> bool:
+def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool:
+    """Whether a process has not run since its sample, as far as its table was read."""
     sample = known.sample
+    if now - read_at > max(2 * every, LONG_REST):
+        return False
     return (
         sample is not None
         and bool(sample.threads)
@@ -129,21 +145,21 @@ def _can_renew(known: Tracked, now: float, every: float) -> bool:
     )
 
 
-def _sample_due(known: Tracked, now: float, every: float, free: int) -> bool:
+def _sample_due(known: Tracked, now: float, every: float, free: int, rest: float) -> bool:
     sample = known.sample
     if sample is None:
         return known.attempts == 0 or now - known.full_sample_at > every
     if known.attempts:
         return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
     age = now - sample.at
-    if age > QUIET and _came_to_rest(known, sample, now):
+    if age > rest and _came_to_rest(known, sample, now, rest):
         return True
     slower = max(known.moving_samples - STEADY_MOVES - free, 0)
     factor = 1.0 if known.process.role == "rank" else 6.0
     return age >= every * min(factor * 2.0**slower, 6.0)
 
 
-def _came_to_rest(known: Tracked, sample: StackSample, now: float) -> bool:
+def _came_to_rest(known: Tracked, sample: StackSample, now: float, rest: float) -> bool:
     """Whether it ran after its last sample and rests now: what it rests in is what matters.
 
     One that keeps waking up in the same functions has to rest for longer than it usually does.
@@ -152,11 +168,11 @@ def _came_to_rest(known: Tracked, sample: StackSample, now: float) -> bool:
         return False
     since = sample.same_functions_since
     wakes_often = since is not None and since < sample.at
-    return now - known.moved_at > (LONG_REST if wakes_often else QUIET)
+    return now - known.moved_at > (max(LONG_REST, rest) if wakes_often else rest)
 
 
-def _table_due(known: Tracked, now: float, odd: bool) -> bool:
-    if known.process.role not in _TABLE_ROLES or not _quiet(known, now):
+def _table_due(known: Tracked, now: float, odd: bool, rest: float) -> bool:
+    if known.process.role not in _TABLE_ROLES or not _quiet(known, now, rest):
         return False
     if not (odd or _waits_on_file(known)):
         return False
@@ -181,14 +197,14 @@ def main_thread(known: Tracked) -> Thread | None:
     return next((thread for thread in known.process.threads if thread.tid == pid), None)
 
 
-def _recorder_due(known: Tracked, now: float) -> bool:
+def _recorder_due(known: Tracked, now: float, rest: float) -> bool:
     """Whether to look for a rank's recorder: at once where it can answer, else when it rests.
 
     Looking costs the node a few file names. A rank that rests may yet write a dump: torch does so
     when a collective times out.
     """
     server = any(thread.name == WORKER_SERVER for thread in known.process.threads)
-    quiet = _quiet(known, now)
+    quiet = _quiet(known, now, rest)
     recorder = known.recorder
     if recorder is None:
         return server or quiet

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hangtop_core import jobs, sampling
+from hangtop_core import fixes, jobs, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.devices import Devices
@@ -136,6 +136,8 @@ class Store:
         number = messages.pid_of(pid)
         if number is None or not changes:
             return
+        if changes.get("denied") and view.node.shell is not None:
+            changes["denied"] = fixes.from_afar(changes["denied"])
         if "started_at" in changes:
             changes["started_at"] -= view.skew
         known = view.live.get(number)

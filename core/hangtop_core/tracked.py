@@ -32,7 +32,9 @@ MAX_GONE_CHILDREN = 16
 MOVE_JITTER = 0.05
 """Seconds by which two readings of one scheduler time may differ."""
 WORK_NS = 2_000_000
-"""Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up."""
+"""Time on a CPU, in nanoseconds between two readings, that is work and not a mere wake-up; in
+proportion where they are more than `WORK_GAP` seconds apart, for many wake-ups add up."""
+WORK_GAP = 5.0
 TOUCH_NS = 500_000
 """Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
 and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
@@ -152,7 +154,8 @@ class Tracked:
                 self.left_at = moved
         if old is None:
             return news
-        if _grown(old.main_cpu_ns, new.main_cpu_ns) > WORK_NS and self._by_itself(at):
+        work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
+        if _grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
             self.worked_at = at
             news = True
         if at > before:

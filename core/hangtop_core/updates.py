@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.model import Job, Snapshot
+from hangtop_core.sampling import QUIET
 
 Diagnose = Callable[[Snapshot, Job | None, float], Diagnosis]
 
@@ -28,6 +29,8 @@ class Options(Struct, frozen=True):
     slurm_step: str | None = None
     watch: bool = True
     """Without it nodes are only connected to, and nothing is asked of them by itself."""
+    rest: float = QUIET
+    """How long a process rests before its stack is taken, and what else its rest asks for."""
 
 
 class Update(Struct, frozen=True):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from hangtop_core.sampling import QUIET
+
 if TYPE_CHECKING:
     from hangtop_core.updates import Options
 
@@ -24,6 +26,8 @@ class Watching(Struct, frozen=True):
     slurm_jobs: tuple[str, ...] = ()
     slurm_step: str | None = None
     enabled: bool = True
+    rest: float = QUIET
+    """As in `sampling.Rate`."""
 
     def request(self) -> dict[str, Any]:
         """Return the parameters of `watch`."""
@@ -49,4 +53,5 @@ def watching(options: Options) -> Watching:
         options.slurm_jobs,
         options.slurm_step,
         options.watch,
+        options.rest,
     )

@@ -81,7 +81,8 @@ def main(wanted: Dict[str, Any], stream: BinaryIO) -> int:
         missing = [one for one in missing if one[0] == "probe"]
     try:
         for _, piece in missing:
-            why = piece.take(receive(stream), base) or why
+            failed = piece.take(receive(stream), base)
+            why = why or failed  # without a directory, the reason for that
     except (EOFError, ValueError, zlib.error) as error:
         say(dict(have, error="damaged", text=str(error)[:200]))
         return 4

@@ -213,6 +213,8 @@ class Keeper:
         self.removed = 0
         """Directories removed since the probe started."""
         self.bytes = 0
+        self.looked = threading.Event()
+        """Set once the cache was gone through for the first time, or need not be."""
         self._ending = ending
         told = booted()
         base, own = told.get("base"), told.get("own")
@@ -221,12 +223,17 @@ class Keeper:
 
     def start(self) -> None:
         """Begin, on a thread of its own: the cache may be on a slow file server."""
-        if self._base is not None:
-            threading.Thread(target=self._run, name="cache", daemon=True).start()
+        if self._base is None:
+            self.looked.set()
+            return
+        threading.Thread(target=self._run, name="cache", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            self.tend(time.time())
+            try:
+                self.tend(time.time())
+            finally:
+                self.looked.set()
             if self._ending.wait(_DAY):
                 return
 

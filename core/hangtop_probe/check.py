@@ -23,6 +23,7 @@ MAX_RANKS = 256
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of linux/proc_ns.h: the one that shows every process of the machine."""
 _SECONDS = 5.0
+_LOOK_S = 2.0
 
 
 def handle(
@@ -34,7 +35,7 @@ def handle(
         "at": round(time.time(), 3),
         "python": {"version": platform.python_version(), "path": sys.executable},
         "source": _source(),
-        "cache": dict(cache.facts(), swept=keeper.removed, swept_bytes=keeper.bytes),
+        "cache": _cache(keeper),
         "rights": _rights(rights),
         "trial": trial.run(tools, cancel),
         "strace": version(tools, "strace", ["-V"], cancel),
@@ -84,6 +85,12 @@ def version(tools: Tools, name: str, options: List[str], cancel: threading.Event
         )
         return {"ok": False, "path": path, "why": why}
     return {"ok": True, "path": path, "version": words[-1][:40]}
+
+
+def _cache(keeper: cache.Keeper) -> Dict[str, Any]:
+    """What is kept here, once old versions have gone; a slow file server is not waited for."""
+    keeper.looked.wait(_LOOK_S)
+    return dict(cache.facts(), swept=keeper.removed, swept_bytes=keeper.bytes)
 
 
 def _processes(rights: permission.Rights, tools: Tools) -> Message:

@@ -125,7 +125,7 @@ def bus_id(info: Any) -> str:
 
 
 def watts(milliwatts: int) -> int:
-    """Whole watts change seldom enough to be sent."""
+    """Whole ones, which change less often."""
     return round(milliwatts / 1000.0)
 
 
@@ -195,8 +195,7 @@ def health(device: Device) -> Fields:
     )
     fields["fabric"] = device.value("fabric", fabric, device)
     fields["links"] = [link(device, number) for number in links(device)]
-    fields["nvlink_kb"] = device.value("nvlink_kb", nvlink_kb, device)
-    return fields
+    return dict(fields, nvlink_kb=device.value("nvlink_kb", nvlink_kb, device))
 
 
 def remapped(counts: Any) -> Fields:
@@ -378,13 +377,14 @@ def main(arguments: List[str]) -> int:
     except ImportError as error:
         say(error="pynvml cannot be imported: %s" % error)
         return 0
-    reader = Reader(pynvml, left_out)
+    reader, cost = Reader(pynvml, left_out), 0.0
     try:
         reader.start()
         while True:
             began = time.process_time()
             reader.read()
-            pause = max(seconds, (time.process_time() - began) / MAX_CPU)
+            cost += 0.2 * (time.process_time() - began - cost)  # some passes take longer
+            pause = max(seconds, cost / MAX_CPU)
             say(pause=pause)
             if not seconds:
                 return 0

@@ -1,8 +1,12 @@
-"""TCP connections of ranks whose other end acknowledges nothing: the kernel sends again and again.
+"""TCP connections of ranks that get nowhere: not acknowledged, not answered, or given up.
+
+Of most the other end acknowledges nothing, and the kernel sends again and again.
 
 That is so when the other node is gone, or something between the two drops packets; a process that
 is stopped or does not read is another matter, since its kernel goes on acknowledging. The pauses
 between two attempts double, from 0.2 s, so a connection counts from three in a row on, 1.4 s.
+One that is being made is tried again after 1, 2, 4 s; one that the other end has closed and this
+end has not (CLOSE_WAIT) counts at once.
 """
 
 from __future__ import annotations
@@ -16,7 +20,10 @@ from .sockets import Socket, own_inodes, parse_inet
 if TYPE_CHECKING:
     from .requests import Message
 
-LEAST = 3
+LEAST = {"ESTABLISHED": 3, "SYN_SENT": 2, "CLOSE_WAIT": 0}
+"""Attempts in a row from which a connection counts, by its state."""
+_LINES = (b" 01:", b" 08 ")
+"""What a line holds whose timer for sending again runs, or whose state is CLOSE_WAIT."""
 LOOK_S = 3.0
 """Seconds between two readings of a node's connections, of which there may be ten thousands."""
 SHOWN = 16
@@ -48,6 +55,7 @@ class Stalled:
                 "remote": one.remote,
                 "unacknowledged": one.send_queue,
                 "retransmits": one.retransmits,
+                "state": one.state,
             }
             for one in mine[:SHOWN]
         ]
@@ -58,8 +66,9 @@ def _read(pid: int) -> Dict[int, Socket]:
     for name in ("tcp", "tcp6"):
         data = procfs.read_all("/proc/%d/net/%s" % (pid, name)) or b""
         # Of ten thousand connections hardly any has data under way: the others are not parsed.
-        lines = b"\n".join(line for line in data.split(b"\n") if b" 01:" in line)
+        lines = b"\n".join(line for line in data.split(b"\n") if any(m in line for m in _LINES))
         for one in parse_inet(b"\n" + lines, name[:3]):
-            if one.state == "ESTABLISHED" and one.retransmits >= LEAST:
+            least = LEAST.get(one.state)
+            if least is not None and one.retransmits >= least:
                 found[one.inode] = one
     return found

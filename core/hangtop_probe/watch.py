@@ -102,6 +102,7 @@ class Watch:
         self._node: Dict[str, Any] = {}
         self._facts: Dict[str, Any] = {}
         self._passes = 0
+        self._read_at: Dict[str, float] = {}
         self._cost = 0.0
         self._cpu = self._spent()
 
@@ -165,19 +166,27 @@ class Watch:
         return min(max(self.interval, self._cost / BUDGET), max(_MAX_INTERVAL, self.interval))
 
     def _node_changes(self) -> Dict[str, Any]:
-        if self._passes % 5 == 0 or not self._node:
+        if self._is_due("mounts", 60.0):
+            self._add_mounts()
+            self._facts["addresses"] = node.addresses()
+        if self._is_due("memory", 5.0):
             self._facts.update(node.memory())
             self._facts["python_processes"] = self._python_processes()
             self._facts["full_mounts"] = self._full_mounts()
-        if self._passes % 60 == 0 or not self._node:
-            self._add_mounts()
-            self._facts["addresses"] = node.addresses()
         self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()
         new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}
         self._node = dict(self._facts)
         return new
+
+    def _is_due(self, what: str, seconds: float) -> bool:
+        """Whether facts are to be read again: by the clock, for passes may be far apart."""
+        now = time.monotonic()
+        due = not self._node or now - self._read_at.get(what, -seconds) >= seconds
+        if due:
+            self._read_at[what] = now
+        return due
 
     def _add_mounts(self) -> None:
         """The mount table is locked while a file system is being mounted or unmounted."""

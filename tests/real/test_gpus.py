@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from hangtop_core.analysis.gpus import owners
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.hardware import Gpu, Nic
 from hangtop_core.session import Options, Session, Update
 from support import nvml
 from support.jobs import POOL_VARIABLE, run_hangtop
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
-    from hangtop_core.hardware import Gpu
     from hangtop_core.model import Job
 
 pytestmark = [pytest.mark.real, nvml.needs_compiler]
@@ -134,6 +135,9 @@ def test_the_command_line_tells_of_gpus(seen: Seen) -> None:
     (rung,) = [one for one in said[0]["rungs"] if one["name"] == "nvml"]
     assert (rung["state"], "driver 575.51.03, 4 GPUs" in rung["text"]) == ("ok", True)
     done = run_hangtop("dump", "--json", "--pid", *map(str, seen.pids()))
-    found = json.loads(done.stdout)["nodes"][0]["gpus"]
-    assert [one["index"] for one in found] == list(range(RANKS))
-    assert found[0]["ecc_now"] == 3
+    # What it writes can be read again: readings of a real GPU would make a test like this one.
+    told = json.loads(done.stdout)["nodes"][0]
+    found = msgspec.convert(told["gpus"], tuple[Gpu, ...])
+    assert [one.index for one in found] == list(range(RANKS))
+    assert (found[0].ecc_now, len(found[0].links)) == (3, 18)
+    assert msgspec.convert(told["nics"], tuple[Nic, ...])

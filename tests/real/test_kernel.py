@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +13,12 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.launch import SUPPORT, Started, free_port
+from support.places import NoPlaceError, frozen_disk, limited, small_disk
 from support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.session import Update
@@ -31,11 +31,6 @@ CAUSES = {
     "core": "rank-dumping-core",
     "disk": "disk-full",
 }
-CGROUPS = {
-    "/sys/fs/cgroup/memory": "memory.limit_in_bytes",
-    "/sys/fs/cgroup": "memory.max",
-}
-LIMIT_BYTES = 500 << 20
 OPTIONS = Options(hang_after=4.0)
 
 
@@ -67,69 +62,6 @@ class Dying:
         return (master or "").endswith(f":{self.port}")
 
 
-@contextmanager
-def limited() -> Iterator[Path]:
-    """A memory cgroup with little memory."""
-    for root, name in CGROUPS.items():
-        group = Path(root, f"hangtop-test-{os.getpid()}")
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        limit = group / name
-        if limit.exists():
-            limit.write_text(str(LIMIT_BYTES))
-            yield group
-            group.rmdir()
-            return
-        group.rmdir()
-    pytest.skip("no memory cgroup can be made here")
-
-
-@contextmanager
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system on which there is hardly any room."""
-    point = tmp_path / "small"
-    point.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(point)], check=True)
-    yield point
-    subprocess.run(["umount", "--lazy", str(point)], check=True)
-
-
-class Disk:
-    """A mounted file system that is frozen."""
-
-    def __init__(self, point: Path) -> None:
-        self.point = point
-        subprocess.run(["fsfreeze", "-f", str(point)], check=True)
-        self.frozen = True
-
-    def thaw(self) -> None:
-        """Let everybody write."""
-        if self.frozen:
-            subprocess.run(["fsfreeze", "-u", str(self.point)], check=True)
-            self.frozen = False
-
-
-@contextmanager
-def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
-    """A file system to which every write waits."""
-    image, point = tmp_path / "disk", tmp_path / "mounted"
-    point.mkdir()
-    with image.open("wb") as file:
-        file.truncate(64 << 20)
-    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    done = subprocess.run(["mount", "-o", "loop", str(image), str(point)], capture_output=True)
-    if done.returncode:
-        pytest.skip(f"no loop device can be mounted here: {done.stderr.decode().strip()}")
-    disk = Disk(point)
-    try:
-        yield disk
-    finally:
-        disk.thaw()
-        subprocess.run(["umount", "--lazy", str(point)], check=True)
-
-
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dying]]:
     if os.geteuid() != 0:
@@ -138,8 +70,11 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dying]]
         pytest.skip("fsfreeze or mkfs.ext4 is missing")
     here = tmp_path_factory.mktemp("dying")
     with ExitStack() as stack:
-        group = stack.enter_context(limited())
-        disk = stack.enter_context(frozen_disk(here))
+        try:
+            group = stack.enter_context(limited())
+            disk = stack.enter_context(frozen_disk(here))
+        except NoPlaceError as error:
+            pytest.skip(str(error))
         how = {
             "crash": ("segfault",),
             "memory": ("memory", str(group)),

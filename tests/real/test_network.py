@@ -14,8 +14,10 @@ from support.cluster import Cluster, why_not
 from support.remote_jobs import SCRIPT, on_node
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
+    from hangtop_core.diagnosis import Verdict
+    from hangtop_core.model import Job
     from hangtop_core.updates import Update
 
 pytestmark = [
@@ -24,42 +26,88 @@ pytestmark = [
 ]
 
 
-def connected(update: Update) -> bool:
+def of(update: Update, port: str) -> Job | None:
+    """The job under test; ranks of the one before may still be there."""
+    jobs = update.snapshot.jobs
+    return next((job for job in jobs if (job.master or "").endswith(f":{port}")), None)
+
+
+def connected(update: Update, port: str) -> bool:
     """Whether both ranks have the thread that gloo starts when it is connected to all."""
-    ranks = [rank for job in update.snapshot.jobs for rank in job.ranks]
+    job = of(update, port)
+    ranks = job.ranks if job is not None else ()
     names = [{thread.name for thread in rank.process.threads} for rank in ranks]
     return len(names) == 2 and all("pt_gloo_runloop" in some for some in names)
 
 
-def causes(update: Update) -> list[str]:
-    return [verdict.cause for one in update.diagnoses.values() for verdict in one.verdicts]
+def verdicts(update: Update, port: str) -> tuple[Verdict, ...]:
+    job = of(update, port)
+    return update.diagnoses[job.key].verdicts if job is not None else ()
 
 
-def test_tcp_that_does_not_get_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Cluster(tmp_path / "c", 2) as cluster:
-        monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
-        one, two = cluster.node(1), cluster.node(2)
-        told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": "29500"}
-        for node in (one, two):
-            # Only faster: the kernel waits 0.2 s before it sends anything again, then ever longer.
-            node.sh("ip route change 10.77.0.0/16 dev eth0 rto_min 30ms")
-        launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
+def causes(update: Update, port: str) -> list[str]:
+    return [verdict.cause for verdict in verdicts(update, port)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("c"), 2) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("cause", "port", "opened"),
+    [("port-blocked", "29501", "22,29501"), ("store-unreachable", "29502", "22")],
+)
+def test_ports_that_nobody_answers_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, cause: str, port: str, opened: str
+) -> None:
+    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    one, two = cluster.node(1), cluster.node(2)
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": port}
+    launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
+    # GIVEN a firewall that lets ssh through, perhaps the store's port, and nothing else
+    for node in (one, two):
+        node.sh(f"iptables -A INPUT -p tcp --syn -m multiport ! --dports {opened} -j DROP")
+    try:
         with (
             on_node(cluster, 1, str(SCRIPT), "steps", RANK="0", **told),
             on_node(cluster, 2, str(SCRIPT), "steps", RANK="1", **told),
             Session(Options(hang_after=3.0), diagnose, launchers) as session,
         ):
-            # GIVEN a job whose ranks have connected to one another
-            assert session.wait(connected, 60), session.latest
-            # WHEN each node sends what is for the other one to nobody
-            for node, other in ((one, two), (two, one)):
-                nobody = f"{other.address} lladdr 02:00:00:00:00:99 nud permanent"
-                node.sh(f"ip neigh replace {nobody} dev eth0")
-            # THEN the way between them is named, and both ends of it
-            found = session.wait(lambda now: causes(now) == ["tcp-peer-dead"], 60)
+            found = session.wait(lambda now: causes(now, port)[:1] == [cause], 60)
             assert found is not None, session.latest
-            (diagnosis,) = found.diagnoses.values()
-            verdict = diagnosis.verdicts[0]
-            assert "TCP between node-1 and node-2 does not get through" in verdict.summary
-            assert {one.rank for one in verdict.culprits} <= {0, 1}
-            assert any("times in a row" in fact.text for fact in verdict.evidence)
+            verdict = verdicts(found, port)[0]
+            assert verdict.culprits, verdict
+            assert any(step.count("nc -zvw3 10.77.") for step in verdict.next_steps), verdict
+    finally:
+        for node in (one, two):
+            node.sh("iptables -F INPUT")
+
+
+def test_tcp_that_does_not_get_through(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    one, two = cluster.node(1), cluster.node(2)
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": "29500"}
+    for node in (one, two):
+        # Only faster: the kernel waits 0.2 s before it sends anything again, then ever longer.
+        node.sh("ip route change 10.77.0.0/16 dev eth0 rto_min 30ms")
+    launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
+    with (
+        on_node(cluster, 1, str(SCRIPT), "steps", RANK="0", **told),
+        on_node(cluster, 2, str(SCRIPT), "steps", RANK="1", **told),
+        Session(Options(hang_after=3.0), diagnose, launchers) as session,
+    ):
+        # GIVEN a job whose ranks have connected to one another
+        assert session.wait(lambda now: connected(now, "29500"), 60), session.latest
+        # WHEN each node sends what is for the other one to nobody
+        for node, other in ((one, two), (two, one)):
+            nobody = f"{other.address} lladdr 02:00:00:00:00:99 nud permanent"
+            node.sh(f"ip neigh replace {nobody} dev eth0")
+        # THEN the way between them is named, and both ends of it
+        found = session.wait(lambda now: causes(now, "29500") == ["tcp-peer-dead"], 60)
+        assert found is not None, session.latest
+        verdict = verdicts(found, "29500")[0]
+        assert "TCP between node-1 and node-2 does not get through" in verdict.summary
+        assert {one.rank for one in verdict.culprits} <= {0, 1}
+        assert any("times in a row" in fact.text for fact in verdict.evidence)

@@ -76,13 +76,14 @@ def node(update: Update) -> Node:
 
 
 def probes() -> list[psutil.Process]:
-    """Probes that this process has started."""
-    return [
-        child
+    """Probes that this process has started; what they start to read dumps and GPUs is none."""
+    found = {
+        child.pid: child
         for child in psutil.Process().children(recursive=True)
         if child.status() != psutil.STATUS_ZOMBIE
         and any("hangtop_probe" in word for word in child.cmdline())
-    ]
+    }
+    return [child for child in found.values() if child.ppid() not in found]
 
 
 def main_names(update: Update, rank: Rank) -> list[str]:

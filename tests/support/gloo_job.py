@@ -3,6 +3,8 @@
 gloo_job.py collective   rank 2 sleeps while the others all_reduce
 gloo_job.py steps        all ranks all_reduce, for ever
 gloo_job.py slow         as `steps`, two seconds apart
+gloo_job.py late PATH    slow steps, until rank 1 opens a FIFO (and makes PATH.opens); when that
+                         has a writer, steps until there is PATH.end, and all end well
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
 gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
 gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
@@ -67,6 +69,21 @@ def slow() -> None:
     steps(2.0)
 
 
+def late(path: str) -> None:
+    for _ in range(3):
+        dist.all_reduce(torch.ones(4))
+        time.sleep(1.5)
+    if dist.get_rank() == 1:
+        open(f"{path}.opens", "w").close()
+        open(path).close()
+    end = torch.zeros(1)
+    while not end:
+        time.sleep(0.05)
+        end += os.path.exists(f"{path}.end")
+        dist.all_reduce(end)
+    dist.destroy_process_group()
+
+
 def workers() -> None:
     loader = DataLoader(Slow(dist.get_rank() == 1), batch_size=2, num_workers=2)
     for batch in loader:
@@ -117,7 +134,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, workers, pipe, flock, unmatched)
+        kinds = (steps, slow, late, workers, pipe, flock, unmatched)
         {one.__name__: one for one in kinds}[kind](*rest)
 
 

@@ -31,7 +31,7 @@ class Started:
     ) -> None:
         self.mark = uuid.uuid4().hex
         full = {**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1", **(env or {})}
-        with output.open("ab") as file:
+        with output.open("ab", buffering=0) as file:
             self.process = subprocess.Popen(argv, env=full, stdout=file, stderr=subprocess.STDOUT)
 
     @property

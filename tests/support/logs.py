@@ -12,11 +12,11 @@ from hangtop_core.attach.reports import LogPiece
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.names import places
 from hangtop_core.logs.parse import Parser
-from hangtop_core.logs.whose import FileLog
 from hangtop_core.outputs import Outputs
 from support.record import load
 
 if TYPE_CHECKING:
+    from hangtop_core.logs.whose import FileLog
     from hangtop_core.updates import Update
 
 replace = msgspec.structs.replace
@@ -33,11 +33,7 @@ def parsed(text: str, path: str = "train.out", number: int = 0, piece: int = 0) 
     for start in range(0, len(text), piece or max(len(text), 1)):
         parser.feed(text[start : start + (piece or len(text))])
     parser.finish()
-    records = tuple(sorted(parser.records, key=lambda one: one.order))
-    place = places([path])[path]
-    return FileLog(
-        path, place, len(text), NEAR, records, parser.origins, parser.last(), parser.whose
-    )
+    return parser.log(path, places([path])[path], len(text), NEAR)
 
 
 def judged(*texts: str, paths: tuple[str, ...] = ()) -> Judged:

@@ -5,6 +5,7 @@ An activity is never guessed: what cannot be told is `unknown`, with the reason 
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
+
+
+WAITS_FOR_GPU = "waits for its GPU"
+GPU_THREADS = ("cuda", "pt_nccl")
+"""Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
 
 
 class Reading(Struct, frozen=True):
@@ -36,6 +42,8 @@ class Reading(Struct, frozen=True):
     """Below a DataLoader's fetch: the user's code prepares a batch."""
     own: bool
     """The innermost frame is the user's own code."""
+    natives: tuple[str, ...] = ()
+    """Native functions that the innermost Python frame is in, innermost first."""
 
 
 class Activity(Struct, frozen=True):
@@ -93,6 +101,8 @@ class Reader:
         stack = sample.threads[0] if sample is not None and sample.threads else None
         read_ = self.reading(stack.stack) if stack is not None else None
         found = early or _doing(read_, stack, sample, main, letter)
+        if read_ is not None and found.kind == "busy" and _polls_gpu(process, read_):
+            found = msgspec.structs.replace(found, kind="work-wait", text=WAITS_FOR_GPU)
         if read_ is not None:
             found = _with_place(found, read_)
         return _resolve_store(found, store_port)
@@ -111,8 +121,9 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     outer = stack[len(run) :]
     loading = any("/torch/utils/data/_utils/fetch.py" in frame.file for frame in outer)
     top = next((frame for frame in stack if not frame.native), None)
+    natives = tuple(frame.name for frame in takewhile(lambda one: one.native, stack))
     if met is None:
-        return Reading(top, site(stack), None, "", None, loading, own=not frames)
+        return Reading(top, site(stack), None, "", None, loading, not frames, natives)
     pattern, frame = met
     name = plain_name(frame.name)
     return Reading(
@@ -123,6 +134,7 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         op=name,
         loading=loading or pattern.kind == "inline-data",
         own=False,
+        natives=natives,
     )
 
 
@@ -132,6 +144,17 @@ def main_thread(process: Process) -> Thread | None:
         if thread.tid == process.pid:
             return thread
     return None
+
+
+def _polls_gpu(process: Process, read_: Reading) -> bool:
+    """Whether a rank that runs in a line which needs a result of its GPU only waits for that.
+
+    CUDA spins by default while it waits (cudaDeviceScheduleAuto), and calls into C have no frame.
+    """
+    source = read_.top.source if read_.top is not None else None
+    return dictionary.waits_for_gpu(source) and any(
+        thread.name.startswith(GPU_THREADS) for thread in process.threads
+    )
 
 
 def _left(process: Process) -> str:

@@ -243,6 +243,12 @@ PATTERNS: tuple[Pattern, ...] = (
         "waits for a process it started",
     ),
     _pattern(
+        "child",
+        "/multiprocessing/pool.py /multiprocess/pool.py",
+        "get wait next join map starmap apply",
+        "waits for the processes of its pool",
+    ),
+    _pattern(
         "remote",
         "/http/client.py /urllib/request.py /ssl.py /urllib3/ /requests/ /httpx/ /httpcore/ "
         "/aiohttp/ /botocore/ /s3fs/ /gcsfs/ /fsspec/ /huggingface_hub/ /google/ /grpc/ "
@@ -367,6 +373,14 @@ _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
     ("join", re.compile(r"\.join\s*\("), "waits for a thread of its own"),
 )
 """Calls into C leave no frame of their own: the line of code tells, when it could be read."""
+
+
+_GPU_SYNC = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|synchronize)\s*\(|\.to\(\s*[\"']cpu")
+
+
+def waits_for_gpu(source: str | None) -> bool:
+    """Whether a line of code copies from the GPU or waits for it: then a busy CPU only polls."""
+    return source is not None and _GPU_SYNC.search(source) is not None
 
 
 def by_source(source: str | None) -> tuple[Kind, str] | None:

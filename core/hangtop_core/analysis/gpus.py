@@ -138,10 +138,12 @@ class Slots:
         told = rank.process.env.get("CUDA_VISIBLE_DEVICES")
         if told is None and not uses_cuda(rank):
             return ()
+        local = rank.local_rank
+        if told == "0" and local:
+            return ()  # Slurm and containers that hide the other GPUs number theirs from 0
         shown = visible(told, node.gpus)
         if told is not None and len(shown) == 1:
             return (Slot(*shown[0], "environment"),)
-        local = rank.local_rank
         if local is not None and local < len(shown):
             return (Slot(*shown[local], "local-rank"),)
         return ()

@@ -74,9 +74,9 @@ class Template:
         """Return what gives a person a shell there."""
         return self._fill(node) + ([] if self._for_shell else ["sh", "-i"])
 
-    def trial(self, node: str, python: str) -> str:
+    def trial(self, node: str, login: Login) -> str:
         """Return what a person can type to see whether Python starts there."""
-        boot = [f"{python} -V"] if self._for_shell else [python, "-V"]
+        boot = [login.trial_command()] if self._for_shell else login.trial_argv()
         return shlex.join(self._fill(node) + boot)
 
     def _fill(self, node: str) -> list[str]:
@@ -125,6 +125,6 @@ class CommandLauncher:
 
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why the command ended."""
-        trial = self._template.trial(self._node, self._login.python)
+        trial = self._template.trial(self._node, self._login)
         context = Context(self._node, trial, self._login.python, self._login.sudo, trial)
         return explain_login(code, stderr, was_ready, context, COMMANDS)

@@ -269,7 +269,7 @@ def explain(code: int | None, stderr: str, was_ready: bool, node: str, login: Lo
         _LABEL.sub("", line) for line in stderr.splitlines() if "exited with exit code" not in line
     )
     by_pdsh = _by_pdsh(node, login)
-    trial = f"{by_pdsh} {login.python} -V"
+    trial = f"{by_pdsh} {login.trial_words()}"
     context = Context(node, by_pdsh, login.python, login.sudo, trial)
     return explain_login(code, text, was_ready, context, PDSH)
 

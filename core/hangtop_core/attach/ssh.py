@@ -90,6 +90,21 @@ class Login(Struct, frozen=True):
         sudo = ["sudo", "-n"] if self.sudo else []
         return [*sudo, self.python, "-I", "-S", "-u", "-c", BOOT]
 
+    def trial_argv(self) -> list[str]:
+        """Return what shows whether Python starts there, for a program that executes it."""
+        if self.init:
+            return ["sh", "-c", self.trial_command()]
+        return self.trial_command().split()
+
+    def trial_command(self) -> str:
+        """Return the same for a shell."""
+        trial = f"{'sudo -n ' if self.sudo else ''}{self.python} -V"
+        return f"{self.init} && {trial}" if self.init else trial
+
+    def trial_words(self) -> str:
+        """Return the same as the end of a command line whose words another shell gets."""
+        return shlex.quote(self.trial_command()) if self.init else self.trial_command()
+
     def shell_command(self, pushed: str | None = None) -> str:
         """Return what starts the boot, for any shell; see `hangtop_probe.boot.BOOT`.
 
@@ -237,7 +252,8 @@ class SshLauncher:
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Say why ssh ended."""
         login, python = shlex.join(self.shell()), self._login.python
-        context = Context(self._node, login, python, self._login.sudo, f"{login} {python} -V")
+        trial = f"{login} {self._login.trial_words()}"
+        context = Context(self._node, login, python, self._login.sudo, trial)
         log = self._log.take()
         if log is not None and code != 0 and stderr.startswith(_NO_LOG):
             OwnWords.possible = False

@@ -126,7 +126,7 @@ def _of_stream(
         size += len(piece)
         parser.feed(piece.decode("utf-8", "replace"))
     parser.finish()
-    return _log(found, parser, size, time.time(), ())
+    return parser.log(found.path, found.place, size, time.time())
 
 
 def _of_file(
@@ -148,28 +148,7 @@ def _of_file(
             parser.finish()
         _feed(parser, file, start, end)
     parser.finish()
-    return _log(found, parser, size, info.st_mtime, left)
-
-
-def _log(
-    found: Found,
-    parser: Parser,
-    size: int,
-    changed: float,
-    left: tuple[tuple[int, int], ...],
-) -> FileLog:
-    return FileLog(
-        found.path,
-        found.place,
-        size,
-        changed,
-        tuple(sorted(parser.records, key=lambda record: record.order)),
-        parser.origins,
-        parser.last(),
-        parser.whose,
-        parser.lines,
-        left,
-    )
+    return parser.log(found.path, found.place, size, info.st_mtime, left)
 
 
 def _feed(parser: Parser, file: IO[bytes], start: int, end: int) -> None:

@@ -158,21 +158,7 @@ def span(found: Found, number: int, start: int, end: int, keep: Callable[[Line],
             file.readline(PROBE)
         parser.feed(file.read(min(end - start, MAX_KEPT)).decode("utf-8", "replace"))
     parser.finish()
-    return _log(found, parser, info)
-
-
-def _log(found: Found, parser: Parser, info: os.stat_result) -> FileLog:
-    return FileLog(
-        found.path,
-        found.place,
-        info.st_size,
-        info.st_mtime,
-        tuple(parser.records),
-        parser.origins,
-        parser.last(),
-        parser.whose,
-        parser.lines,
-    )
+    return parser.log(found.path, found.place, info.st_size, info.st_mtime)
 
 
 class _Tail:
@@ -232,7 +218,8 @@ class _Tail:
 
     def log(self) -> FileLog:
         """What was read so far."""
-        return _log(self.found, self.parser, os.fstat(self._file.fileno()))
+        info = os.fstat(self._file.fileno())
+        return self.parser.log(self.found.path, self.found.place, info.st_size, info.st_mtime)
 
     def close(self) -> None:
         """Close the file."""
@@ -258,9 +245,11 @@ class Follower:
             self._scan()
         for tail in self._tails.values():
             tail.poll()
-        logs = self.logs()
-        whose = Whose(logs)
         lines, self._new = self._new, []
+        told = sum(len(tail.parser.records) for tail in self._tails.values())
+        if not lines and told == sum(self._told.values()):
+            return [], [], self._notes()
+        whose = Whose(self.logs())
         some = (
             Shown(
                 whose.rank(number, line.origin),
@@ -270,14 +259,20 @@ class Follower:
             for number, line in lines
         )
         shown = [one for one in some if self._choice.takes(one)]
-        records, notes = [], []
+        records = []
         for number, tail in enumerate(self._tails.values()):
-            told = self._told.get(number, 0)
-            records += [whose.settle(record) for record in tail.parser.records[told:]]
+            before = self._told.get(number, 0)
+            records += [whose.settle(record) for record in tail.parser.records[before:]]
             self._told[number] = len(tail.parser.records)
+        return shown, records, self._notes()
+
+    def _notes(self) -> list[str]:
+        """What has become of files since the last time."""
+        notes = []
+        for tail in self._tails.values():
             notes += tail.notes
             tail.notes = []
-        return shown, records, notes
+        return notes
 
     def _scan(self) -> None:
         self._scanned = time.monotonic()

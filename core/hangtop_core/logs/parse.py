@@ -18,6 +18,7 @@ from hangtop_core.logs.known import NEEDLES, SUMMARY, TRACEBACK, recognise
 from hangtop_core.logs.prefix import Origin, Prefixes, split
 from hangtop_core.logs.record import Record, fill, kept, signal_name
 from hangtop_core.logs.stamp import stamp
+from hangtop_core.logs.whose import FileLog, Place, Stream
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -51,13 +52,14 @@ class Line(NamedTuple):
 class _Stream:
     """What one origin prints, as far as it is not over."""
 
-    __slots__ = ("began", "block", "last", "origin", "seen")
+    __slots__ = ("began", "block", "count", "last", "origin", "seen")
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.block: Block | None = None
         self.began: tuple[float | None, bool] = (None, False)
         """When the block began."""
+        self.count = 0
         self.last = ""
         self.seen: dict[tuple[str, str], int] = {}
         """Index into the records, by code and what is kept apart."""
@@ -87,9 +89,7 @@ class Parser:
         self.lines = 0
         self.left_out = 0
         """Records beyond `MAX_RECORDS`."""
-        self.origins: dict[Origin, int] = {}
-        """Lines by who printed them."""
-        self.whose: dict[tuple[str | None, int | None, int], int] = {}
+        self._whose: dict[tuple[str | None, int | None, int], int] = {}
         """Global rank by node, task and local rank, where lines told both."""
         self._keep = keep
         self._prefixes = prefixes
@@ -120,13 +120,35 @@ class Parser:
         for stream in self._streams.values():
             self._close(stream)
 
-    def last(self) -> dict[Origin, tuple[str, float | None]]:
-        """The last line of every stream, and when that was printed, where it says so."""
-        return {
-            origin: (clean(stream.last, 300), stamp(stream.last, self.near))
+    def log(
+        self,
+        path: str,
+        place: Place,
+        size: int = 0,
+        changed: float | None = None,
+        left: tuple[tuple[int, int], ...] = (),
+    ) -> FileLog:
+        """What was made of the file; ``left`` are the byte ranges that were not read."""
+        streams = (
+            Stream(
+                origin,
+                stream.count,
+                clean(stream.last, 300),
+                stamp(stream.last, self.near),
+            )
             for origin, stream in self._streams.items()
-            if stream.last
-        }
+        )
+        return FileLog(
+            path,
+            place,
+            size,
+            changed,
+            tuple(sorted(self.records, key=lambda record: record.order)),
+            tuple(streams),
+            tuple(self._whose.items()),
+            self.lines,
+            left,
+        )
 
     def _take(self, text: str) -> None:
         if "\x1b" in text:
@@ -141,10 +163,10 @@ class Parser:
                 continue
             self.lines += 1
             origin, line = take(raw[:MAX_LINE])
-            self.origins[origin] = self.origins.get(origin, 0) + 1
             stream = self._streams.get(origin)
             if stream is None:
                 stream = self._stream(origin)
+            stream.count += 1
             if line:
                 stream.last = line
             if self._keep is not None:
@@ -162,7 +184,7 @@ class Parser:
             # Whoever makes up origins does not get more memory for it.
             return next(iter(self._streams.values()))
         if origin.rank is not None and origin.local is not None:
-            self.whose.setdefault((origin.node, origin.task, origin.local), origin.rank)
+            self._whose.setdefault((origin.node, origin.task, origin.local), origin.rank)
         stream = self._streams[origin] = _Stream(origin)
         return stream
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from hangtop_core.logs.prefix import Origin
 from hangtop_core.logs.record import Record
@@ -35,6 +35,17 @@ class Place(Struct, frozen=True):
     """How often torchrun had started its ranks again."""
 
 
+class Stream(Struct, frozen=True):
+    """One of those who print to a file."""
+
+    origin: Origin
+    lines: int = 0
+    last: str = ""
+    """Its last line, safe to print."""
+    at: float | None = None
+    """When that was printed, where it says so."""
+
+
 class FileLog(Struct, frozen=True):
     """What was read of one file."""
 
@@ -43,11 +54,10 @@ class FileLog(Struct, frozen=True):
     size: int = 0
     changed: float | None = None
     records: tuple[Record, ...] = ()
-    origins: dict[Origin, int] = field(default_factory=dict)
-    """Lines by who printed them."""
-    last: dict[Origin, tuple[str, float | None]] = field(default_factory=dict)
-    """The last line of each, and its time."""
-    whose: dict[tuple[str | None, int | None, int], int] = field(default_factory=dict)
+    streams: tuple[Stream, ...] = ()
+    """Who has printed to it."""
+    whose: tuple[tuple[tuple[str | None, int | None, int], int], ...] = ()
+    """Global ranks by node, task and local rank, where lines told both."""
     lines: int = 0
     left: tuple[tuple[int, int], ...] = ()
     """Byte ranges that were not read."""
@@ -63,13 +73,12 @@ class Whose:
         self._known: dict[tuple[str | None, int | None, int], int] = {}
         self._pids: dict[tuple[str, str], int] = {}
         """Rank by host (empty where not told) and process id."""
-        self._launched = [any(o.local is not None for o in one.origins) for one in files]
+        self._launched = [any(o.origin.local is not None for o in one.streams) for one in files]
         nodes: set[tuple[str | None, int | None]] = set()
         for one in files:
             self._known.update(one.whose)
-            nodes |= {
-                (o.node or one.place.node, o.task) for o in one.origins if o.local is not None
-            }
+            origins = (stream.origin for stream in one.streams)
+            nodes |= {(o.node or one.place.node, o.task) for o in origins if o.local is not None}
             if one.place.local is not None:
                 nodes.add((one.place.node, None))
         self._one_node = len(nodes) <= 1
@@ -136,9 +145,9 @@ class Whose:
     def ranks(self) -> set[int]:
         """All ranks of which there is a line."""
         some = (
-            self.rank(number, origin)
+            self.rank(number, stream.origin)
             for number, one in enumerate(self._files)
-            for origin in one.origins
+            for stream in one.streams
         )
         return {rank for rank in some if rank is not None}
 
@@ -146,10 +155,10 @@ class Whose:
         """The last line of every rank and its time; of several files the one with the later."""
         found: dict[int, tuple[str, float | None]] = {}
         for number, one in enumerate(self._files):
-            for origin, (text, at) in one.last.items():
-                rank = self.rank(number, origin)
+            for stream in one.streams:
+                rank, at = self.rank(number, stream.origin), stream.at
                 if rank is not None and (rank not in found or (at or 0) >= (found[rank][1] or 0)):
-                    found[rank] = (text, at)
+                    found[rank] = (stream.last, at)
         return found
 
 

@@ -1,7 +1,7 @@
 /* A double of libnvidia-ml.so.1 for tests, at the level of its ABI (nvml.h, CUDA 13).
  *
  * It is no GPU and was never compared with one. What it says is read from the file named by
- * HANGTOP_NVML_DOUBLE at every call, lines of `KEY=VALUE`, where KEY is `GPU.NAME` or a NAME for all
+ * HANGTOP_NVML_DOUBLE, again whenever it has changed, lines of `KEY=VALUE`, where KEY is `GPU.NAME` or a NAME for all
  * GPUs; a value that is not given has the default of the call. A NAME that is a function with the
  * value `error=CODE` makes that function fail, `hang` makes it never return; `all=error=15` does so
  * for every function that gets the GPU.
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SUPPORTED 64
@@ -19,22 +20,37 @@ static struct device devices[SUPPORTED];
 static struct device parts[SUPPORTED][8];
 static int told; /* Xids that were handed out */
 
-static const char *find(int gpu, const char *name, char *value, size_t size) {
+/* What the file says now; it is read again when it is another one, or was written to. */
+static const char *said(void) {
+    static char text[1 << 16];
+    static struct stat last;
     const char *path = getenv("HANGTOP_NVML_DOUBLE");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    char line[512], exact[96], any[96];
+    struct stat now;
+    FILE *file;
+    if (!path || stat(path, &now)) return "";
+    if (now.st_ino == last.st_ino && now.st_size == last.st_size &&
+        !memcmp(&now.st_mtim, &last.st_mtim, sizeof now.st_mtim)) return text;
+    file = fopen(path, "r");
+    if (!file) return "";
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    last = now;
+    return text;
+}
+
+static const char *find(int gpu, const char *name, char *value, size_t size) {
+    char exact[96], any[96];
     int found = 0;
-    if (!file) return NULL;
     snprintf(exact, sizeof exact, "%d.%s=", gpu, name);
     snprintf(any, sizeof any, "%s=", name);
-    while (fgets(line, sizeof line, file)) {
+    for (const char *line = said(), *next; *line; line = next) {
         int is_exact = !strncmp(line, exact, strlen(exact));
-        if (!is_exact && (found == 2 || strncmp(line, any, strlen(any)))) continue;
-        line[strcspn(line, "\n")] = 0;
-        snprintf(value, size, "%s", line + strlen(is_exact ? exact : any));
+        size_t end = strcspn(line, "\n"), skip = strlen(is_exact ? exact : any);
+        next = line + end + (line[end] == '\n');
+        if (!is_exact && (found == 2 || strncmp(line, any, skip))) continue;
+        snprintf(value, size, "%.*s", (int)(end - skip), line + skip);
         found = is_exact ? 2 : 1;
     }
-    fclose(file);
     return found ? value : NULL;
 }
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop.cli import output
-from hangtop.cli.diagnose import decided, exit_status
+from hangtop.cli.diagnose import decided, exit_status, lacks_stacks
 from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
+from hangtop_core.updates import Update
+from support.build import SLEEP, World, user
+
+if TYPE_CHECKING:
+    from hangtop_core.model import NodeState, Rank
 
 TEXT = """HUNG for 31 s: 4 of 4 ranks seen on vm
 
@@ -83,3 +90,23 @@ def test_observing_goes_on_while_nothing_is_decided() -> None:
     assert not decided(diagnosis("starting", stalled=1.0), 5.0)
     assert not decided(diagnosis("starting", stalled=12.0), 12.0)  # a rendezvous that lasts
     assert decided(diagnosis("starting", stalled=1.0), 11.0)
+
+
+def test_ranks_that_may_still_give_a_first_stack_are_waited_for() -> None:
+    world = World()
+    for _ in range(3):
+        world.add(user("rest", 4), SLEEP)
+    whole = world.snapshot()
+    (job,) = whole.jobs
+    late = replace(job.ranks[2], sample=None)
+
+    def lacking(last: Rank, state: NodeState = "ready") -> bool:
+        nodes = tuple(replace(node, state=state) for node in whole.nodes)
+        now = replace(job, ranks=(*job.ranks[:2], last))
+        return lacks_stacks(job, Update(replace(whole, nodes=nodes, jobs=(now,)), {}, 0.0))
+
+    assert lacking(late)
+    assert not lacking(job.ranks[2])
+    assert not lacking(late, "lost")
+    assert not lacking(replace(late, state="zombie"))
+    assert not lacking(replace(late, process=replace(late.process, denied="it belongs to root")))

@@ -126,9 +126,24 @@ def test_logs_are_read_when_a_rank_has_left() -> None:
     assert outputs.due(after, diagnosis("progressing"), 102.0) == []
 
 
+def test_what_was_read_can_be_kept_in_a_file() -> None:
+    outputs = Outputs()
+    outputs.fold("n1", piece("[default1]:[rank1]: x\n[default1]:ERROR: y\n"), 0.0)
+    snapshot = Snapshot(at=1.0, observed_since=1.0, tick=1, outputs=outputs.read())
+    assert msgspec.json.decode(msgspec.json.encode(snapshot), type=Snapshot) == snapshot
+
+
 def test_text_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hangtop_core.outputs.KEPT_ALL", 4000)
     outputs = Outputs()
     for number in range(6):
         outputs.fold("n1", piece("x" * 1000, inode=f"1:{number}", path=f"/{number}"), 0.0)
     assert [bool(one.text) for one in outputs.read()] == [False, False, True, True, True, True]
+
+
+def test_files_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangtop_core.outputs.FILES", 2)
+    outputs = Outputs()
+    for number in (1, 2, 1, 3):
+        outputs.fold("n1", piece("x", inode=f"1:{number}", path=f"/{number}"), 0.0)
+    assert [one.path for one in outputs.read()] == ["/1", "/3"]

@@ -86,6 +86,25 @@ def test_a_rank_that_did_not_run_is_renewed_not_sampled() -> None:
     assert plan(with_sample(tracked(), age=EVERY - 1)).renew == []
 
 
+def test_a_sample_is_not_renewed_beyond_what_was_read_of_the_process() -> None:
+    known = with_sample(tracked(), age=EVERY)
+
+    def plan_read(age: float) -> tuple[list[int], list[int]]:
+        found = sampling.plan([known], NOW, sampling.Rate(EVERY), frozenset(), NOW - age)
+        return found.renew, found.sample
+
+    assert plan_read(EVERY - 1) == ([100], [])
+    assert plan_read(EVERY + 1) == ([], []), "it may have run since: the next reading tells"
+    assert plan_read(3 * EVERY) == ([], [100]), "no reading comes"
+
+
+def test_who_waits_for_hangs_only_looks_at_long_rests() -> None:
+    rate = sampling.Rate(20.0, rest=15.0)
+    for ran, sampled in ((10.0, []), (16.0, [100])):
+        known = with_sample(tracked(ran=ran), age=17)
+        assert sampling.plan([known], NOW, rate, frozenset()).sample == sampled
+
+
 def test_a_rank_that_came_to_rest_is_sampled_soon() -> None:
     assert plan(with_sample(tracked(ran=2.5), age=3)).sample == [100]
     assert plan(with_sample(tracked(ran=0.1), age=3)).sample == [], "still moving: in its turn"

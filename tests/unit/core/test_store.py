@@ -58,6 +58,16 @@ def test_a_job_with_its_ranks_launcher_and_children(bench: Bench) -> None:
     assert not bench.wrong
 
 
+@pytest.mark.parametrize(("shell", "fix"), [(None, "sudo hangtop"), ("ssh n1", "hangtop --sudo")])
+def test_root_on_another_node_is_reached_by_an_option(
+    bench: Bench, shell: str | None, fix: str
+) -> None:
+    bench.store.change_node("n1", {"shell": shell})
+    bench.fold(0, process(100, 0, denied=["it belongs to root", "sudo"]))
+    (rank,) = bench.ranks()
+    assert rank.process.denied == f"it belongs to root; {fix}"
+
+
 def test_a_node_can_have_so_many_processes_and_no_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

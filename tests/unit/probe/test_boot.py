@@ -265,3 +265,15 @@ def test_a_home_that_is_read_only_is_no_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/sys/hangtop")  # where nobody makes directories
     with pytest.raises(cachedir.Unusable, match="/proc/sys/hangtop"):
         cachedir.cache_base()
+
+
+def test_why_nothing_can_be_kept_is_told_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "hangtop").write_text("somebody's")
+    booted = Booted(tmp_path, hide_the_shared_paths(bundle.opening()))
+    missing = booted.message()["boot"]["missing"]
+    assert "probe" in missing
+    booted.supply(missing)
+    said = booted.message()["boot"]
+    assert said["done"]["probe"] == "memory"
+    assert said["why"] == f"{tmp_path}/hangtop is no directory"
+    assert booted.end() == 0

@@ -34,7 +34,7 @@ def test_of_a_process_those_it_owns_and_that_count(monkeypatch: pytest.MonkeyPat
     with socket.socket() as mine, socket.socket() as other:
         inodes = [os.fstat(one.fileno()).st_ino for one in (mine, other)]
         assert set(inodes) <= own_inodes(os.getpid())
-        data = HEAD + row(inodes[0]) + row(inodes[1], again=2) + row(7) + row(8, state="08")
+        data = HEAD + row(inodes[0]) + row(inodes[1], again=2) + row(7) + row(8, state="06")
         reads: list[str] = []
 
         def read_all(path: str) -> bytes:

@@ -116,7 +116,10 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         help="seconds without progress before a waiting job is called hung (default: 30)",
     )
     group.add_argument(
-        "--interval", type=seconds, metavar="S", help="seconds between two looks (default: 1)"
+        "--interval",
+        type=seconds,
+        metavar="S",
+        help="seconds between two looks (default: 1, watch: 5)",
     )
     group.add_argument(
         "--sample-every",
@@ -333,6 +336,7 @@ def complete(
     arguments: argparse.Namespace,
     sample_every: float = 5.0,
     sample_early: float | None = None,
+    interval: float | None = None,
 ) -> argparse.Namespace:
     """Fill in what the config file says of options that nobody gave, and then their defaults.
 
@@ -340,13 +344,15 @@ def complete(
         arguments: as parsed.
         sample_every: seconds between two stacks; a short look needs more of them than a long one.
         sample_early: the same for the first half minute, unless the user says how often.
+        interval: seconds between two looks, unless the user says how many.
 
     Raises:
         UsageError: when the config file cannot be used.
     """
     given = vars(arguments)
     file = config.defaults(config.read(config.config_path(), in_file()), given)
-    filled = {**DEFAULTS, **file, **given, "from_file": frozenset(file)}
+    looks = {} if interval is None else {"interval": interval}
+    filled = {**DEFAULTS, **looks, **file, **given, "from_file": frozenset(file)}
     filled["sample_early"] = None if filled["sample_every"] else sample_early
     filled["sample_every"] = filled["sample_every"] or sample_every
     return argparse.Namespace(**filled)

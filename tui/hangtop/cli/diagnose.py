@@ -7,13 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow, tell_unseen
+from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.ras import ask_ras
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError
+from hangtop_core.following import follow
 from hangtop_core.report import diagnosis_text
 from hangtop_core.session import Session
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 DECIDED = {"hung", "progressing", "exited"}
 EVIDENCE_S = 5.0
 """Seconds in which the evidence for a hang still comes in, after the first look at the job."""
+FIRST_STACKS_S = 10.0
+"""Seconds in which every rank gives its first stack: over pdsh each takes a login of its own."""
 LATE_S = 10.0
 """Seconds by which what is observed of a child of a rank may lag behind."""
 STALLED_S = 5.0
@@ -86,6 +89,9 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
             return True
         if elapsed < at_least:
             return False
+        if diagnosis.state == "hung" and elapsed < FIRST_STACKS_S and lacks_stacks(job, update):
+            status.show("waiting for the first stacks ...")
+            return False
         if decided(diagnosis, elapsed) or not has_processes(job, update):
             return True
         text = why_longer(diagnosis.stalled_for_s, hang_after)
@@ -103,6 +109,19 @@ def has_processes(job: Job, update: Update) -> bool:
     """Whether there is a rank or a launcher that waiting could tell more about."""
     now = follow(job, update.snapshot)
     return now is not None and bool(now.ranks or now.launchers)
+
+
+def lacks_stacks(job: Job, update: Update) -> bool:
+    """Whether there is a rank that may still give its first stack."""
+    now = follow(job, update.snapshot)
+    ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
+    return now is not None and any(
+        rank.sample is None
+        and rank.node in ready
+        and rank.state not in ("exited", "zombie")
+        and not rank.process.denied
+        for rank in now.ranks
+    )
 
 
 def decided(diagnosis: Diagnosis, elapsed: float) -> bool:

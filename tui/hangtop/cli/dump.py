@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import choose, find_job, follow, tell_unseen
+from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop.cli.targets import launchers
 from hangtop_core import nodesets
@@ -19,6 +19,7 @@ from hangtop_core.analysis.stacks import Threads, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.following import follow
 from hangtop_core.model import Failure
 from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status
-from hangtop.cli.observe import choose, find_job, follow, tell_unseen
+from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.flight.live import empty, picture
@@ -23,6 +23,7 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns
 from hangtop_core.errors import HangtopError, NoJobError, UsageError
 from hangtop_core.flightreport import entries_text, flight_text
+from hangtop_core.following import follow
 from hangtop_core.session import Session
 from hangtop_core.text import clean
 

@@ -46,6 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
     for one in nothing:
         print(f"hangtop: no log in {clean(one, 200)}", file=sys.stderr)
     if arguments.follow:
+        if not set(arguments.path) - {"-"}:
+            raise UsageError(
+                "--follow needs files or folders",
+                "The screen Logs (8) follows the logs of a job that is there.",
+            )
         return follow(arguments, choice)
     if not found:
         raise NoLogError("there is no log to read")

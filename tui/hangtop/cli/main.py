@@ -24,6 +24,7 @@ from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
 from hangtop.cli.runargs import add_run
+from hangtop.cli.watchargs import add_watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,7 @@ examples:
   hangtop                          watch my jobs on this machine
   hangtop --all-users              those of everybody, as far as permissions allow
   hangtop diagnose                 who holds the job up, and why
+  hangtop watch --once             wait until it hangs, then say why
   hangtop dump                     the stacks of all ranks, merged
   hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop logs train.out           the first error in the logs of all ranks, and whose it is
@@ -55,7 +57,7 @@ defaults for these options can be kept in {config}:
   nodes = "gpu[01-16]"             one long option a line, with _ for -; what is given on the
   via = "ssh"                      command line wins, --no-sudo over `sudo = true`, too
 
-exit status of diagnose:
+exit status of diagnose and watch:
   0 progressing   10 hung, explained   11 hung, not explained   12 no training job
   13 nothing could be concluded, or no node answers   2 wrong usage"""
 
@@ -63,6 +65,7 @@ MODULES = {
     None: "hangtop.cli.screen",
     "dump": "hangtop.cli.dump",
     "diagnose": "hangtop.cli.diagnose",
+    "watch": "hangtop.cli.watch",
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "doctor": "hangtop.cli.doctor",
@@ -83,6 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
     add_dump(commands)
     add_diagnose(commands)
+    add_watch(commands)
     add_flight(commands)
     add_logs(commands)
     add_doctor(commands)

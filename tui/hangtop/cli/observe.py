@@ -128,24 +128,6 @@ def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
     )
 
 
-def follow(job: Job, snapshot: Snapshot) -> Job | None:
-    """The same job in a later snapshot; its key may have become another one.
-
-    The key is made of what is known of the ranks, and of some that is only learnt in time.
-    """
-    same = snapshot.job(job.key)
-    if same is not None:
-        return same
-    pids = pids_of(job)
-    return next((other for other in snapshot.jobs if pids & pids_of(other)), None)
-
-
-def pids_of(job: Job) -> set[tuple[str, int, int]]:
-    """Identities of all processes of a job: node, pid and start time."""
-    ranks = [rank.process for rank in job.ranks]
-    return {(one.node, one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
-
-
 def answers_to(job: Job, key: str) -> bool:
     """Whether a job goes by this key, name or run id."""
     return key in (job.key, job.name, job.id)

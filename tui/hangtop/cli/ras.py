@@ -6,11 +6,11 @@ import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop.cli.observe import follow
 from hangtop.cli.output import StatusLine
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.asks import RAS_S
 from hangtop_core.errors import ReadOnlyError
+from hangtop_core.following import follow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -115,7 +115,7 @@ COMMANDS = frozenset(
     {"cat", "cd", "df", "dmesg", "docker", "fuser", "gdb", "hangtop", "journalctl", "kill"}
     | {"killall", "ls", "lslocks", "lsof", "mount", "nc", "nvidia-smi", "ps", "py-spy", "python"}
     | {"python3", "scontrol", "ssh", "strace", "sudo", "sysctl", "tail", "timeout", "torchrun"}
-    | {"ulimit"}
+    | {"cuda-gdb", "ibstat", "ip", "systemctl", "ulimit"}
 )
 """Programs that a next step may name: what follows them is what `y` copies."""
 

@@ -127,9 +127,9 @@ class Case:
     @cached_property
     def said(self) -> Said:
         """What the logs of the job say, as far as they were read."""
-        from hangtop_core.analysis.verdict.logs import Said
+        from hangtop_core.analysis.verdict.logs import said
 
-        return Said(self)
+        return said(self.snapshot, self.job)
 
     @cached_property
     def in_flight(self) -> tuple[Operation, ...]:

@@ -40,7 +40,7 @@ _CRASHES = frozenset(
 _KILLED = frozenset({-signal.SIGKILL})
 _DUMPS = "CoreDumping of /proc/PID/status is 1"
 COUNTED_S = 8.0
-"""The counter of kills is read every fifth time the process table is."""
+"""The counter of kills is read every five seconds."""
 NEAR_PIDS = 64
 """How far the pid of a rank may be from that of one started just before or after it."""
 NEAR_S = 5.0

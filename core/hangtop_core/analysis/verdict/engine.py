@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hangtop_core import __version__
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.progress import HANG_AFTER_S
+from hangtop_core.analysis.since import hung_since
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
@@ -65,7 +66,9 @@ def diagnose(
         snapshot,
         job,
         state,
-        hung_for_s=_since(snapshot, case.progress.since) if state == "hung" else None,
+        hung_for_s=_since(snapshot, hung_since(snapshot, job, case.progress))
+        if state == "hung"
+        else None,
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
         verdicts=tuple(verdicts),

@@ -94,7 +94,7 @@ def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     places: dict[tuple[str, int, str | None], list[Subject]] = {}
     for subject in case.subjects:
         for slot in case.slots.get(id(subject), ()):
-            if slot.how != "local-rank":
+            if slot.how == "process":
                 place = (subject.rank.node, slot.gpu.index, slot.part)
                 places.setdefault(place, []).append(subject)
     own = {s.pid for s in case.subjects} | {one.pid for one in case.job.launchers}
@@ -175,8 +175,8 @@ THROTTLED = Rule(
 SHARED = Rule(
     cause="gpu-shared",
     title="Ranks share a GPU with one another or with others",
-    seen="Two ranks compute on one GPU, or are told the same one by CUDA_VISIBLE_DEVICES; or a "
-    "process of no rank has more than 1 GiB there.",
+    seen="NVML sees processes of two ranks on one GPU; or a process of no rank has more than 1 GiB "
+    "on the GPU of a rank.",
     excluded="They are on different MIG devices. Once a process of no rank is only one of several "
     "explanations, it is not told.",
     confidence=0.8,

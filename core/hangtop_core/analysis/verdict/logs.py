@@ -21,21 +21,24 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence, JobState, Verdict
     from hangtop_core.logs.record import Record
     from hangtop_core.logs.whose import FileLog
+    from hangtop_core.model import Job, Snapshot
 
 _STATES: frozenset[JobState] = STALLED | {"starting", "exited"}
 _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
 """Causes that matter only until ranks have met."""
+TOLD_WHY = 0.92
+"""Why a rank has left is worth more than that it has left."""
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
 
 
 class Said:
-    """What the logs of a job say, worked out once for a case."""
+    """What the logs of a job say."""
 
-    def __init__(self, case: Case) -> None:
-        began = [r.process.started_at for r in case.job.ranks if r.process.started_at]
+    def __init__(self, snapshot: Snapshot, job: Job) -> None:
+        began = [r.process.started_at for r in job.ranks if r.process.started_at]
         since = min(began, default=0.0) - EARLIER_S
-        files = [_of_run(one, since) for one in of_job(case.snapshot.outputs, case.job)]
+        files = [_of_run(one, since) for one in of_job(snapshot.outputs, job)]
         self.judged: Judged | None = judge(files) if files else None
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
 
@@ -59,6 +62,35 @@ class Said:
             if record.rank == rank and record.code not in ("T16", "MPI", "SLURM")
         )
         return next(found, None)
+
+
+class _Memory:
+    """What was worked out last for some jobs: logs are read far less often than jobs are judged."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._known: dict[str, tuple[tuple[object, ...], object, Said]] = {}
+
+    def said(self, snapshot: Snapshot, job: Job) -> Said:
+        """What the logs of a job say; the same object until files or processes are others."""
+        processes = (*job.launchers, *(rank.process for rank in job.ranks))
+        key = (*map(id, snapshot.outputs), *((one.node, one.pid, one.outputs) for one in processes))
+        found = self._known.pop(job.key, None)
+        if found is None or found[0] != key:
+            # The files are kept with it, so that no other one gets the place of one of them.
+            found = (key, snapshot.outputs, Said(snapshot, job))
+        self._known[job.key] = found
+        while len(self._known) > self._size:
+            del self._known[next(iter(self._known))]
+        return found[2]
+
+
+_MEMORY = _Memory(8)
+
+
+def said(snapshot: Snapshot, job: Job) -> Said:
+    """What the logs of a job say."""
+    return _MEMORY.said(snapshot, job)
 
 
 def _of_run(one: FileLog, since: float) -> FileLog:
@@ -104,6 +136,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for one in case.said.verdicts:
         if one.cause != cause:
             continue
+        left_for_it = cause == "store-port-taken" and any(seat.beside for seat in case.seats)
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
         yield Hit(
@@ -112,7 +145,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
             steps=STEPS.get(cause, ()),
-            confidence=one.confidence,
+            confidence=max(one.confidence, TOLD_WHY) if left_for_it else one.confidence,
         )
 
 

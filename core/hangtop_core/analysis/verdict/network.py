@@ -77,7 +77,8 @@ def _broken(case: Case) -> Iterator[_Broken]:
         for one in subject.rank.process.stalled:
             host = one.remote.rpartition(":")[0]
             there = places.node_of(host, node)
-            if one.retransmits >= SURE and there in here and node in here and there != node:
+            sent = one.state == "ESTABLISHED" and one.retransmits >= SURE
+            if sent and there in here and node in here and there != node:
                 yield _Broken(subject, one, there)
 
 

@@ -88,6 +88,12 @@ def _vanished(case: Case) -> Iterator[Hit]:
         if node is None or not case.waiters:
             continue
         beside = [rank for rank in case.job.ranks if rank.node == node]
+        if some[0].beside:
+            # A process that was told another one's rank is there in the place of one that lacks.
+            twice = len(beside) - len({rank.rank for rank in beside})
+            some = some[: max(len(some) - twice, 0)]
+            if not some:
+                continue
         verb = "has" if len(some) == 1 else "have"
         text = "no other rank of the job is there"
         if some[0].beside:

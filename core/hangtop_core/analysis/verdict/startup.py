@@ -10,6 +10,7 @@ from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text, un
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
+    SHOWN,
     absent,
     common_facts,
     fact,
@@ -23,7 +24,7 @@ from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.places import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState
@@ -176,59 +177,78 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Ranks of nodes that went away no later than the job stopped, while others wait."""
     nodes = {node.name: node for node in case.snapshot.nodes if node.state in AWAY}
     stopped = case.progress.since
-    for name in sorted({s.rank.node for s in case.subjects} & set(nodes)):
-        node = nodes[name]
-        seen = node.last_seen
-        group = tuple(s for s in case.subjects if s.rank.node == name)
-        waiting = [s for s in case.waiters if s.rank.node not in nodes]
-        if not waiting or seen is None or stopped is None or seen > stopped + _TOGETHER_S:
-            continue
+    waiting = [s for s in case.waiters if s.rank.node not in nodes]
+    gone = [
+        nodes[name]
+        for name in sorted({s.rank.node for s in case.subjects} & set(nodes))
+        if waiting
+        and stopped is not None
+        and (seen := nodes[name].last_seen) is not None
+        and seen <= stopped + _TOGETHER_S
+    ]
+    for some in _alike(gone):
+        names = {node.name for node in some}
+        group = tuple(s for s in case.subjects if s.rank.node in names)
+        node = max(some, key=lambda one: one.last_seen or 0.0)
+        name, why = nodesets.fold(names), node.cause or "silent"
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
-                f"{name} with {name_ranks(group)} is {node.state}: {node.cause or 'silent'}; "
-                f"last seen {case.ago(seen)[4:] or 'a moment'} ago",
+                f"{name} with {name_ranks(group)} {'is' if len(some) == 1 else 'are'} "
+                f"{node.state}: {why}; last seen {case.ago(node.last_seen)[4:] or 'a moment'} ago",
                 blamed=[s for s in case.subjects if s.rank.node in nodes],
             ),
-            evidence=(
-                fact("network", None, f"{name} is {node.state}: {node.cause or 'no reason given'}"),
+            evidence=tuple(
+                fact("network", None, f"{one.name} is {one.state}: {why}") for one in some[:SHOWN]
             ),
-            steps=_look_at(name),
+            steps=_look_at(node.name, name),
         )
     yield from _never_reached(case, nodes)
 
 
+def _alike(nodes: Iterable[Node]) -> Iterator[tuple[Node, ...]]:
+    """Nodes that are away for the same reason: a switch takes many at once."""
+    groups: dict[tuple[str, str], list[Node]] = {}
+    for node in nodes:
+        groups.setdefault((node.state, node.cause), []).append(node)
+    yield from map(tuple, groups.values())
+
+
 def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
-    """Ranks that should be on a node that has not answered at all: it may be what is waited for."""
+    """Ranks that should be on nodes that have not answered at all: they may be waited for."""
     lacking = [seat for seat in case.seats if seat.node in nodes and not seat.beside]
-    for some in by_node(lacking):
-        node = nodes[some[0].node or ""]
-        if not case.waiters or node.last_seen is not None:
-            continue
-        why = node.cause or node.state
+    silent = [nodes[some[0].node or ""] for some in by_node(lacking)]
+    for some in _alike(node for node in silent if case.waiters and node.last_seen is None):
+        names = {node.name for node in some}
+        seats = [seat for seat in lacking if seat.node in names]
+        name, why = nodesets.fold(names), some[0].cause or some[0].state
+        missing = place_text(seats) if len(some) == 1 else name_ranks(seat.rank for seat in seats)
         yield Hit(
             subjects=(),
-            absent=absent(some),
+            absent=absent(seats),
             summary=sentence(
                 case,
-                f"{place_text(some)} {'was' if len(some) == 1 else 'were'} not seen, for "
-                f"{node.name} cannot be reached: {why}. Whether "
-                f"{'it runs' if len(some) == 1 else 'they run'} is not known",
+                f"{missing} {'was' if len(seats) == 1 else 'were'} not seen, for "
+                f"{name} cannot be reached: {why}. Whether "
+                f"{'it runs' if len(seats) == 1 else 'they run'} is not known",
             ),
             evidence=(
-                fact("network", None, f"{node.name} is {node.state}: {why}"),
-                *place_facts(some),
+                *(
+                    fact("network", None, f"{one.name} is {one.state}: {why}")
+                    for one in some[:SHOWN]
+                ),
+                *place_facts(seats),
             ),
-            steps=_look_at(node.name),
+            steps=_look_at(some[0].name, name),
             confidence=0.5,
         )
 
 
-def _look_at(name: str) -> tuple[str, ...]:
+def _look_at(one: str, everyone: str) -> tuple[str, ...]:
     return (
-        f"look at it: ping {name}; its console or BMC; `sinfo -n {name}` under Slurm",
-        f"if it is gone, start the job again without {name}",
+        f"look at it: ping {one}; its console or BMC; `sinfo -n {everyone}` under Slurm",
+        f"if it is gone, start the job again without {everyone}",
     )
 
 

@@ -491,6 +491,17 @@ def test_a_rank_that_left_before_we_came() -> None:
     assert verdict.culprits[0].pid is None
 
 
+def test_a_rank_whose_number_another_one_has_taken_has_not_left() -> None:
+    # GIVEN a launcher that started three processes, two of them as rank 1
+    world = World()
+    for rank, local in ((0, "0"), (1, "1"), (1, "2")):
+        env = {"RANK": str(rank), "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": "3"}
+        world.add(INIT, POLL, rank=rank, process={"env": env})
+    verdict = first(world, world_size=3)
+    assert verdict.cause == "launch-misconfigured"
+    assert set(culprits(verdict)) == {1}
+
+
 def test_ranks_that_never_came() -> None:
     world = World()
     world.waiters(4, INIT, POLL)
@@ -660,6 +671,15 @@ def test_of_two_lost_nodes_neither_waits_for_the_other() -> None:
     assert [one.victims for one in verdicts] == [(0, 1), (0, 1)]
     assert all("; ranks 0-1 wait in" in one.summary for one in verdicts)
     assert "connecting again" not in repr(verdicts), "a verdict does not change with each second"
+
+
+def test_nodes_that_are_lost_alike_are_told_in_one_verdict() -> None:
+    world = lost_node(HUNG_SINCE + 3)
+    world.waiters(2, node="n3")
+    world.nodes["n3"] = Node("n3", "lost", reason="no answer for 15 s", last_seen=HUNG_SINCE + 4)
+    (verdict,) = [one for one in run(world).verdicts if one.cause == "node-unreachable"]
+    assert culprits(verdict) == [2, 3, 4, 5]
+    assert verdict.summary.startswith("n[2-3] with ranks 2-5 are lost: no answer for 15 s")
 
 
 def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:

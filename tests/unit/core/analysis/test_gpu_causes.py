@@ -67,6 +67,11 @@ def test_without_readings_spinning_ranks_stay_undecided() -> None:
     assert run(world).state != "hung"
 
 
+def test_that_nvml_hangs_says_nothing_of_ranks_that_spin() -> None:
+    found = run(all_wait({"state": "silent", "error": "NVML gave no answer"}))
+    assert (found.state, causes(found)) == ("unknown", [])
+
+
 @pytest.mark.parametrize(
     ("state", "text"),
     [
@@ -76,7 +81,12 @@ def test_without_readings_spinning_ranks_stay_undecided() -> None:
     ],
 )
 def test_a_lost_gpu_and_the_rank_on_it(state: str, text: str) -> None:
-    found = run(all_wait(g2=on(2, state=state, error="why")))
+    world = World()
+    world.waiters(4, facts=FUTEX)
+    gpus = [on(n, **SPINS) for n in range(4)]
+    gpus[2] = on(2, state=state, error="why")
+    world.nodes["n1"] = Node("n1", "ready", gpus=tuple(gpus))
+    found = run(world)
     first = found.verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("gpu-lost", [2])
     assert first.culprits[0].gpu == 2

@@ -98,6 +98,8 @@ class TestSlots:
             ("2,3", "1", [(3, None, "local-rank")]),
             ("2,9,3", "2", [(2, None, "environment")]),
             ("", "0", []),
+            ("0", "0", [(0, None, "environment")]),
+            ("0", "3", []),
             ("GPU-", "0", []),
         ],
     )

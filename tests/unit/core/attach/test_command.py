@@ -99,3 +99,6 @@ def test_what_a_person_is_told_to_type_goes_the_same_way() -> None:
     launcher = CommandLauncher("n1", Login(), Template("env %h %c"))
     assert launcher.by_hand.shell == "env n1"
     assert launcher.explain(9, "", False).fix == "see what happens: env n1 'python3 -V'"
+    login = Login(sudo=True, init=". env")
+    fix = CommandLauncher("n1", login, Template("env %h")).explain(9, "", False).fix
+    assert fix == "see what happens: env n1 sh -c '. env && sudo -n python3 -V'"

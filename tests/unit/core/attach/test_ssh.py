@@ -205,3 +205,11 @@ def test_a_faster_key_exchange_only_when_asked_for() -> None:
     assert option not in SshLauncher("n1", Login()).argv()
     argv = SshLauncher("n1", Login(fast_kex=True)).argv()
     assert argv.index(option) < argv.index("--")
+
+
+def test_what_a_person_is_told_to_try_is_what_failed() -> None:
+    login = Login(user="eva", python="python9", sudo=True)
+    fix = SshLauncher("n1", login).explain(9, "", False).fix
+    assert fix == "see what happens: ssh -l eva n1 sudo -n python9 -V"
+    fix = SshLauncher("n1", Login(init=". env")).explain(9, "", False).fix
+    assert fix == "see what happens: ssh n1 '. env && python3 -V'"

@@ -1,0 +1,194 @@
+"""Causes while ranks connect to one another: a store that is gone, ports that are closed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.steps import Command, as_host
+from hangtop_core.places import Places
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.analysis.dictionary import Kind
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import JobState
+    from hangtop_core.meters import Stalled
+
+_MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective", "recv", "send"})
+_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
+_BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
+
+
+class _Tried(NamedTuple):
+    subject: Subject
+    one: Stalled
+    host: str
+    port: str
+
+
+def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    places = Places(case.snapshot.nodes)
+    tried = [
+        each
+        for subject in case.waiters
+        if subject.activity.kind in _MEETING
+        for each in _connecting(subject)
+        if each.port != subject.rank.process.env.get("MASTER_PORT")
+    ]
+    if not tried:
+        return
+    subjects = tuple({id(each.subject): each.subject for each in tried}.values())
+    target = Counter(each.host for each in tried).most_common(1)[0][0]
+    first = next(each for each in tried if each.host == target)
+    node = places.node_of(target, first.subject.rank.node)
+    there = f"{node} ({target})" if node else target
+    more = f" and {plural(len(tried) - 1, 'more connection')}" if len(tried) > 1 else ""
+    host = as_host(target.strip("[]"))
+    yield Hit(
+        subjects=subjects,
+        summary=sentence(
+            case,
+            f"{name_ranks(subjects)} cannot connect to {clean(there, 200)} port "
+            f"{clean(first.port, 8)}{more}: nothing answers (SYN_SENT), as where a firewall drops "
+            "it",
+            blamed=subjects,
+        ),
+        evidence=tuple(
+            fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
+        ),
+        steps=(
+            *(
+                (Command(first.subject.rank.node, f"nc -zvw3 {host} {first.port}"),)
+                if host is not None
+                else ()
+            ),
+            "open all ports above 1024 between the nodes: NCCL and gloo choose any of them",
+            "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
+        ),
+        confidence=None if node else 0.7,
+    )
+
+
+def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks whose first connection, to the store, nobody answers."""
+    tried = [
+        each
+        for subject in case.subjects
+        if subject.activity.kind in ("init", "importing", "unknown", "waiting", "sleep")
+        for each in _connecting(subject)
+        if each.port == subject.rank.process.env.get("MASTER_PORT")
+    ]
+    if not tried:
+        return
+    subjects = tuple({id(each.subject): each.subject for each in tried}.values())
+    first = tried[0]
+    host = as_host(first.host.strip("[]"))
+    address = clean(f"{first.host}:{first.port}", 200)
+    yield Hit(
+        subjects=subjects,
+        summary=sentence(
+            case,
+            f"{name_ranks(subjects)} cannot reach the store at {address}: nothing answers "
+            "(SYN_SENT); it is down, or a firewall drops what is sent there",
+            blamed=subjects,
+        ),
+        evidence=tuple(
+            fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
+        ),
+        steps=(
+            *(
+                (Command(first.subject.rank.node, f"nc -zvw3 {host} {first.port}"),)
+                if host is not None and first.port.isdecimal()
+                else ()
+            ),
+            "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
+        ),
+    )
+
+
+def _connecting(subject: Subject) -> Iterator[_Tried]:
+    """Connections that a rank tries to make and that nobody has answered."""
+    for one in subject.rank.process.stalled:
+        if one.state == "SYN_SENT":
+            host, _, port = one.remote.rpartition(":")
+            yield _Tried(subject, one, host, port)
+
+
+def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    ended = [
+        (subject, one)
+        for subject in case.waiters
+        if subject.activity.kind in _BY_STORE
+        for one in subject.rank.process.stalled
+        if one.state == "CLOSE_WAIT" and _is_store(subject, one)
+    ]
+    if not ended:
+        return
+    subjects = tuple(subject for subject, _ in ended)
+    master = case.job.master or "its address"
+    first = subjects[0]
+    yield Hit(
+        subjects=(),
+        explained=subjects,
+        summary=sentence(
+            case,
+            f"the store at {master} has closed its connections, and {name_ranks(subjects)} still "
+            f"wait for it: the process that hosts it (rank 0, or torchrun) is gone",
+            case.since(first),
+        ),
+        evidence=tuple(
+            fact("network", subject.number, _text(one)) for subject, one in ended[:SHOWN]
+        ),
+        steps=("end the job: it cannot go on without its store", "look why its host has left"),
+    )
+
+
+def _is_store(subject: Subject, one: Stalled) -> bool:
+    port = subject.rank.process.env.get("MASTER_PORT")
+    return bool(port) and one.remote.endswith(f":{port}")
+
+
+def _text(one: Stalled) -> str:
+    again = f", tried {one.retransmits + 1} times" if one.state == "SYN_SENT" else ""
+    return f"{one.local} -> {one.remote} {one.state}{again}"
+
+
+STORE_DEAD = Rule(
+    cause="store-dead",
+    title="The store is gone",
+    seen="A rank waits in init, new_group or the store, and its connection to MASTER_PORT was "
+    "closed by the other end (CLOSE_WAIT).",
+    excluded="The connection stands: somebody has not come yet.",
+    confidence=0.85,
+    next_steps=("End the job", "Look why its host has left"),
+    find=_store_dead,
+    states=_STATES,
+)
+NO_STORE = Rule(
+    cause="store-unreachable",
+    title="Ranks cannot reach the store",
+    seen="A rank has tried three times or more to connect to MASTER_PORT, and nobody answers "
+    "(SYN_SENT); or its log says so.",
+    excluded="It is connected.",
+    confidence=0.9,
+    next_steps=("nc -zv MASTER_ADDR MASTER_PORT", "Look whether rank 0 runs there"),
+    find=_no_store,
+    states=_STATES,
+)
+PORT_BLOCKED = Rule(
+    cause="port-blocked",
+    title="Ranks cannot connect to one another",
+    seen="A waiting rank has tried three times or more to connect to a port that is not "
+    "MASTER_PORT, and nobody answers (SYN_SENT).",
+    excluded="It is the store's port: `store-unreachable`.",
+    confidence=0.85,
+    next_steps=("nc -zv to that port", "Open the ports between the nodes"),
+    find=_blocked,
+    states=_STATES,
+)

@@ -1,0 +1,35 @@
+"""The same job in a later snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Job, Snapshot
+
+Identity = tuple[str, int, int]
+"""Node, pid and start time of a process."""
+
+
+def follow(job: Job, snapshot: Snapshot) -> Job | None:
+    """The same job in a later snapshot; its key may have become another one.
+
+    The key is made of what is known of the ranks, and of some that is only learnt in time.
+    """
+    same = snapshot.job(job.key)
+    if same is not None:
+        return same
+    pids = pids_of(job)
+    return next((other for other in snapshot.jobs if pids & pids_of(other)), None)
+
+
+def pids_of(job: Job) -> set[Identity]:
+    """Identities of all processes of a job."""
+    ranks = [rank.process for rank in job.ranks]
+    return {(one.node, one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
+
+
+def live_pids(job: Job) -> frozenset[Identity]:
+    """Identities of its ranks that have not left."""
+    ranks = (rank.process for rank in job.ranks if rank.state not in ("exited", "zombie"))
+    return frozenset((one.node, one.pid, one.start) for one in (*ranks, *job.unnumbered))

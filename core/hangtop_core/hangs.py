@@ -1,0 +1,186 @@
+"""What happens to jobs over time: which have begun to hang, move again, were restarted, ended.
+
+Pure: updates go in one after the other, and what is worth telling comes out, each thing once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from hangtop_core.analysis.standing import FLOOR_S
+from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.following import Identity, follow, live_pids
+from hangtop_core.model import Job
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Process
+    from hangtop_core.updates import Update
+
+EVIDENCE_S = 10.0
+"""Seconds in which evidence for a hang still comes in after it was first called one: descriptors,
+logs and recorders are read only then."""
+
+WHOLE_S = 10.0
+"""Seconds in which the other ranks of a job still show up after the first."""
+
+Kind = Literal["job", "hang", "resumed", "restarted", "ended"]
+
+
+class Happened(Struct, frozen=True):
+    """One thing that happened to a job."""
+
+    kind: Kind
+    at: float
+    job: Job
+    diagnosis: Diagnosis | None = None
+    """As of then; None where nothing was concluded."""
+    after_s: float | None = None
+    """Of `resumed`: how long it hung. Of `restarted` and `ended`: the same, if it did hang."""
+
+
+class _Known:
+    """A job that is followed."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.ranks: frozenset[Identity] = frozenset()
+        """The ranks that were alive when it last had some."""
+        self.over = False
+        self.first_at = 0.0
+        self.introduced = False
+        self.suspected: float | None = None
+        self.cause: str | None = None
+        """Of the first verdict in the last update, while it is suspected to hang."""
+        self.told: float | None = None
+        """When its present hang was told."""
+        self.hung_since = 0.0
+
+    def forget_hang(self, at: float) -> float | None:
+        """Return how long the hang that was told has lasted, None without one; it is over."""
+        lasted = None if self.told is None else max(at - self.hung_since, 0.0)
+        self.suspected = self.told = self.cause = None
+        return lasted
+
+
+class Hangs:
+    """Follows all jobs of a session."""
+
+    def __init__(self) -> None:
+        self._known: list[_Known] = []
+        self.any = False
+        """Whether there was a job so far."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a job is there that has not ended."""
+        return any(not one.over for one in self._known)
+
+    def fold(self, update: Update, key: str | None = None) -> list[Happened]:
+        """Return what has happened since the last update.
+
+        Args:
+            update: later than all before.
+            key: follow only jobs with this key, name or run id.
+        """
+        snapshot = update.snapshot
+        found: list[Happened] = []
+        kept: list[_Known] = []
+        followed: set[str] = set()
+        for known in self._known:
+            job = follow(known.job, snapshot)
+            if job is not None and job.key in followed:
+                continue  # two that were one all along: the first goes on
+            if job is None:
+                if not known.over:
+                    found += _introduced(known, None, snapshot.at, anyway=True)
+                    after = known.forget_hang(snapshot.at)
+                    found.append(Happened("ended", snapshot.at, known.job, None, after))
+                continue
+            known.job = job
+            followed.add(job.key)
+            kept.append(known)
+            found += self._news(known, update)
+        for job in snapshot.jobs:
+            if job.key not in followed and (key is None or key in (job.key, job.name, job.id)):
+                known = _Known(job)
+                known.first_at = snapshot.at
+                kept.append(known)
+                found += self._news(known, update)
+        self._known = kept
+        self.any = self.any or bool(kept)
+        return found
+
+    def _news(self, known: _Known, update: Update) -> list[Happened]:
+        job, at = known.job, update.snapshot.at
+        diagnosis = update.diagnoses.get(job.key)
+        alive = live_pids(job)
+        found: list[Happened] = []
+        if alive:
+            if known.over or (known.ranks and not known.ranks & alive):
+                after = known.forget_hang(at)
+                found.append(Happened("restarted", at, job, diagnosis, after))
+                known.over = False
+            known.ranks = alive
+        elif known.ranks and not any(map(_lives, job.launchers)):
+            if not known.over:
+                known.over = True
+                after = known.forget_hang(at)
+                found.append(Happened("ended", at, job, diagnosis, after))
+            return [*_introduced(known, diagnosis, at, anyway=True), *found]
+        if diagnosis is not None:
+            found += _judged(known, diagnosis, at)
+        return [*_introduced(known, diagnosis, at, anyway=bool(found)), *found]
+
+
+def _lives(launcher: Process) -> bool:
+    """One that has ended may be listed until its parent looks after it."""
+    return launcher.gone_at is None and launcher.state[:1] not in ("Z", "X", "x")
+
+
+def _introduced(
+    known: _Known, diagnosis: Diagnosis | None, at: float, *, anyway: bool
+) -> list[Happened]:
+    """That a job is there, once it is whole, or does not become so, or has something to tell."""
+    whole = len(known.job.ranks) == (known.job.world_size or -1)
+    if known.introduced or not (whole or anyway or at - known.first_at >= WHOLE_S):
+        return []
+    known.introduced = True
+    return [Happened("job", at, known.job, diagnosis)]
+
+
+def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
+    found: list[Happened] = []
+    if known.told is not None and _moved_since(known.told, diagnosis, at):
+        after = known.forget_hang(at)
+        found.append(Happened("resumed", at, known.job, diagnosis, after))
+    if diagnosis.state != "hung":
+        known.suspected = known.cause = None
+        return found
+    if known.told is not None:
+        return found
+    cause = diagnosis.verdicts[0].cause if diagnosis.verdicts else None
+    settled = cause is not None and cause == known.cause
+    known.cause = cause
+    if known.suspected is None:
+        known.suspected = at
+    if settled or at - known.suspected >= EVIDENCE_S:
+        known.told = at
+        known.hung_since = at - (diagnosis.hung_for_s or 0.0)
+        found.append(Happened("hang", at, known.job, diagnosis))
+    return found
+
+
+def _moved_since(told: float, diagnosis: Diagnosis, at: float) -> bool:
+    """Whether progress was seen after a hang was told.
+
+    That a job is no longer called hung is none: a node may be silent, or a rank may run and get
+    nowhere.
+    """
+    if diagnosis.state == "progressing":
+        return True
+    if diagnosis.state == "exited" or diagnosis.stalled_for_s is None:
+        # Less than `FLOOR_S` is not said; without ranks that can be seen neither.
+        return False
+    return at - diagnosis.stalled_for_s > told + FLOOR_S

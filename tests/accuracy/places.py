@@ -1,0 +1,128 @@
+"""What jobs of the table need around them, and what happens to them from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support import places as kernel
+from support.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+
+@dataclass(frozen=True)
+class Place:
+    """Somewhere to run a job."""
+
+    environment: dict[str, str]
+    release: Callable[[], None] = lambda: None
+    """Called before the job is killed: what is frozen cannot be."""
+
+
+@contextmanager
+def limited(here: Path, port: int) -> Iterator[Place]:
+    """A memory cgroup with little memory, in PLACE."""
+    with kernel.limited() as group:
+        yield Place({"PLACE": str(group)})
+
+
+@contextmanager
+def small_disk(here: Path, port: int) -> Iterator[Place]:
+    """A file system with hardly any room, in PLACE."""
+    with kernel.small_disk(here) as point:
+        yield Place({"PLACE": str(point)})
+
+
+@contextmanager
+def frozen_disk(here: Path, port: int) -> Iterator[Place]:
+    """A file system that takes no writes, in PLACE."""
+    with kernel.frozen_disk(here) as disk:
+        yield Place({"PLACE": str(disk.point)}, disk.thaw)
+
+
+@contextmanager
+def freezer(here: Path, port: int) -> Iterator[Place]:
+    """A cgroup that can be frozen; its control file in PLACE."""
+    with kernel.freezer() as (control, thaw):
+        yield Place({"PLACE": str(control)}, thaw)
+
+
+@contextmanager
+def web_server(here: Path, port: int) -> Iterator[Place]:
+    """A program that is no store listens on the master's port."""
+    argv = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    with subprocess.Popen(argv, cwd=here, stderr=subprocess.DEVNULL) as server:
+        try:
+            yield Place({})
+        finally:
+            server.kill()
+
+
+def stop(pid: int, place: str) -> None:
+    """SIGSTOP."""
+    os.kill(pid, signal.SIGSTOP)
+
+
+def trace(pid: int, place: str) -> int:
+    """Attach strace, and stop strace while it holds the process; returns its pid."""
+    log = subprocess.DEVNULL
+    tracer = subprocess.Popen(["strace", "-f", "-p", str(pid)], stdout=log, stderr=log)
+    status = Path(f"/proc/{pid}/status")
+    assert wait_until(lambda: f"TracerPid:\t{tracer.pid}" in status.read_text(), 20)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        os.kill(tracer.pid, signal.SIGSTOP)
+        time.sleep(0.2)
+        if "State:\tt" in status.read_text():
+            return tracer.pid
+        os.kill(tracer.pid, signal.SIGCONT)
+        time.sleep(0.01)
+    raise AssertionError("strace was never caught holding it")
+
+
+def freeze(pid: int, place: str) -> None:
+    """Put the process into the cgroup of PLACE, and freeze that."""
+    control = Path(place)
+    (control.parent / "cgroup.procs").write_text(str(pid))
+    control.write_text("FROZEN" if control.name == "freezer.state" else "1")
+
+
+@contextmanager
+def pager(here: Path, port: int) -> Iterator[Place]:
+    """Somebody reads a first page of the output, and no more; the pipe's name in OUTPUT."""
+    pipe = here / "output"
+    os.mkfifo(pipe)
+    script = f"head -c 6000 > {here}/log.txt; exec sleep 100000"
+    with (
+        pipe.open("r+b", buffering=0) as end,
+        subprocess.Popen(["sh", "-c", script], stdin=end) as reader,
+    ):
+        try:
+            yield Place({"OUTPUT": str(pipe)})
+        finally:
+            reader.kill()
+
+
+INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
+    "limited": limited,
+    "small_disk": small_disk,
+    "frozen_disk": frozen_disk,
+    "freezer": freezer,
+    "web_server": web_server,
+    "pager": pager,
+}
+OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
+    "stop": stop,
+    "trace": trace,
+    "freeze": freeze,
+}

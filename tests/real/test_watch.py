@@ -1,0 +1,130 @@
+"""`hangtop watch` on a job that steps slowly, hangs, moves again and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.launch import torchrun
+from support.processes import wait_until
+
+pytestmark = pytest.mark.real
+WATCH = [sys.executable, "-m", "hangtop", "watch", "--interval", "1"]
+
+
+def watch(*options: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*WATCH, *options], stdout=pipe, stderr=pipe, text=True)
+
+
+class Story:
+    """What two watchers told of one job: one until its end, one until its first hang."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        fifo = place / "fifo"
+        os.mkfifo(fifo)
+        script = place / "tell"
+        script.write_text(f"#!/bin/sh\nenv | grep ^HANGTOP_ >> {place}/told\necho told $1\n")
+        script.chmod(0o700)
+        with torchrun("late", str(fifo), nproc=2) as job:
+            these = ("--pid", str(job.pid), "--hang-after", "5")
+            once = watch("--once", *these)
+            on_hang = f"{script} 'two words'"
+            whole = watch(
+                "--until-exit", "--json", "--output", str(place / "hangs"), "--on-hang", on_hang,
+                *these,
+            )  # fmt: skip
+            with once, whole:
+                self.once, self.once_err = once.communicate()
+                assert whole.stdout is not None
+                self.events: list[dict[str, Any]] = []
+                for line in whole.stdout:
+                    self.events.append(json.loads(line))
+                    if self.events[-1]["event"] == "on-hang":
+                        fifo.open("w").close()
+                    if self.events[-1]["event"] == "resumed":
+                        (place / "fifo.end").touch()
+                self.err = whole.stderr.read() if whole.stderr else ""
+            self.statuses = once.returncode, whole.returncode
+
+    def one(self, event: str) -> dict[str, Any]:
+        found = [one for one in self.events if one["event"] == event]
+        assert len(found) == 1, self.events
+        return found[0]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return Story(tmp_path_factory.mktemp("watch"))
+
+
+def test_what_happened_is_told_in_order_and_once(story: Story) -> None:
+    told = [one["event"] for one in story.events]
+    assert told == ["job", "hang", "written", "on-hang", "resumed", "ended"], story.err
+    assert {one["schema"] for one in story.events} == {"hangtop.watch/1"}
+    assert story.one("job")["job"]["world_size"] == 2
+
+
+def test_the_slow_steps_before_were_no_hang(story: Story) -> None:
+    began = (story.place / "fifo.opens").stat().st_mtime
+    hang = story.one("hang")
+    assert datetime.fromisoformat(hang["at"]).timestamp() >= began + 5.0 - 1.0
+    assert hang["diagnosis"]["hung_for_s"] >= 5.0
+    assert hang["diagnosis"]["verdicts"][0]["culprits"][0]["rank"] == 1
+    assert story.one("resumed")["after_s"] >= hang["diagnosis"]["hung_for_s"]
+
+
+def test_the_command_was_run_once_and_told_what_is_known(story: Story) -> None:
+    told = dict(line.split("=", 1) for line in (story.place / "told").read_text().splitlines())
+    hang = story.one("hang")
+    verdict = hang["diagnosis"]["verdicts"][0]
+    assert (told["HANGTOP_CAUSE"], told["HANGTOP_RANKS"]) == (verdict["cause"], "1")
+    assert (told["HANGTOP_STATUS"], told["HANGTOP_VICTIMS"]) == ("10", "0")
+    assert told["HANGTOP_JOB"] == hang["job"]["key"]
+    assert (story.place / "told").read_text().count("HANGTOP_CAUSE=") == 1
+    assert "told two words" in story.err
+    assert Path(told["HANGTOP_DIRECTORY"]).parent == story.place / "hangs"
+
+
+def test_what_was_written_is_the_hang(story: Story) -> None:
+    directory = Path(story.one("written")["directory"])
+    assert [directory] == list((story.place / "hangs").iterdir())
+    diagnosis = json.loads((directory / "diagnosis.json").read_text())
+    assert diagnosis == story.one("hang")["diagnosis"]
+    assert diagnosis["verdicts"][0]["cause"] in (directory / "diagnosis.txt").read_text()
+    stacks = (directory / "stacks.txt").read_text()
+    assert stacks.startswith("2 ranks of 2 gave a stack")
+    assert "late (" in stacks
+
+
+def test_once_ends_with_the_first_hang(story: Story) -> None:
+    assert story.statuses == (10, 0), (story.once_err, story.err)
+    assert " hangs\nHUNG for " in story.once
+    assert "Traceback" not in story.once_err + story.err
+
+
+def test_without_a_job_it_waits_until_it_is_told_to_stop() -> None:
+    key = ("--job-key", "no-such-job")
+    limited = watch("--wait-for-job", "2", *key)
+    waiting = watch("--json", *key)
+    with limited, waiting:
+        _, why = limited.communicate(timeout=60)
+        threads = Path(f"/proc/{waiting.pid}/task")
+        probing = wait_until(lambda: any(one.read_text() for one in threads.glob("*/children")), 20)
+        waiting.send_signal(signal.SIGTERM)
+        out, err = waiting.communicate(timeout=20)
+    assert probing
+    assert limited.returncode == 12, why
+    assert "no training job found" in why or "no job goes by" in why
+    assert waiting.returncode == 0, err
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopped"]
+    assert err == ""

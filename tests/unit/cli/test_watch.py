@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop.cli.hangfiles import HangFiles
+from hangtop.cli.main import build_parser
+from hangtop.cli.onhang import run_command, variables
+from hangtop.cli.watch import told_to_stop
+from hangtop.cli.watchtext import AWAY_S, Teller
+from hangtop_core.diagnosis import Culprit, Diagnosis, Verdict
+from hangtop_core.errors import UsageError
+from hangtop_core.model import Job, Node, Snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = {"diagnosis.json": "{}\n", "stacks.txt": "\udcff ünd\n"}
+JOB = Job("k", "train", "torchrun", None, 4, None, nodes=("n1", "n2"))
+
+
+def test_a_hang_is_a_directory_for_its_owner_only(tmp_path: Path) -> None:
+    kept = HangFiles(tmp_path / "new" / "hangs", 5)
+    written = kept.write(FILES, 0.0)
+    assert written == tmp_path / "new" / "hangs" / "hang-19700101T000000Z"
+    assert written.stat().st_mode & 0o777 == 0o700
+    assert {one.name for one in written.iterdir()} == set(FILES)
+    assert {one.stat().st_mode & 0o777 for one in written.iterdir()} == {0o600}
+    assert (written / "stacks.txt").read_text() == "\\udcff ünd\n"
+
+
+def test_only_the_newest_hangs_are_kept_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "hang-notes").mkdir()
+    (tmp_path / "hang-20200101T000000Z").write_text("a file")
+    kept = HangFiles(tmp_path, 2)
+    for number, at in enumerate((10.0, 10.0, 20.0, 5.0)):
+        os.utime(kept.write(FILES, at), (number, number))
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "hang-19700101T000005Z",
+        "hang-19700101T000020Z",
+        "hang-20200101T000000Z",
+        "hang-notes",
+    ]
+
+
+def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path) -> None:
+    kept = HangFiles(tmp_path, 2)
+    with pytest.raises(OSError, match="not/there"):
+        kept.write({"a": "1", "not/there": "2"}, 0.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_made_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="--output "):
+        HangFiles(tmp_path / "file", 1)
+
+
+def test_what_the_command_is_told_is_clean_and_whole(tmp_path: Path) -> None:
+    culprits = (Culprit(2, "n2", 7), Culprit(3, "n1", 8), Culprit(2, "n2", 9))
+    verdict = Verdict("io-wait", 0.9, culprits, (0, 1), "reads\n$(x)\x1b[31m\0", (), ())
+    diagnosis = Diagnosis("", "", "", 1.0, "hung", 61.7, None, None, (verdict,))
+    directory = tmp_path / "two  blanks"
+    told = variables(JOB, diagnosis, directory)
+    assert told["HANGTOP_SUMMARY"] == "reads $(x)"
+    assert (told["HANGTOP_RANKS"], told["HANGTOP_VICTIMS"]) == ("2-3", "0-1")
+    assert (told["HANGTOP_NODES"], told["HANGTOP_HUNG_FOR"]) == ("n[1-2]", "61")
+    assert told["HANGTOP_STATUS"] == "10"
+    assert told["HANGTOP_STACKS"] == f"{directory}/stacks.txt"
+    nothing = variables(JOB, Diagnosis("", "", "", 1.0, "hung", None, None, None), None)
+    assert nothing.keys() == told.keys()
+    assert nothing["HANGTOP_CAUSE"] == "unknown"
+    assert nothing["HANGTOP_STATUS"] == "11"
+    assert nothing["HANGTOP_JSON"] == ""
+
+
+def test_the_command_runs_without_a_shell(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = [sys.executable, "-c", "import os, sys; print(os.environ['HANGTOP_X'], sys.argv[1])"]
+    assert run_command([*argv, "$HOME; ls"], {"HANGTOP_X": "$(id)"}, 20.0, apart=False) is None
+    assert capfd.readouterr().out == "$(id) $HOME; ls\n"
+    run_command([*argv, "x"], {"HANGTOP_X": "y"}, 20.0, apart=True)
+    told = capfd.readouterr()
+    assert (told.out, told.err) == ("", "y x\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("exit 3", "ended with status 3"),
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("sleep 60 & wait", "was ended after 0.2 s (--on-hang-limit)"),
+    ],
+)
+def test_how_the_command_ended(command: str, why: str) -> None:
+    assert (
+        run_command(["sh", "-c", command], {}, 0.2 if "wait" in command else 20.0, apart=True)
+        == why
+    )
+
+
+def test_a_command_that_is_not_there() -> None:
+    assert run_command(["/nowhere/x"], {}, 1.0, apart=True) == (
+        "cannot be started: No such file or directory"
+    )
+
+
+def test_stopping_ends_the_command_too(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"echo $$ > {pid}.new; mv {pid}.new {pid}; kill -TERM {os.getpid()}; sleep 60"
+    with pytest.raises(KeyboardInterrupt), told_to_stop():
+        run_command(["sh", "-c", script], {}, 60.0, apart=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def nodes_told(capsys: pytest.CaptureFixture[str], teller: Teller, *nodes: Node) -> list[str]:
+    teller.nodes(Snapshot(1000.0, 0.0, 1, nodes))
+    return [json.loads(line)["nodes"] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_nodes_that_stay_away_are_told_together_and_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    teller = Teller(json=True)
+    ready = [Node(f"n{i}", state="ready", since=0.0) for i in (1, 2, 3)]
+    gone = [Node(f"n{i}", state="lost", since=1000.0 - AWAY_S, reason="silent") for i in (1, 2)]
+    just = Node("n3", state="lost", since=999.0)
+    assert nodes_told(capsys, teller, *ready) == []
+    assert nodes_told(capsys, teller, *gone, just) == ["n[1-2]"]
+    denied = Node("n2", state="denied", since=1000.0)
+    assert nodes_told(capsys, teller, gone[0], denied, ready[2]) == []
+    assert nodes_told(capsys, teller, ready[0], denied, ready[2]) == ["n1"]
+
+
+def test_arguments() -> None:
+    parse = build_parser().parse_args
+    found = parse(["watch", "--on-hang", "./tell 'two words' $X", "--hang-after", "60"])
+    assert found.on_hang == ["./tell", "two words", "$X"]
+    for wrong in (["--on-hang", "'"], ["--on-hang", " "], ["--keep", "0"], ["--wait-for-job", "0"]):
+        with pytest.raises(SystemExit) as ended:
+            parse(["watch", *wrong])
+        assert ended.value.code == 2
+
+
+def test_text_lines_have_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    Teller(json=False).stopped()
+    line = capsys.readouterr().out
+    assert time.strptime(line[:19], "%Y-%m-%d %H:%M:%S")
+    assert line[19:] == "  told to stop; 0 hangs seen\n"

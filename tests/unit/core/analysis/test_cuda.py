@@ -1,0 +1,157 @@
+"""Ranks on GPUs, and ranks that connect: made stacks, since no GPU is here. Pinning, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_core.analysis.activity import Reader
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.meters import Stalled
+from hangtop_core.model import Frame, Node
+from support.build import (
+    FUTEX,
+    HUNG_SINCE,
+    IDLE_WORKER,
+    INIT,
+    LOADER,
+    NOW,
+    POLL,
+    RUN,
+    World,
+    c10d,
+    frame,
+    thread,
+    user,
+)
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+    from support.build import Stack
+
+ITEM = user("step", 88, "total += loss.item()")
+LOOP = user("step", 88, "total += table[key]")
+
+
+def judged(world: World, **job: Any) -> Diagnosis:
+    snapshot = world.snapshot(**job)
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def cuda(world: World, stack: Stack, facts: Any = RUN, **process: Any) -> None:
+    pid = 4000 + len(world.ranks) * 10
+    extra = (thread(pid + 9, FUTEX, "cuda-EvtHandlr"),)
+    world.add(stack, facts, process={"threads": extra, **process})
+
+
+def test_rank_that_runs_in_item_waits_for_its_gpu_and_is_not_busy() -> None:
+    world = World()
+    cuda(world, ITEM)
+    snapshot = world.snapshot()
+    activity = Reader(snapshot.stacks).rank(snapshot.jobs[0].ranks[0])
+    assert (activity.kind, activity.text) == ("work-wait", "waits for its GPU")
+
+
+def test_rank_without_a_gpu_that_runs_there_is_busy() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(ITEM, RUN)
+    assert judged(world).verdicts[0].cause == "busy-in-python"
+
+
+def test_rank_on_a_gpu_that_runs_elsewhere_is_busy() -> None:
+    world = World()
+    world.waiters(3)
+    cuda(world, LOOP)
+    assert judged(world).verdicts[0].cause == "busy-in-python"
+
+
+def test_allocation_behind_a_collective_is_named() -> None:
+    world = World()
+    world.waiters(3)
+    malloc = (
+        Frame("cudaMalloc", "libcudart.so.12", "libcudart.so.12", 0, native=True),
+        *user("grow", 12, "x = torch.empty(n)"),
+    )
+    cuda(world, malloc)
+    first = judged(world).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("cuda-alloc-behind-collective", [3])
+    assert first.victims == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("nccl", "value", "given"),
+    [("2.14.3", "1", True), ("2.17.1", "1", False), ("2.14.3", "0", False)],
+)
+def test_launch_blocking(nccl: str, value: str, given: bool) -> None:
+    world = World()
+    for rank in range(3):
+        env = {"RANK": str(rank), "CUDA_LAUNCH_BLOCKING": value}
+        process = {"env": env, "versions": {"nccl": nccl}}
+        world.add(c10d("all_reduce"), FUTEX, process=process)
+    causes = [verdict.cause for verdict in judged(world).verdicts]
+    assert ("launch-blocking-known-hang" in causes) == given
+
+
+def pinning(*above: Any) -> World:
+    """Rank 3 waits for its DataLoader, whose thread that pins memory is inside these frames."""
+    world = World()
+    world.waiters(3)
+    loop = frame("_pin_memory_loop", "torch/utils/data/_utils/pin_memory.py", 49)
+    stack = (*above, loop)
+    rank = world.add(LOADER, POLL, sample={"others": [("pt_data_pin", 4035, stack, False)]})
+    world.give_children(rank, [world.worker(rank, IDLE_WORKER, POLL)])
+    return world
+
+
+def test_thread_that_pins_memory_and_is_stuck_in_it() -> None:
+    pin = frame("pin_memory", "torch/utils/data/_utils/pin_memory.py", 59)
+    own = frame("Batch.pin_memory", "train.py", 12)
+    first = judged(pinning(own, pin)).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("pin-memory-stuck", [3])
+    assert "train.py:12" in first.summary
+
+
+def test_thread_that_has_nothing_to_pin() -> None:
+    get = frame("Queue.get", "py:multiprocessing/queues.py", 113)
+    causes = [v.cause for v in judged(pinning(get)).verdicts]
+    assert "pin-memory-stuck" not in causes
+
+
+def meeting(*stalled: Stalled) -> Diagnosis:
+    world = World()
+    for number in range(2):
+        env = {"RANK": str(number), "MASTER_PORT": "29500"}
+        world.nodes[f"n{number}"] = Node(
+            f"n{number}", "ready", addresses=(f"10.0.0.{number}",), last_seen=NOW
+        )
+        told = stalled if number == 0 else ()
+        process = {"env": env, "stalled": tuple(told)}
+        world.add(INIT, FUTEX, node=f"n{number}", process=process, moved_at=HUNG_SINCE)
+    return judged(world)
+
+
+def test_port_on_which_nobody_answers() -> None:
+    first = meeting(Stalled("10.0.0.0:5", "10.0.0.1:41000", 1, 3, "SYN_SENT")).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("port-blocked", [0])
+    assert "n1 (10.0.0.1) port 41000" in first.summary
+    assert "tried 4 times" in first.evidence[0].text
+
+
+def test_store_that_nobody_answers_for() -> None:
+    first = meeting(Stalled("10.0.0.0:5", "10.9.9.9:29500", 1, 3, "SYN_SENT")).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == ("store-unreachable", [0])
+    assert "10.9.9.9:29500" in first.summary
+    assert first.next_steps[0] == "nc -zvw3 10.9.9.9 29500"
+
+
+def test_store_that_has_closed_its_connections() -> None:
+    first = meeting(Stalled("10.0.0.0:5", "10.0.0.1:29500", 0, 0, "CLOSE_WAIT")).verdicts[0]
+    assert first.cause == "store-dead"
+    assert "ranks" in first.summary or "rank 0" in first.summary
+
+
+def test_other_closed_connections_are_nobodys_business() -> None:
+    found = meeting(Stalled("10.0.0.0:5", "10.9.0.1:443", 0, 0, "CLOSE_WAIT"))
+    assert "store-dead" not in [verdict.cause for verdict in found.verdicts]

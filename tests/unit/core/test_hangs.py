@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
+from hangtop_core.hangs import EVIDENCE_S, WHOLE_S, Hangs
+from hangtop_core.model import Job, Process, Rank, Role, Snapshot
+from hangtop_core.updates import Update
+
+VERDICT = Verdict("io-wait", 0.9, (), (0,), "rank 1 reads", (), ())
+OTHER = replace(VERDICT, cause="unknown")
+
+
+def process(pid: int, role: Role = "rank", gone_at: float | None = None) -> Process:
+    return Process(pid, 1, 10 * pid, 0.0, role, "a rank", "S", gone_at=gone_at, node="n1")
+
+
+def job(*pids: int, launcher: int | None = None, gone: bool = False, size: int = 2) -> Job:
+    ranks = tuple(
+        Rank(i, "n1", "exited" if gone else "sleeping", process(pid, gone_at=9.0 if gone else None))
+        for i, pid in enumerate(pids)
+    )
+    launchers = (process(launcher, "launcher"),) if launcher is not None else ()
+    return Job("k", "train", "torchrun", None, size, None, ranks, launchers, nodes=("n1",))
+
+
+class Story:
+    """Tells updates to `Hangs`, and remembers what it said."""
+
+    def __init__(self) -> None:
+        self.hangs = Hangs()
+        self.said: list[tuple[str, float | None]] = []
+
+    def at(
+        self,
+        at: float,
+        one: Job | None,
+        state: JobState = "progressing",
+        stalled: float | None = None,
+        verdict: Verdict | None = None,
+    ) -> list[str]:
+        verdicts = (verdict,) if verdict is not None else ()
+        hung = stalled if state == "hung" else None
+        diagnosis = Diagnosis(
+            "", "", "", 1.0, state, hung, None, None, verdicts, (), stalled_for_s=stalled
+        )
+        jobs = (one,) if one is not None else ()
+        diagnoses = {} if one is None else {one.key: diagnosis}
+        found = self.hangs.fold(Update(Snapshot(at, 0.0, 1, (), jobs), diagnoses))
+        self.said += [(it.kind, it.after_s) for it in found]
+        return [it.kind for it in found]
+
+
+def hung(
+    story: Story, at: float, verdict: Verdict | None = VERDICT, since: float = 70.0
+) -> list[str]:
+    return story.at(at, job(1, 2), "hung", at - since, verdict)
+
+
+def test_a_hang_is_told_once_its_cause_has_settled_and_only_once() -> None:
+    story = Story()
+    assert story.at(100.0, job(1, 2)) == ["job"]
+    assert hung(story, 102.0, OTHER) == []
+    assert hung(story, 104.0) == []
+    assert hung(story, 106.0) == ["hang"]
+    assert hung(story, 108.0, OTHER) == []
+    assert story.at(110.0, job(1, 2), "progressing") == ["resumed"]
+    assert story.said[-1] == ("resumed", 40.0)
+
+
+def test_without_a_cause_it_is_told_when_no_more_evidence_comes() -> None:
+    story = Story()
+    story.at(99.0, job(1, 2))
+    assert hung(story, 100.0, None) == []
+    assert hung(story, 99.0 + EVIDENCE_S, None) == []
+    assert hung(story, 100.0 + EVIDENCE_S, None) == ["hang"]
+
+
+def test_a_hang_that_is_gone_before_it_settles_is_none() -> None:
+    story = Story()
+    story.at(99.0, job(1, 2))
+    hung(story, 100.0)
+    assert story.at(102.0, job(1, 2), "progressing") == []
+    assert hung(story, 104.0) == []
+
+
+def test_a_node_that_is_silent_for_a_while_does_not_make_it_another_hang() -> None:
+    story = Story()
+    for at in (100.0, 102.0):
+        hung(story, at)
+    for at in (104.0, 120.0, 140.0):
+        assert story.at(at, job(1, 2), "unknown", at - 70.0) == []
+    assert story.at(150.0, job(1, 2), "unknown") == []  # newly connected: nothing stalls long yet
+    assert [hung(story, at) for at in (152.0, 154.0)] == [[], []]
+
+
+def test_progress_that_was_not_seen_as_it_happened() -> None:
+    story = Story()
+    for at in (100.0, 102.0):
+        hung(story, at)
+    assert story.at(130.0, job(1, 2), "unknown", 15.0) == ["resumed"]  # it moved at 115
+    assert hung(story, 150.0, since=115.0) == []
+    assert hung(story, 152.0, since=115.0) == ["hang"]
+
+
+def test_a_second_hang_after_one_that_nobody_saw_end() -> None:
+    story = Story()
+    for at in (100.0, 102.0):
+        hung(story, at)
+    assert hung(story, 200.0, since=150.0) == ["resumed"]
+    assert hung(story, 202.0, since=150.0) == ["hang"]
+
+
+def test_new_ranks_of_the_same_launcher_are_a_restart() -> None:
+    story = Story()
+    story.at(98.0, job(1, 2, launcher=7))
+    for at in (100.0, 102.0):
+        story.at(at, job(1, 2, launcher=7), "hung", 30.0, VERDICT)
+    assert story.at(104.0, job(1, 2, launcher=7, gone=True), "exited") == []
+    assert story.at(106.0, job(3, 4, launcher=7), "starting") == ["restarted"]
+    assert story.said[-1] == ("restarted", 34.0)
+    for at in (140.0, 142.0):
+        story.at(at, job(3, 4, launcher=7), "hung", 30.0, VERDICT)
+    assert story.said[-1] == ("hang", None)
+
+
+def test_the_end_is_told_once_and_a_new_start_with_the_same_key_is_told() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2))
+    assert story.at(102.0, job(1, 2, gone=True), "exited") == ["ended"]
+    assert not story.hangs.running
+    assert story.at(104.0, job(1, 2, gone=True), "exited") == []
+    assert story.at(106.0, job(3, 4)) == ["restarted"]
+    assert story.at(108.0, None) == ["ended"]
+    assert story.at(110.0, None) == []
+
+
+def test_a_launcher_that_nobody_has_looked_after_has_ended() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2, launcher=7))
+    over = job(1, 2, launcher=7, gone=True)
+    assert story.at(102.0, over, "exited") == []
+    zombie = replace(over.launchers[0], state="Z")
+    assert story.at(104.0, replace(over, launchers=(zombie,)), "exited") == ["ended"]
+
+
+def test_a_job_is_introduced_when_it_is_whole_or_does_not_become_so() -> None:
+    story = Story()
+    assert story.at(100.0, job(1)) == []
+    assert story.at(102.0, job(1, 2)) == ["job"]
+    story = Story()
+    assert story.at(100.0, job(1)) == []
+    assert story.at(100.0 + WHOLE_S, job(1)) == ["job"]
+
+
+def test_only_the_job_that_was_asked_for() -> None:
+    hangs = Hangs()
+    update = Update(Snapshot(1.0, 0.0, 1, (), (job(1, 2),)), {})
+    assert hangs.fold(update, "another") == []
+    assert not hangs.any
+    assert [one.kind for one in hangs.fold(update, "train")] == ["job"]

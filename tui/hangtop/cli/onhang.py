@@ -1,0 +1,118 @@
+"""The command of `hangtop watch --on-hang`: run without a shell, in bounded time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from hangtop.cli.diagnose import exit_status
+from hangtop_core import nodesets
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job
+
+LONGEST = 4000
+"""Characters of one variable: all variables and arguments of a program have to fit together."""
+GRACE_S = 5.0
+"""Seconds the command gets to end by itself after it was told to."""
+
+
+def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str, str]:
+    """What the command is told, as `HANGTOP_*` of its environment.
+
+    Args:
+        job: that hangs.
+        diagnosis: of it.
+        written: the directory with what was written of it; None if nothing was.
+    """
+    verdict = diagnosis.verdicts[0] if diagnosis.verdicts else None
+    culprits = verdict.culprits if verdict is not None else ()
+    told: dict[str, object] = {
+        "STATE": diagnosis.state,
+        "STATUS": exit_status(diagnosis),
+        "CAUSE": verdict.cause if verdict is not None else "unknown",
+        "CONFIDENCE": verdict.confidence if verdict is not None else "",
+        "SUMMARY": verdict.summary if verdict is not None else "",
+        "RANKS": fold(sorted({one.rank for one in culprits if one.rank is not None})),
+        "VICTIMS": fold(verdict.victims) if verdict is not None else "",
+        "NODES": nodesets.fold(one.node for one in culprits),
+        "JOB_NODES": nodesets.fold(job.nodes),
+        "JOB": job.key,
+        "JOB_ID": job.id or "",
+        "LAUNCHER": job.launcher or "",
+        "WORLD_SIZE": job.world_size or "",
+        "HUNG_FOR": "" if diagnosis.hung_for_s is None else int(diagnosis.hung_for_s),
+    }
+    paths = {
+        "DIRECTORY": written or "",
+        "JSON": written / "diagnosis.json" if written else "",
+        "TEXT": written / "diagnosis.txt" if written else "",
+        "STACKS": written / "stacks.txt" if written else "",
+    }
+    words = {name: clean(str(value), LONGEST) for name, value in told.items()}
+    words |= {name: str(path) for name, path in paths.items()}
+    return {f"HANGTOP_{name}": value for name, value in words.items()}
+
+
+def run_command(
+    argv: Sequence[str], told: Mapping[str, str], limit_s: float, *, apart: bool
+) -> str | None:
+    """Run the command; return why it did not do well, None if it did.
+
+    What it prints goes where hangtop prints; with ``apart`` to stderr, so that stdout stays JSON.
+    It has a process group of its own, which is ended as a whole: after ``limit_s`` seconds, or when
+    hangtop is to stop.
+    """
+    sys.stdout.flush()
+    try:
+        process = subprocess.Popen(
+            argv,
+            env={**os.environ, **told},
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr if apart else None,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return f"cannot be started: {error.strerror or error}"
+    with _ended(process):
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return f"was ended after {limit_s:g} s (--on-hang-limit)"
+    if status < 0:
+        return f"was ended by {_signal(-status)}"
+    return f"ended with status {status}" if status else None
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whatever happens inside, end the command's process group if it still runs then."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

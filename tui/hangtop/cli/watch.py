@@ -1,0 +1,188 @@
+"""`hangtop watch`: wait until a job hangs, then say why, write it down and run a command."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.diagnose import exit_status
+from hangtop.cli.dump import DEADLINE_S, pids_by_node, wait_for
+from hangtop.cli.hangfiles import HangFiles
+from hangtop.cli.observe import no_job
+from hangtop.cli.onhang import run_command, variables
+from hangtop.cli.targets import launchers
+from hangtop.cli.watchtext import Teller
+from hangtop_core.analysis.stacks import merge
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import HangtopError, NoNodeError
+from hangtop_core.following import follow
+from hangtop_core.hangs import Hangs
+from hangtop_core.report import WIDTH, diagnosis_text, merged_text
+from hangtop_core.session import Session
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import FrameType
+
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.hangs import Happened
+    from hangtop_core.model import Job
+    from hangtop_core.updates import Update
+
+INTERVAL_S = 5.0
+SAMPLE_EVERY_S = 30.0
+"""Seconds between two stacks of what never rests; once it has moved for a while, six times that."""
+REST_SHARE = 0.5
+"""Of --hang-after: how long a rank has to rest before its stack is taken."""
+STACKS_S = 60.0
+"""Seconds for the stacks of all ranks that are written down."""
+NOW_S = 5.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments, sample_every=SAMPLE_EVERY_S, interval=INTERVAL_S)
+    rest = arguments.hang_after * REST_SHARE
+    files = HangFiles(arguments.output, arguments.keep) if arguments.output is not None else None
+    options = session_options(arguments)
+    options = replace(options, rest=rest, sample_every=min(options.sample_every, rest))
+    teller = Teller(json=arguments.json)
+    try:
+        with told_to_stop(), Session(options, diagnose, launchers(arguments)) as session:
+            return Watch(session, arguments, files, teller).run()
+    except KeyboardInterrupt:
+        teller.stopped()
+        return 0
+
+
+@contextlib.contextmanager
+def told_to_stop() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP end the command as Ctrl-C does; once, so that it ends in order."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for one in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        numbers.append(signal.SIGHUP)
+    before = {one: signal.signal(one, stop) for one in numbers}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+class Watch:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        session: Session,
+        arguments: argparse.Namespace,
+        files: HangFiles | None,
+        teller: Teller,
+    ) -> None:
+        self.session, self.arguments, self.files, self.teller = session, arguments, files, teller
+        self.hangs = Hangs()
+        self.seen: Update | None = None
+        self.left = 0
+        """The exit status by the job that has ended last."""
+        self.hung: dict[str, int] = {}
+        """By key of a job that hangs: the exit status for that."""
+
+    def run(self) -> int:
+        """Watch until there is a reason to end; returns the exit status."""
+        limit = self.arguments.wait_for_job
+        began = time.monotonic()
+        while True:
+            update = self.session.wait(lambda update: update is not self.seen, NOW_S)
+            if update is not None:
+                self.seen = update
+                status = self.take(update)
+                if status is not None:
+                    return status
+            if limit is not None and time.monotonic() - began >= limit:
+                self.give_up()
+                limit = None
+
+    def take(self, update: Update) -> int | None:
+        """Tell what has happened; returns the exit status if that is what was waited for."""
+        self.teller.nodes(update.snapshot)
+        for one in self.hangs.fold(update, self.arguments.job_key):
+            if one.kind == "hang" and one.diagnosis is not None:
+                self.hang(one, one.diagnosis)
+                if self.arguments.once:
+                    return exit_status(one.diagnosis)
+                continue
+            self.teller.tell(one)
+            hung = self.hung.pop(one.job.key, 0)
+            if one.kind == "ended" and not self.hangs.running:
+                if self.arguments.until_exit:
+                    return hung
+                if self.arguments.once:
+                    return 0
+        return None
+
+    def give_up(self) -> None:
+        """End when there has been no job so far.
+
+        Raises:
+            NoJobError: saying what was looked at.
+        """
+        if self.seen is None:
+            raise NoNodeError("no node has answered")
+        if not self.hangs.any:
+            raise no_job(self.seen.snapshot, self.arguments.job_key, self.arguments.pid)
+
+    def hang(self, one: Happened, diagnosis: Diagnosis) -> None:
+        """Tell of a hang, write it down, and run the command."""
+        self.hung[one.job.key] = exit_status(diagnosis)
+        self.teller.tell(one)
+        written = self.write(self.files, one, diagnosis) if self.files is not None else None
+        if self.arguments.on_hang is not None:
+            argv, limit = self.arguments.on_hang, self.arguments.on_hang_limit
+            told = variables(one.job, diagnosis, written)
+            self.teller.ran(argv, run_command(argv, told, limit, apart=self.arguments.json))
+
+    def write(self, files: HangFiles, one: Happened, diagnosis: Diagnosis) -> Path | None:
+        """Write down what is known of a hang; returns the directory, None where that failed."""
+        texts = {
+            "diagnosis.json": to_json(diagnosis).decode() + "\n",
+            "diagnosis.txt": diagnosis_text(diagnosis, WIDTH),
+            "stacks.txt": self.stacks(one.job),
+        }
+        try:
+            written = files.write(texts, one.at)
+        except OSError as error:
+            self.teller.not_written(files.directory, error.strerror or str(error))
+            return None
+        self.teller.wrote(written)
+        return written
+
+    def stacks(self, job: Job) -> str:
+        """The stacks of all ranks now, merged, as text."""
+        wanted = pids_by_node(job)
+        try:
+            answered: set[str] = set()
+            future = self.session.sample(wanted, deadline=DEADLINE_S, on_node=answered.add)
+            wait_for(future, STACKS_S, answered, wanted)
+        except HangtopError as error:
+            return f"no stacks: {error}\n"
+        arrived = time.time()
+        self.session.wait(lambda update: update.snapshot.at >= arrived, NOW_S)
+        latest = self.session.latest
+        if latest is None:
+            return "no stacks\n"
+        now = follow(job, latest.snapshot) or job
+        return merged_text(merge(latest.snapshot, now), WIDTH, job=now)

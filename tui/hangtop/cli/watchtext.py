@@ -1,0 +1,147 @@
+"""What `hangtop watch` tells: lines with the time in front, or JSON lines."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from hangtop.cli.observe import FAILED, ranks_of
+from hangtop.cli.output import coloured, width
+from hangtop_core import nodesets
+from hangtop_core.analysis.layout import OBSERVED
+from hangtop_core.diagnosis import to_json
+from hangtop_core.report import diagnosis_text
+from hangtop_core.text import clean, duration, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hangtop_core.hangs import Happened
+    from hangtop_core.model import Job, Node, Snapshot
+
+SCHEMA = "hangtop.watch/1"
+AWAY_S = 30.0
+"""Seconds after which it is told that a node does not answer: many come back sooner."""
+
+
+class Teller:
+    """Prints what happens, each thing once."""
+
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+        self._away: set[str] = set()
+        """Nodes of which it was told that they are away."""
+        self._hangs = 0
+
+    def tell(self, one: Happened) -> None:
+        """Tell what has happened to a job."""
+        self._hangs += one.kind == "hang"
+        if self._json:
+            self._line(
+                one.kind,
+                one.at,
+                job=job_data(one.job),
+                diagnosis=one.diagnosis if one.kind == "hang" else None,
+                after_s=None if one.after_s is None else round(one.after_s, 1),
+            )
+            return
+        self._say(one.at, f"job {clean(one.job.name)} {sentence(one)}")
+        if one.kind == "hang" and one.diagnosis is not None:
+            text = diagnosis_text(one.diagnosis, min(width(), 120))
+            print(coloured(text), flush=True)
+
+    def nodes(self, snapshot: Snapshot) -> None:
+        """Tell which nodes have gone or come since the last time; equal ones together."""
+        reasons: dict[tuple[str, str, str], list[str]] = {}
+        back = []
+        for node in snapshot.nodes:
+            if node.state in OBSERVED and node.name in self._away:
+                back.append(node.name)
+            elif node.name not in self._away and _is_away(node, snapshot.at):
+                key = (node.state, clean(node.reason or "no answer"), clean(node.fix or ""))
+                reasons.setdefault(key, []).append(node.name)
+        self._away.difference_update(back)
+        for (state, why, fix), names in reasons.items():
+            self._away.update(names)
+            folded = nodesets.fold(names)
+            if self._json:
+                self._line("nodes", snapshot.at, nodes=folded, state=state, reason=why, fix=fix)
+            else:
+                self._say(snapshot.at, f"{folded} {state}: {why}" + f"; {fix}" * bool(fix))
+        if back:
+            folded = nodesets.fold(back)
+            if self._json:
+                self._line("nodes", snapshot.at, nodes=folded, state="ready", reason="", fix="")
+            else:
+                self._say(snapshot.at, f"{folded} can be seen again")
+
+    def wrote(self, directory: Path) -> None:
+        """Tell where a hang was written down."""
+        self._either("written", f"written to {directory}", directory=str(directory), why=None)
+
+    def not_written(self, directory: Path, why: str) -> None:
+        """Tell that it could not be."""
+        text = f"cannot write to {directory}: {why}"
+        self._either("written", text, directory=None, why=text)
+
+    def ran(self, argv: Sequence[str], why: str | None) -> None:
+        """Tell how the command of --on-hang ended."""
+        text = f"--on-hang {shlex.join(argv)}: {why or 'done'}"
+        self._either("on-hang", text, command=list(argv), why=why)
+
+    def stopped(self) -> None:
+        """Tell that it was told to stop."""
+        count = plural(self._hangs, "hang")
+        self._either("stopped", f"told to stop; {count} seen", hangs=self._hangs)
+
+    def _either(self, event: str, text: str, **data: Any) -> None:
+        if self._json:
+            self._line(event, time.time(), **data)
+        else:
+            self._say(time.time(), text)
+
+    def _say(self, at: float, text: str) -> None:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        print(f"{stamp}  {text}", flush=True)
+
+    def _line(self, event: str, at: float, **data: Any) -> None:
+        stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        whole = {"schema": SCHEMA, "event": event, "at": stamp, **data}
+        print(to_json(whole, indent=None).decode(), flush=True)
+
+
+def sentence(one: Happened) -> str:
+    """What has happened to a job, to go on after its name."""
+    hung = f" after it hung for {duration(one.after_s)}" if one.after_s is not None else ""
+    if one.kind == "job":
+        of = f" of {one.job.world_size}" if one.job.world_size and one.job.ranks else ""
+        count = f"{len(one.job.ranks)}{of} ranks" if of else ranks_of(one.job)
+        by = f", started by {clean(one.job.launcher)}" if one.job.launcher else ""
+        return f"is watched: {count} on {nodesets.fold(one.job.nodes)}{by}"
+    if one.kind == "hang":
+        return "hangs"
+    if one.kind == "resumed":
+        return f"moves again after {duration(one.after_s)}"
+    return f"was started again{hung}" if one.kind == "restarted" else f"has ended{hung}"
+
+
+def job_data(job: Job) -> dict[str, Any]:
+    """A job, for programs."""
+    return {
+        "key": job.key,
+        "name": job.name,
+        "id": job.id,
+        "launcher": job.launcher,
+        "world_size": job.world_size,
+        "ranks": len(job.ranks),
+        "nodes": list(job.nodes),
+    }
+
+
+def _is_away(node: Node, now: float) -> bool:
+    if node.state in FAILED:
+        return True
+    return node.state not in OBSERVED and now - node.since >= AWAY_S
