@@ -29,6 +29,7 @@ SCHEDULED, STARTED, COMPLETED, STATE = 0, 1, 2, 3
 RETIRED, P2P, DONE, PART = 4, 8, 16, 32
 """Bits of a flag: no longer watched; send or recv; judged to be over; one of a coalesced block."""
 
+_TOO_LARGE = 2**62
 MAX_ENTRIES = 200_000
 """Newest entries that are read of one dump; a ring of torch holds 2,000 by default."""
 MAX_FRAMES = 64
@@ -355,7 +356,10 @@ def _normal(entry: object) -> Optional[Dict[str, Any]]:
     pg = entry.get("process_group")
     group = [_text(part, 200) for part in pg[:2]] if isinstance(pg, (list, tuple)) else []
     p2p = entry.get("is_p2p")
-    seq = _number(entry.get("collective_seq_id", entry.get("seq_id")))
+    told = entry.get("collective_seq_id", entry.get("seq_id"))
+    if isinstance(told, int) and abs(told) >= _TOO_LARGE:
+        return None
+    seq = _number(told)
     frames = entry.get("frames")
     stack = frames[:MAX_FRAMES] if isinstance(frames, (list, tuple)) else ()
     return {
@@ -382,8 +386,8 @@ def _number(value: object) -> int:
     if isinstance(value, str) and len(value) < 20:
         value = int(value) if value.lstrip("-").isdecimal() else 0
     if isinstance(value, float):
-        value = int(value) if abs(value) < 2**62 else 0
-    return value if isinstance(value, int) and abs(value) < 2**62 else 0
+        value = int(value) if abs(value) < _TOO_LARGE else 0
+    return value if isinstance(value, int) and abs(value) < _TOO_LARGE else 0
 
 
 def _text(value: object, limit: int) -> str:

@@ -89,6 +89,15 @@ def test_without_dir_every_run_has_its_own(
     assert capsys.readouterr().out.count("HANGTOP_RUN_DIR") == 2
 
 
+def test_a_run_that_wrote_nothing_leaves_no_directory_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["run", "--", "true"]) == 0
+    assert list((tmp_path / "hangtop" / "runs").iterdir()) == []
+    assert "nothing is left" in capsys.readouterr().err
+
+
 def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(UsageError, match="others"):

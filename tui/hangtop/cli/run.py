@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         status = attempt(prepare.with_exports(command, variables), variables)
     finally:
-        finish(directory)
+        # Every rank has a log: without one nobody is left who could still need the directory.
+        finish(directory, drop_empty=arguments.dir is None and parts.logs)
     return end_alike(status)
 
 
@@ -89,10 +91,14 @@ def print_environment(variables: Mapping[str, str], *, as_json: bool) -> None:
         print(f"export {name}={shlex.quote(value)}")
 
 
-def finish(directory: Path) -> None:
+def finish(directory: Path, *, drop_empty: bool = False) -> None:
     """Wait for the last lines of the ranks, remove what served only them, say what is left."""
     prepare.wait_for_logs(directory)
     left = prepare.tidy(directory)
+    if drop_empty and not left:
+        shutil.rmtree(directory, ignore_errors=True)
+        say("nothing was written, and nothing is left")
+        return
     say(f"{', '.join(left) or 'nothing written'} in {directory}")
     if prepare.is_full(directory):
         say("its disk is full: logs and dumps are not whole, and ranks may have ended by that")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hangtop_core.analysis.flight.trace import DONE, P2P, Trace
 from hangtop_core.analysis.flight.world import parse_members
-from hangtop_probe.columns import short_members
+from hangtop_probe.columns import reduce, short_members
 
 # Numbers whose bytes are found across the borders of others, too.
 numbers = st.sampled_from([0, 1, 256, 257, 1 << 8 * 7, 0x0101010101010101])
@@ -52,3 +52,10 @@ def test_members_in_runs() -> None:
     # What claims more ranks than any job has is no list of members.
     assert parse_members("[0-999999999]") == ()
     assert parse_members("[" + "0-900000, " * 9 + "1]") == ()
+
+
+def test_an_entry_whose_number_no_recorder_could_count_to_is_left_out() -> None:
+    entries = [{"profiling_name": "gloo:barrier", "collective_seq_id": n} for n in (1, 10**40)]
+    columns = reduce({"version": "2.10", "entries": entries})
+    assert list(columns.seq) == [1]
+    assert columns.dropped == 1
