@@ -355,6 +355,29 @@ def test_a_node_that_ends_the_step_for_all_is_left_out(
         frozen.thaw()
 
 
+def test_labels_of_srun_are_ranks_in_logs(
+    slurm: SlurmCluster, hung: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What three tasks print, one with an exception, through `srun --label` beside the job."""
+    slurm.wait_state(hung, "RUNNING")
+    code = "import os; print('step', flush=True); os.environ['SLURM_PROCID'] == '2' and {}['lost']"
+    beside = [f"--jobid={hung}", "--overlap", "--label", "--gres=gpu:0", "-N3", "-n3"]
+    path = tmp_path / "srun.out"
+    with path.open("wb") as file:
+        subprocess.run(
+            [str(slurm.bin / "srun"), *beside, sys.executable, "-c", code],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=60,
+        )
+    status, out, _ = run(capsys, "logs", "--json", str(path))
+    first = json.loads(out)["first"]
+    assert (status, first["ranks"], first["text"]) == (10, [2], "KeyError: 'lost'"), (
+        path.read_text()
+    )
+
+
 def test_a_job_that_ends_while_it_is_looked_at_is_lost_for_good(
     slurm: SlurmCluster,
     hung: str,
@@ -403,26 +426,3 @@ def test_a_prepared_run_on_nodes_that_see_its_directory_and_on_nodes_that_do_not
             assert sorted(done.stdout.splitlines()) == lines
             logs = sorted(path.name for path in Path(directory, "logs").iterdir())
             assert logs == (["rank0-node-3.out", "rank1-node-4.out"] if seen else [])
-
-
-def test_labels_of_srun_are_ranks_in_logs(
-    slurm: SlurmCluster, hung: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What three tasks print, one with an exception, through `srun --label` beside the job."""
-    slurm.wait_state(hung, "RUNNING")
-    code = "import os; print('step', flush=True); os.environ['SLURM_PROCID'] == '2' and {}['lost']"
-    beside = [f"--jobid={hung}", "--overlap", "--label", "--gres=gpu:0", "-N3", "-n3"]
-    path = tmp_path / "srun.out"
-    with path.open("wb") as file:
-        subprocess.run(
-            [str(slurm.bin / "srun"), *beside, sys.executable, "-c", code],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=60,
-        )
-    status, out, _ = run(capsys, "logs", "--json", str(path))
-    first = json.loads(out)["first"]
-    assert (status, first["ranks"], first["text"]) == (10, [2], "KeyError: 'lost'"), (
-        path.read_text()
-    )
