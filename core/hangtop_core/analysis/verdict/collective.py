@@ -89,8 +89,9 @@ def _plural(text: str, group: Sequence[Subject]) -> str:
 
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
-    making = any(s.activity.kind == "new-group" for s in case.waiters)
-    if len(classes) < 2 or case.suspects or making or case.by_recorders is not None:
+    kinds = {s.activity.kind for s in case.waiters}
+    left_to_others = "new-group" in kinds or (len(kinds) == 1 and kinds <= PEER_TO_PEER)
+    if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
     most = classes[0][1]
@@ -139,14 +140,19 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     kind = waiting[0].activity.kind
     other = "recv" if kind == "send" else "send"
+    # Who stands at the same call wait for one another; who stands elsewhere waits for them.
+    circle = case.waiting_classes[0][1]
+    circle = waiting if len(circle) < 2 else circle
     yield Hit(
-        subjects=waiting,
+        subjects=circle,
+        explained=waiting,
         summary=clean(
             f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
-            f"{case.ago(case.progress.since)}, and nobody is in the matching {other}",
+            f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
+            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else ""),
             800,
         ),
-        evidence=common_facts(case, waiting),
+        evidence=common_facts(case, circle),
         steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
     )
 

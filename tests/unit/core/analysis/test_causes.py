@@ -580,6 +580,15 @@ def test_all_ranks_receive_and_none_sends() -> None:
     assert first(world).cause == "p2p-deadlock"
 
 
+def test_a_rank_that_receives_elsewhere_waits_for_those_that_stand_together() -> None:
+    world = World()
+    world.waiters(2, RECV)
+    world.waiters(1, c10d("recv", 2799, 30))
+    (verdict,) = run(world).verdicts
+    assert (verdict.cause, culprits(verdict)) == ("p2p-deadlock", [0, 1])
+    assert verdict.victims == (2,)
+
+
 def test_all_in_the_same_call_is_unknown_and_says_what_was_ruled_out() -> None:
     world = World()
     world.waiters(4)
