@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAMS = ("/usr/sbin/sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "mount", "bash")
+REPOSITORY = Path(__file__).parents[2]
 SSHD = "/usr/sbin/sshd -D -e -f /run/node/sshd_config"
 SSH = shutil.which("ssh")
 """Found before any cluster puts its own on PATH."""
@@ -78,7 +79,20 @@ for name in passwd group shadow hosts; do mount --bind "/run/node/$name" "/etc/$
 for path in $3; do
     if [ -d "$path" ]; then mount -t tmpfs none "$path"; else mount --bind /dev/null "$path"; fi
 done
-if [ "$4" = own-tmp ]; then mount -t tmpfs -o mode=1777 none /tmp; fi
+mkdir /run/kept
+number=0
+for path in $4; do
+    number=$((number + 1))
+    mkdir "/run/kept/$number"
+    mount --rbind "$path" "/run/kept/$number"
+done
+mount -t tmpfs -o mode=1777 none /tmp
+number=0
+for path in $4; do
+    number=$((number + 1))
+    mkdir -p "$path"
+    mount --rbind "/run/kept/$number" "$path"
+done
 mount -t tmpfs -o mode=1777 none /dev/shm
 ip link set lo up
 cd /
@@ -261,11 +275,12 @@ class Cluster:
         self._ip("addr", "add", "10.77.0.1/16", "dev", "bridge")
         self._ip("link", "set", "bridge", "up")
         self._ip("link", "set", "lo", "up")
-        tmp = "own-tmp" if not any(p.startswith("/tmp/") for p in (__file__, sys.prefix)) else ""
+        # Every node has a /tmp of its own, in which what runs these tests is where it was.
+        kept = " ".join(p for p in (str(REPOSITORY), sys.prefix) if p.startswith("/tmp/"))
         for number in range(1, self._count + 1):
             own = ("--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc")
             words = [f"node-{number}", str(self.root / f"node-{number}"), " ".join(self.hidden)]
-            script = ["bash", str(self.root / "init"), *words, tmp]
+            script = ["bash", str(self.root / "init"), *words, kept]
             log = (self.root / f"node-{number}.log").open("wb")
             with log:
                 process = subprocess.Popen(
