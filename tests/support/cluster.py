@@ -79,19 +79,19 @@ for name in passwd group shadow hosts; do mount --bind "/run/node/$name" "/etc/$
 for path in $3; do
     if [ -d "$path" ]; then mount -t tmpfs none "$path"; else mount --bind /dev/null "$path"; fi
 done
-mkdir /run/kept
+mkdir /run/of-outer-tmp
 number=0
 for path in $4; do
     number=$((number + 1))
-    mkdir "/run/kept/$number"
-    mount --rbind "$path" "/run/kept/$number"
+    mkdir "/run/of-outer-tmp/$number"
+    mount --rbind "$path" "/run/of-outer-tmp/$number"
 done
 mount -t tmpfs -o mode=1777 none /tmp
 number=0
 for path in $4; do
     number=$((number + 1))
     mkdir -p "$path"
-    mount --rbind "/run/kept/$number" "$path"
+    mount --rbind "/run/of-outer-tmp/$number" "$path"
 done
 mount -t tmpfs -o mode=1777 none /dev/shm
 ip link set lo up
