@@ -23,8 +23,12 @@ RUN = secrets.token_hex(6)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first: `make test` runs two files at a time."""
+    """Put what takes longest first (`make test` runs two files at a time); try real jobs twice."""
     items.sort(key=_turn)
+    for item in items:
+        if "real" in item.path.parts:
+            # Real jobs on a machine that may be busy: what fails is tried once more, and told.
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def _turn(item: pytest.Item) -> int:
@@ -64,7 +68,13 @@ def _expect_gone(without: str | None) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say once per reason what this machine could not test."""
+    """Say once per reason what this machine could not test, and what needed a second try."""
+    again = terminalreporter.stats.get("rerun", [])
+    if again:
+        terminalreporter.section("failed at first, and were tried once more")
+        for report in again:
+            reason = str(report.longrepr).strip().splitlines()[-1:]
+            terminalreporter.line(f"{report.nodeid}: {''.join(reason)}")
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         if isinstance(report.longrepr, tuple):

@@ -27,7 +27,7 @@ from support.cluster import Cluster, run, why_not
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
     from support.cluster import Node as TestNode
 
 pytestmark = [
@@ -365,12 +365,14 @@ def launched(
         )
         null = subprocess.DEVNULL
         processes.append(subprocess.Popen(argv, stdin=null, stdout=null, stderr=null))
-    yield processes
-    for number in numbers:
-        cluster.node(number).sh("pkill -KILL -f '[t]orch.distributed.run|[g]loo_job' || true")
-    for process in processes:
-        process.kill()
-        process.wait(10)
+    try:
+        yield processes
+    finally:
+        for number in numbers:
+            cluster.node(number).sh("pkill -KILL -f '[t]orch.distributed.run|[g]loo_job' || true")
+        for process in processes:
+            process.kill()
+            process.wait(10)
 
 
 def hangtop(*arguments: str) -> tuple[int, Any, str]:
@@ -464,6 +466,13 @@ def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: 
     assert spots["ranks"]["ranks"] == [2, 3]
 
 
+def main_stack(update: Update, rank: Rank) -> list[str]:
+    """Functions that the main thread of a rank was in, as far as it was seen."""
+    if rank.sample is None or not rank.sample.threads:
+        return []
+    return [frame.name for frame in update.snapshot.stacks[rank.sample.threads[0].stack]]
+
+
 def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
     timing = Timing(ping=0.5, slow=0.5, lost=2.0)
     options = Options(hang_after=4.0)
@@ -475,7 +484,9 @@ def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
     ):
         running = session.wait(
             lambda u: any(
-                len(job.ranks) == 4 and u.diagnoses[job.key].state == "progressing"
+                len(job.ranks) == 4
+                and u.diagnoses[job.key].state == "progressing"
+                and all("steps" in main_stack(u, rank) for rank in job.ranks)
                 for job in u.snapshot.jobs
             ),
             60,

@@ -36,8 +36,10 @@ def limited() -> Iterator[Path]:
         limit = group / name
         if limit.exists():
             limit.write_text(str(LIMIT_BYTES))
-            yield group
-            _remove(group)
+            try:
+                yield group
+            finally:
+                _remove(group)
             return
         group.rmdir()
     raise NoPlaceError("no memory cgroup can be made here")
@@ -49,8 +51,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     point = tmp_path / "small"
     point.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(point)], check=True)
-    yield point
-    subprocess.run(["umount", "--lazy", str(point)], check=True)
+    try:
+        yield point
+    finally:
+        subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
 class Disk:

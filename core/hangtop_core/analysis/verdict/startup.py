@@ -158,6 +158,9 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not joining or len(joining) != len(case.waiters) or not late:
         return
     what = "new_group" if joining[0].activity.kind == "new-group" else "init_process_group"
+    # Ranks of a node that went away may be the ones that this one waits for as well.
+    away = {node.name for node in case.snapshot.nodes if node.state in AWAY}
+    doubtful = any(s.rank.node in away for s in case.subjects)
     for subject in late:
         yield Hit(
             subjects=(subject,),
@@ -169,7 +172,7 @@ def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=common_facts(case, [subject]),
             steps=trace_steps(subject),
-            confidence=0.85,
+            confidence=0.6 if doubtful else None,
         )
 
 

@@ -682,6 +682,17 @@ def test_of_two_lost_nodes_neither_waits_for_the_other() -> None:
     assert "connecting again" not in repr(verdicts), "a verdict does not change with each second"
 
 
+def test_who_is_still_outside_init_is_not_blamed_before_a_lost_node() -> None:
+    world = World()
+    world.add(INIT, POLL)
+    world.add(user(12, "read_config"), SLEEP)
+    world.add(INIT, POLL, node="n2")
+    assert first(world).cause == "rank-never-joined"
+    world.nodes["n2"] = Node("n2", "lost", reason="no answer for 2 s", last_seen=HUNG_SINCE + 3)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("node-unreachable", [2])
+
+
 def test_nodes_that_are_lost_alike_are_told_in_one_verdict() -> None:
     world = lost_node(HUNG_SINCE + 3)
     world.waiters(2, node="n3")
