@@ -1,10 +1,10 @@
 """Record what a real probe says of a real job, for the nodes of the fleet to say it after.
 
-    PYTHONPATH=core:tui:tests:benchmarks python -m simulated.record > benchmarks/simulated/recorded.json
+    cd benchmarks; PYTHONPATH=../core:../tui:../tests:. python -m simulated.record > FILE
 
-The job is `hangtop demo skip`: of four ranks one never comes to an all_reduce. Kept are the hello, a
-whole piece of the process table, and all stacks. Names of this machine, its folders and users are
-replaced, and what it runs besides is left out.
+FILE is `simulated/recorded.json`. The job is `hangtop demo skip`: of four ranks one never comes to
+an all_reduce. Kept are the hello, a whole piece of the process table, and all stacks. Names of this
+machine, its folders and users are replaced, and what it runs besides is left out.
 """
 
 from __future__ import annotations
