@@ -119,7 +119,9 @@ def plan(
                 moves = rate.apart and not _quiet(known, read_at, rate.rest)
                 (moving if moves else due).append(((0 if role == "rank" else 1, last), pid))
             last_any = max(last_any, known.full_sample_at)
-        if len(result.descriptors) < MAX_TABLES and _table_due(known, now, pid in odd, rate.rest, read_at):
+        if len(result.descriptors) < MAX_TABLES and _table_due(
+            known, now, pid in odd, rate.rest, read_at
+        ):
             result.descriptors.append(pid)
         if role == "rank" and _recorder_due(known, now, rate.rest, read_at):
             result.recorder.append(pid)
