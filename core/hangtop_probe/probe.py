@@ -16,7 +16,7 @@ from .server import Handler, describe
 from .stacks import Sampler
 from .table import Table
 from .tools import Tools
-from .watch import Watch
+from .watch import BUDGET, Watch
 
 UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
 
@@ -89,10 +89,11 @@ class Probe:
             self.bear_silence(float(silence))
         try:
             interval = float(message.get("interval") or 1.0)
-            watch = Watch(self.table, interval, Hardware(self.gpus))
+            budget = float(message.get("budget") or BUDGET)
         except (TypeError, ValueError):
-            raise Refused("error", "interval is no number of seconds") from None
-        self.resolver.start()
+            raise Refused("error", "interval or budget is no number") from None
+        watch = Watch(self.table, interval, Hardware(self.gpus), budget)
+        self.resolver.start(watch.interval)
         while True:
             request.wait_credit()
             if message.pop("resync", False):
