@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from hangtop_core.logs.known import recognise
-from hangtop_core.text import Text
+from hangtop_core.text import Text, duration
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Node
 
 Kind = Literal["oom", "fault", "xid", "hung-task"]
 
@@ -33,6 +37,28 @@ class Known(Struct, frozen=True, gc=False):
     """PCI address of a GPU."""
     number: int | None = None
     """Of an Xid."""
+
+
+RECENT_S = 3600.0
+"""What the kernel said so long ago may be why there is no job any more."""
+_HOW = {"oom": "killed for want of memory", "fault": "crashed"}
+_PYTHON = re.compile(r"python|pt_|torch")
+"""Names of processes: a main thread of Python, and those that torch gives."""
+
+
+def deaths(node: Node, now: float, most: int = 3) -> tuple[str, ...]:
+    """Python processes that the kernel of a node has ended lately, the newest first."""
+    found = []
+    for line in reversed(node.kernel_lines):
+        told = read(line)
+        how = _HOW.get(told.kind) if told is not None else None
+        if told is None or how is None or not 0 <= now - line.at <= RECENT_S:
+            continue
+        if _PYTHON.match(told.comm):
+            found.append(
+                f"pid {told.pid} ({told.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
+            )
+    return tuple(found[:most])
 
 
 def read(line: KernelLine) -> Known | None:
