@@ -314,7 +314,9 @@ class Rank(Struct, frozen=True):
     worked_at: float | None = None
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     io_moved_at: float | None = None
-    """When its read or write byte counters last moved by more than noise."""
+    """When its read or write byte counters last moved by more than noise, its own log apart."""
+    printed_at: float | None = None
+    """When its main thread was last seen to write, and its log to grow."""
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

@@ -73,6 +73,7 @@ class Tracked:
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
         self.io_moved_at: float | None = None
+        self.printed_at: float | None = None
         self.worked_at: float | None = None
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
@@ -159,8 +160,13 @@ class Tracked:
             self.worked_at = at
             news = True
         if at > before:
-            count = _grown(old.read_bytes, new.read_bytes)
-            count += _grown(old.write_bytes, new.write_bytes)
+            wrote = _grown(old.write_bytes, new.write_bytes)
+            # What a spinner or a heartbeat prints is no progress, however much it is.
+            wrote = max(wrote - _grown(old.printed_bytes, new.printed_bytes), 0)
+            count = _grown(old.read_bytes, new.read_bytes) + wrote
+            if new.main_printed_bytes > old.main_printed_bytes:
+                self.printed_at = at
+                news = True
             if count / (at - before) > IO_NOISE:
                 self.io_moved_at = at
                 news = True
@@ -254,6 +260,7 @@ class Tracked:
                 moved_at=self.moved_at,
                 left_at=self.left_at,
                 io_moved_at=self.io_moved_at,
+                printed_at=self.printed_at,
                 worked_at=self.worked_at,
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,

@@ -64,7 +64,8 @@ def _told(case: Case, node: str, kind: Kind) -> list[Told]:
     seen = case.nodes.get(node)
     starts = [r.process.started_at for r in case.job.ranks if r.process.started_at]
     since = min(starts, default=case.snapshot.observed_since)
-    lines = seen.kernel_lines if seen is not None else ()
+    own = seen.kernel_lines if seen is not None else ()
+    lines = (*own, *case.said.kernel_lines.get(node, ()))
     told = ((line, kernelline.read(line)) for line in lines if line.at >= since)
     return [Told(line, known) for line, known in told if known is not None and known.kind == kind]
 

@@ -83,6 +83,8 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     found = False
     missed: set[tuple[int | None, str]] = set()
     for rule in rules:
+        if rule.last and found:
+            continue
         if state not in rule.states or (state in ("unknown", "starting") and not waits):
             continue
         for hit in rule.find(case, tuple(left)):
