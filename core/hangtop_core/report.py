@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
@@ -17,9 +18,16 @@ from hangtop_core.rankset import fold, parse
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.diagnosis import BlindSpot, Culprit, Diagnosis, JobSummary, Verdict
+    from hangtop_core.diagnosis import (
+        BlindSpot,
+        Culprit,
+        Diagnosis,
+        JobSummary,
+        Moment,
+        Verdict,
+    )
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
@@ -51,6 +59,14 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if diagnosis.state == "hung" and not diagnosis.verdicts:
         lines += ["", "No cause could be told."]
+    if diagnosis.ruled_out:
+        lines += ["", "Ruled out"]
+        for out in diagnosis.ruled_out:
+            lines += _wrap(f"{out.text}: {out.looked_at}", width, "  ", "    ")
+    if diagnosis.timeline:
+        lines += ["", "Timeline"]
+        for text in timeline_lines(diagnosis.timeline):
+            lines += _wrap(text, width, "  ", " " * 21)
     if diagnosis.blind_spots:
         lines += ["", "Blind spots"]
         for spot in diagnosis.blind_spots:
@@ -83,9 +99,12 @@ def _job_text(job: JobSummary | None) -> str:
 def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:
     """One verdict, wrapped to a width in characters."""
     of = f"Verdict {number} of {total}" if total > 1 else "Verdict"
+    of += " (a fault of its own)" if verdict.apart else ""
     word = confidence_word(verdict.confidence)
     yield f"{of}: {verdict.cause}   confidence {verdict.confidence:.2f} ({word})"
     yield from _wrap(verdict.summary, width, "  ")
+    if verdict.weaker:
+        yield from _wrap(f"beside the first: {verdict.weaker}", width, "  ", "    ")
     if verdict.culprits:
         named = [_named(one) for one in verdict.culprits[:8]]
         more = len(verdict.culprits) - 8
@@ -103,6 +122,15 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
         yield "  What to do"
         for step in verdict.next_steps:
             yield from _wrap(step, width, "    - ", "      ")
+
+
+def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:
+    """`10:29:31 +2:04  rank 3 last got anywhere`: local time, and since the first moment."""
+    days = {datetime.fromtimestamp(one.at).date() for one in moments}
+    form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M:%S"
+    for one in moments:
+        after = f"+{duration(one.at - moments[0].at)}"
+        yield f"{datetime.fromtimestamp(one.at).strftime(form)} {after:>8}  {one.text}"
 
 
 def _named(one: Culprit) -> str:

@@ -137,7 +137,7 @@ class GpusPage(Page):
             return
         self.state.node_name = event.item.node.name
         detail = self.query_one("#gpu", ItemList)
-        detail.top, detail.cursor_key = 0, "does:0"
+        detail.start_at("does:0")
         self._fill_below()
         self.show_bars()
 

@@ -132,7 +132,7 @@ class NodesPage(Page):
         """The cursor chooses the node that actions work on."""
         self.state.node_name = event.item.node.name
         detail = self.query_one("#node", ItemList)
-        detail.top, detail.cursor_key = 0, FIX
+        detail.start_at(FIX)
         self._fill_lower()
         self.show_bars()
 

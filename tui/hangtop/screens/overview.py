@@ -134,7 +134,8 @@ class OverviewPage(Page):
         tall = pane.prepare(width)
         pane.styles.height = "1fr" if alone else max(VERDICT_LINES[0], min(tall, most)) + 2
         hint = line(("5", "key"), (" in full", "dim")) if state.job else EMPTY
-        pane.retitle(verdict_title(state.diagnosis), hint)
+        best = next(iter(state.diagnosis.verdicts), None) if state.diagnosis else None
+        pane.retitle(verdict_title(best), hint)
         pane.paint()
 
     def _no_ranks(self) -> list[Any]:
