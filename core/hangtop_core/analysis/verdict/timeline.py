@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Hit, Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import MomentKind
+    from hangtop_core.kernelline import KernelLine
 
 SHOWN = 4
 """Moments of one kind, and verdicts whose first sign is told."""
@@ -148,13 +149,20 @@ def _logs(case: Case) -> Iterator[Moment]:
 
 
 def _kernel(case: Case) -> Iterator[Moment]:
+    """What the kernel said since the start of devices, and of processes of the job."""
+    pids = {(s.rank.node, p.pid) for s in case.subjects for p in (s.rank.process, *s.rank.children)}
+
+    def about(node: str, line: KernelLine) -> bool:
+        known = read(line)
+        return known is not None and (known.pid is None or (node, known.pid) in pids)
+
     began = min((s.rank.process.started_at for s in case.subjects), default=case.at)
     lines = [
         (line.at, name, line.text)
         for name in case.job.nodes
         if name in case.nodes
         for line in case.nodes[name].kernel_lines
-        if line.at >= began and read(line) is not None
+        if line.at >= began and about(name, line)
     ]
     for at, name, text in sorted(lines)[:SHOWN]:
         yield _moment(at, "kernel", None, f"{name}: {text}")
