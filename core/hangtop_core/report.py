@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
+MAX_WORLD = 1_000_000
+"""A world size above this is no size: it is what some process says of itself."""
 _MIN_WIDTH = 40
 
 
@@ -171,19 +173,23 @@ def merged_text(
     width: int = WIDTH,
     *,
     job: Job | None = None,
+    whole: bool = False,
     join: bool = False,
     ascii_only: bool = False,
 ) -> str:
     """The merged tree: count, share and age of every frame, ranks where they change.
 
-    With ``job``, and where it has several nodes, the nodes of these ranks, too.
+    With ``job``, and where it has several nodes, the nodes of these ranks, too; where it is the
+    ``whole`` job, also which of its ranks were not found.
     """
     width = max(width, _MIN_WIDTH)
     nodes: dict[int, set[str]] = defaultdict(set)
     for rank in job.ranks if job is not None and len(job.nodes) > 1 else ():
         nodes[rank.rank].add(rank.node)
     sampled = sum(len(one.ranks) for one in merged.classes)
-    head = f"{plural(sampled, 'rank')} of {merged.total} gave a stack, "
+    lacking = _not_found(job) if job is not None and whole else ()
+    total = merged.total + len(lacking) + (len(job.unnumbered) if job is not None else 0)
+    head = f"{plural(sampled, 'rank')} of {total} gave a stack, "
     head += plural(len(merged.classes), "class", "classes")
     lines = [head]
     if merged.roots:
@@ -202,7 +208,18 @@ def merged_text(
         on = shorten(nodesets.fold(one.nodes), 60)
         text = f"no stack from {fold(one.ranks)} ({on}): {one.why}{fix}"
         lines += ["", *_wrap(clean(text, 600), width)]
+    if lacking and job is not None:
+        named = f"rank{'s' * (len(lacking) > 1)} {fold(lacking)}"
+        lines += ["", f"no process was found of {named}: WORLD_SIZE is {job.world_size}"]
     return "\n".join(lines) + "\n"
+
+
+def _not_found(job: Job) -> tuple[int, ...]:
+    """Ranks of the world that nothing was seen of; none where the number of some is unknown."""
+    if job.unnumbered or job.world_size is None or job.world_size > MAX_WORLD:
+        return ()
+    seen = {rank.rank for rank in job.ranks}
+    return tuple(rank for rank in range(job.world_size) if rank not in seen)
 
 
 def _lead(row: Row, ascii_only: bool, below: bool = False) -> str:

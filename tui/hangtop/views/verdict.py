@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.items import Item
 from hangtop.spans import Line, labelled, line
-from hangtop.views.common import clock, confidence
+from hangtop.views.common import SUSPECTED, clock, confidence
 from hangtop.views.overview import nothing_found, verdict_lines
 from hangtop_core.fixes import SAID
 from hangtop_core.rankset import fold
@@ -83,7 +83,7 @@ def full_lines(
         pid = "" if culprit.pid is None else f"  pid {culprit.pid}"
         where = f"  on {culprit.node}{pid}" if culprit.node else ""
         text = line((f"rank {rank}", "culprit"), where)
-        lines.append(labelled("culprit", text))
+        lines.append(labelled("culprit" if best.confidence >= SUSPECTED else "suspect", text))
     if len(best.culprits) > SHOWN_CULPRITS:
         rest = [c.rank for c in best.culprits[SHOWN_CULPRITS:] if c.rank is not None]
         lines.append(labelled("", f"and {plural(len(rest), 'rank')}: {fold(rest)}"))
