@@ -451,3 +451,14 @@ async def test_evidence_leads_to_the_pane_that_shows_it() -> None:
         assert app.state.rank.rank == 3
         await keys(pilot, "5", "up", "enter")
         assert app.current_mode == "stacks"
+
+
+async def test_a_step_that_the_app_can_do_leads_to_the_rank_it_is_about() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "5", "tab", "down")
+        assert "--native   y copies  or here: Enter c" in text
+        await keys(pilot, "enter")
+        assert app.current_mode == "rank"
+        assert app.state.rank is not None
+        assert app.state.rank.rank == 2

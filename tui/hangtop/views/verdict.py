@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.items import Item
@@ -180,18 +181,38 @@ _ROLES = {"sign": "culprit", "hung": "bad", "due": "warn", "watched": "dim", "lo
 
 
 def step_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
-    """Next steps of a verdict, with the command that `y` copies."""
+    """Next steps of a verdict, with the command that `y` copies, and the key that asks for it."""
     best = chosen(diagnosis, key)
     items = []
     for place, text in enumerate(best.next_steps if best is not None else (), 1):
         command = command_in(text)
         lines = [line((f"{place}  ", "bold"), text)]
+        copies = line(("y", "key"), (" copies", "dim"))
         if command == text:
-            lines = [line(lines[0], ("   y", "key"), (" copies", "dim"))]
+            lines = [line(lines[0], "   ", copies)]
         elif command:
-            lines.append(line("   ", ("y", "key"), (" copies  ", "dim"), (command, "code")))
-        items.append(Item(str(place), tuple(lines), 3, command or text))
+            lines.append(line("   ", copies, "  ", (command, "code")))
+        here = key_for(command or "")
+        goal = _rank_of(best, command or "") if best is not None and here else None
+        if goal is not None and here is not None:
+            lines[-1] = line(lines[-1], ("  or here: ", "dim"), ("Enter ", "key"), (here, "key"))
+        items.append(Item(str(place), tuple(lines), 3, command or text, goal))
     return items
+
+
+def key_for(command: str) -> str | None:
+    """The key of the Rank screen that does the same as a command, which asks before it does."""
+    if " --native" in command:
+        return "c"
+    return "s" if re.search(r"\bstrace -f -p \d", command) else None
+
+
+def _rank_of(verdict: Verdict, command: str) -> Goal | None:
+    """The page of the rank whose process a command is about; None for a child of one."""
+    found = re.search(r"(?:--pid|-p) (\d+)", command)
+    pid = int(found[1]) if found else None
+    ranks = (one.rank for one in verdict.culprits if one.pid == pid and one.rank is not None)
+    return next((Goal("rank", rank, "stack") for rank in ranks), None)
 
 
 COMMANDS = frozenset(
