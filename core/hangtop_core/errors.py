@@ -3,7 +3,7 @@
     HangtopError
     ├── UsageError            an argument that cannot be used
     ├── NoJobError            no training job where it was looked for
-    │   └── NoNodeError           whether there is one is not known: no node answered
+    │   └── NoNodeError           nothing is known of one: no node answered, or none lets it be read
     ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── NoLogError            no log that can be read where it was looked for
     ├── RequestError          something asked of a node did not come
@@ -62,7 +62,7 @@ class NoJobError(HangtopError):
 
 
 class NoNodeError(NoJobError):
-    """No node answered, so it is not known whether there is a training job."""
+    """No node answered, or none lets its ranks be read: nothing is known of a training job."""
 
     HELP = "No probe could be started."
 
