@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 import uuid
@@ -88,6 +89,36 @@ def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
         yield disk
     finally:
         disk.thaw()
+        subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+@contextmanager
+def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path]]:
+    """A file system, and the list of the processes that write to it at no more than this rate."""
+    root = Path("/sys/fs/cgroup/blkio")
+    group = root / f"hangtop-test-{uuid.uuid4().hex[:8]}"
+    if not (root / "tasks").exists():
+        raise NoPlaceError("no cgroup of version 1 limits writes here")
+    image, point = tmp_path / "disk", tmp_path / "mounted"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(200 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    done = subprocess.run(["mount", "-o", "loop", str(image), str(point)], capture_output=True)
+    if done.returncode:
+        raise NoPlaceError(f"no loop device can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        device = point.stat().st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        group.mkdir()
+        try:
+            rate = group / "blkio.throttle.write_bps_device"
+            rate.write_text(f"{number} {bytes_per_s}")
+            yield point, group / "cgroup.procs"
+        finally:
+            (group / "blkio.throttle.write_bps_device").write_text(f"{number} 0")
+            _remove(group)
+    finally:
         subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
