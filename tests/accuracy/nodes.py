@@ -99,11 +99,11 @@ def wall_before_store(nodes: Pair) -> None:
 
 
 def container_bridge(nodes: Pair) -> None:
-    """Every node has an interface that leads to its own containers only."""
-    for number, node in enumerate(nodes.cluster.nodes, 1):
+    """Every node has an interface that leads to its own containers only, by the same address."""
+    for node in nodes.cluster.nodes:
         node.sh(
-            "ip link add docker0 type dummy && "
-            f"ip addr add 172.17.0.{number}/16 dev docker0 && ip link set docker0 up"
+            "ip link add docker0 type veth peer name box && ip link set box up && "
+            "ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up"
         )
 
 

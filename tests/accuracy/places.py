@@ -71,8 +71,10 @@ def small_shm(here: Path, port: int) -> Iterator[Place]:
 def nowhere(here: Path, port: int) -> Iterator[Place]:
     """A network of its own, whose only way out leads to nobody."""
     enter = (
-        "ip link set lo up && ip link add wire type dummy && ip link set wire up && "
-        'ip addr add 10.9.0.2/24 dev wire && ip route add default dev wire && exec "$@"'
+        "ip link set lo up && ip link add wire type veth peer name end && ip link set wire up && "
+        "ip link set end up && ip addr add 10.9.0.2/24 dev wire && "
+        "ip neigh add 10.9.0.1 lladdr 02:00:00:00:00:99 nud permanent dev wire && "
+        'ip route add default via 10.9.0.1 && exec "$@"'
     )
     yield Place({}, prefix=("unshare", "--net", "sh", "-c", enter, "sh"))
 

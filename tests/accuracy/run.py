@@ -182,7 +182,7 @@ def observe_nodes(job: Job, here: Path) -> Outcome:
 
 
 def _from_outside(job: Job, started: Started, place: str, stack: ExitStack) -> None:
-    culprit = str(job.culprits[0])
+    culprit = str(job.culprits[0] if job.culprits else 0)
     names = ("RANK", "OMPI_COMM_WORLD_RANK")
     pids = [p for p in started.pids() if culprit in {environment(p).get(n) for n in names}]
     helper = OUTSIDE[job.outside](min(pids), place)

@@ -367,6 +367,7 @@ JOBS: tuple[Job, ...] = (
         (),
         "the master's address leads nowhere",
         ready="joining",
+        inside="nowhere",
         environment=(("MASTER_ADDR", "10.255.255.1"),),
         **each(),
     ),

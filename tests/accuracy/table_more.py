@@ -92,9 +92,9 @@ MORE: tuple[Job, ...] = (
     ),
     Job(
         "sim-truncated",
-        "sim.py truncated 0",
+        "sim.py truncated 1",
         "rank-crashed",
-        (0,),
+        (1,),
         "a mapped file is cut off under a rank (SIGBUS)",
         ready="round 4",
         **each(),
@@ -111,9 +111,9 @@ MORE: tuple[Job, ...] = (
     ),
     Job(
         "sim-history",
-        "sim.py history 0",
+        "sim.py history 2",
         "rank-oom-killed",
-        (0,),
+        (2,),
         "a rank keeps all of its states",
         ready="round 4",
         inside="limited",

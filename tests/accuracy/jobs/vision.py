@@ -45,6 +45,7 @@ class Images(Dataset):
             self.decode(7.0)
         if self.mine and self.case.startswith("worker-dies") and index >= 40:
             log.warning("sample %d: decoder is out of memory", index)
+            time.sleep(2)
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mine and self.case == "fork-lock":
             with self.cache_lock:
@@ -94,8 +95,7 @@ class DataModule:
         if self.case == "fork-lock":
             threading.Thread(target=data.warm, args=(4,), daemon=True).start()
             time.sleep(0.1)
-        kind = "fork" if self.case == "fork-lock" else None
-        kind = kind if self.workers else None
+        kind = "fork" if self.workers else None
         return DataLoader(
             data, batch_size=4, num_workers=self.workers, multiprocessing_context=kind
         )
