@@ -315,6 +315,8 @@ class Rank(Struct, frozen=True):
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     io_moved_at: float | None = None
     """When its read or write byte counters last moved by more than noise."""
+    wrote_at: float | None = None
+    """When it last wrote much: a log line now and then is not."""
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

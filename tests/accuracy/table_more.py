@@ -178,7 +178,7 @@ MORE: tuple[Job, ...] = (
         "rollout.py long",
         "shm-too-small",
         (2,),
-        "a process that hands over tensors dies for lack of shared memory; the rank waits",
+        "an episode does not fit into shared memory, and is lost; the rank waits for it",
         ready="an episode of",
         inside="small_shm",
     ),

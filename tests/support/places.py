@@ -93,8 +93,9 @@ def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @contextmanager
-def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path]]:
-    """A file system, and the list of the processes that write to it at no more than this rate."""
+def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path, Callable[[], None]]]:
+    """A file system; the list of the processes that write to it at no more than this rate; and
+    what lets them write as they can."""
     root = Path("/sys/fs/cgroup/blkio")
     group = root / f"hangtop-test-{uuid.uuid4().hex[:8]}"
     if not (root / "tasks").exists():
@@ -111,12 +112,12 @@ def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path]]:
         device = point.stat().st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         group.mkdir()
+        rate = group / "blkio.throttle.write_bps_device"
         try:
-            rate = group / "blkio.throttle.write_bps_device"
             rate.write_text(f"{number} {bytes_per_s}")
-            yield point, group / "cgroup.procs"
+            yield point, group / "cgroup.procs", lambda: _write(rate, f"{number} 0")
         finally:
-            (group / "blkio.throttle.write_bps_device").write_text(f"{number} 0")
+            rate.write_text(f"{number} 0")
             _remove(group)
     finally:
         subprocess.run(["umount", "--lazy", str(point)], check=True)
@@ -144,6 +145,10 @@ def freezer() -> Iterator[tuple[Path, Callable[[], None]]]:
             return
         group.rmdir()
     raise NoPlaceError("no cgroup that freezes can be made here")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
 def _remove(group: Path) -> None:

@@ -14,18 +14,21 @@ class Producer:
 
     def __init__(self, seed, frames):
         context = mp.get_context("spawn")
-        self.episodes = context.Queue(2)
-        self.process = context.Process(target=play, args=(self.episodes, seed, frames), daemon=True)
+        self.episodes, self.wanted = context.Queue(2), context.Queue()
+        queues = (self.wanted, self.episodes)
+        self.process = context.Process(target=play, args=(*queues, seed, frames), daemon=True)
         self.process.start()
 
     def next_episode(self):
+        self.wanted.put(1)
         return self.episodes.get()
 
 
-def play(episodes, seed, frames):
+def play(wanted, episodes, seed, frames):
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     for number in range(10**9):
+        wanted.get()
         count = frames if number == 5 else 4
         if count > 1000:
             print("an episode of", count, "frames", flush=True)

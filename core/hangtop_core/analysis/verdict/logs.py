@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hangtop_core.analysis.layout import unseen
+from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.output import of_job
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 _STATES: frozenset[JobState] = STALLED | {"starting", "exited"}
 _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
 """Causes that matter only until ranks have met."""
-TOLD_WHY = 0.92
+TOLD_WHY = 0.96
 """Why a rank has left is worth more than that it has left."""
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
@@ -136,11 +138,15 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for one in case.said.verdicts:
         if one.cause != cause:
             continue
-        left_for_it = cause == "store-port-taken" and any(seat.beside for seat in case.seats)
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
+        away = [s for s in case.seats if s.rank in ranks and unseen(case.snapshot, s) is None]
+        left_for_it = any(s.activity.kind in GONE for s in blamed) or bool(away)
+        if cause == "store-port-taken":
+            left_for_it = any(seat.beside for seat in case.seats)
         yield Hit(
             subjects=blamed,
+            absent=absent(away),
             explained=case.waiters,
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
