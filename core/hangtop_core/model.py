@@ -317,6 +317,8 @@ class Rank(Struct, frozen=True):
     """When its read or write byte counters last moved by more than noise, its own log apart."""
     printed_at: float | None = None
     """When its main thread was last seen to write, and its log to grow."""
+    wrote_at: float | None = None
+    """When it last wrote much: a log line now and then is not."""
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

@@ -43,6 +43,8 @@ COUNTED_S = 8.0
 """The counter of kills is read every five seconds."""
 NEAR_PIDS = 64
 """How far the pid of a rank may be from that of one started just before or after it."""
+JUST_S = 3.0
+"""How long before or after the end of a rank the others stop at most."""
 NEAR_S = 5.0
 """What the kernel says this close to the end of a process may be about it."""
 
@@ -161,23 +163,40 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
         beside = {r.local_rank: r for r in case.job.ranks if r.node == seat.node}
         names = {rank.process.comm[:15] for rank in beside.values()}
         for told in reversed(_told(case, seat.node, kind)):
-            if told.known.comm in names and _fits(told.known.pid, seat.local, beside):
-                yield Hit(
-                    subjects=(),
-                    absent=absent([seat]),
-                    summary=sentence(
-                        case,
-                        f"{place_text([seat])} {what} at {told.when} (pid {told.known.pid})",
-                    ),
-                    evidence=(
-                        _line_fact(seat.rank, told),
-                        fact("process", seat.rank, _between(seat.local, beside)),
-                        *place_facts([seat]),
-                    ),
-                    steps=exit_steps(next(iter(beside.values()))),
-                    confidence=0.9,
-                )
-                break
+            fits = _fits(told.known.pid, seat.local, beside)
+            thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
+            if told.known.comm not in names or not (fits or thread):
+                continue
+            text = _between(seat.local, beside) if fits else "the other ranks stopped at that time"
+            yield Hit(
+                subjects=(),
+                absent=absent([seat]),
+                summary=sentence(
+                    case,
+                    f"{place_text([seat])} {what} at {told.when} (pid {told.known.pid})",
+                ),
+                evidence=(
+                    _line_fact(seat.rank, told),
+                    fact("process", seat.rank, text),
+                    *place_facts([seat]),
+                ),
+                steps=exit_steps(next(iter(beside.values()))),
+                confidence=0.9 if fits else 0.85,
+            )
+            break
+
+
+def _may_be_thread(case: Case, told: Told, local: int, beside: Mapping[int | None, Rank]) -> bool:
+    """Whether the one rank that lacks may have had this thread, by the time of its fault.
+
+    The kernel gives the number of a thread that faults, which is a later one than its rank's.
+    """
+    stopped, pid = case.progress.since, told.known.pid
+    below, _ = _neighbours(local, beside)
+    later = pid is not None and (below is None or pid > below[1])
+    alone = sum(seat.beside for seat in case.seats) == 1
+    near = stopped is not None and abs(told.line.at - stopped) <= JUST_S
+    return later and alone and near and pid not in {r.process.pid for r in beside.values()}
 
 
 def _neighbours(
