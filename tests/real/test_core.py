@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.cores import find
+from hangtop_core.cores.pattern import understand
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import wait_until
@@ -50,7 +51,7 @@ def read(*arguments: str) -> dict[str, Any]:
 def core_in(directory: Path) -> Path:
     """The one core that lies there."""
     assert PATTERN is not None
-    (found,) = find.present(find.understand(PATTERN), [str(directory)])
+    (found,) = find.present(understand(PATTERN), [str(directory)])
     return Path(found)
 
 

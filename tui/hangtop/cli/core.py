@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop_core.cores import elf, find
+from hangtop_core.cores.pattern import Place, understand
 from hangtop_core.cores.read import Core, read
 from hangtop_core.cores.text import head, lines, merged, shown
 from hangtop_core.diagnosis import to_json
@@ -104,11 +105,11 @@ def newest() -> Given:
     pattern = find.read_pattern()
     if pattern is None:
         raise NoCoreError("/proc/sys/kernel/core_pattern cannot be read: name the core")
-    place = find.understand(pattern)
+    place = understand(pattern)
     directories = find.own_directories()
     cores = find.present(place, directories)
     if not cores and place.handler is not None:
-        cores = find.present(find.understand("core.%p"), directories)
+        cores = find.present(understand("core.%p"), directories)
     if not cores:
         raise NoCoreError(f"no core found: this machine writes cores {place.told}", help_for(place))
     if len(cores) > 1:
@@ -117,7 +118,7 @@ def newest() -> Given:
     return Given(cores[:1])
 
 
-def help_for(place: find.Place) -> str:
+def help_for(place: Place) -> str:
     """How to come by a core that is not found."""
     if place.command is not None:
         return (
