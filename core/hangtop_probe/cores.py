@@ -87,7 +87,7 @@ def _own_directory(pid: int) -> str:
 
 
 def estimate(smaps: bytes) -> int:
-    """Return how many bytes gdb writes: private memory that is, or may be, the process's own.
+    """Return about how many bytes gdb writes: memory that is, or may be, the process's own.
 
     That is what the kernel's default coredump_filter (0x33) says, which gdb follows.
     """
@@ -98,8 +98,10 @@ def estimate(smaps: bytes) -> int:
         if not words:
             continue
         if not words[0].endswith(b":"):
-            counts = len(words) > 1 and words[1][:3] != b"---" and words[1][3:4] == b"p"
-            own = not (len(words) > 5 and words[5].startswith(b"/"))
+            # Also what is only reserved: gdb 13 writes that, too, as zeros.
+            counts = len(words) > 2 and words[1][3:4] == b"p"
+            # gdb takes the mapping with the headers of a library as a whole.
+            own = not (len(words) > 5 and words[5].startswith(b"/")) or not int(words[2], 16)
         elif words[0] == b"Size:":
             size = int(words[1]) * 1024
         elif words[0] == b"Anonymous:":

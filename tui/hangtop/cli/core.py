@@ -43,9 +43,9 @@ class Failed(NamedTuple):
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     if arguments.take:
-        from hangtop.cli import coretake
+        from hangtop.cli.coretake import run as take
 
-        return coretake.run(arguments)
+        return take(arguments)
     if arguments.rank is not None or arguments.to is not None or arguments.yes:
         raise UsageError("--rank, --to and --yes go with --take")
     given = sort_out(arguments.path) if arguments.path else newest()
