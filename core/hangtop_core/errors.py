@@ -6,6 +6,7 @@
     │   └── NoNodeError           nothing is known of one: no node answered, or none lets it be read
     ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── NoLogError            no log that can be read where it was looked for
+    ├── NoCoreError           no core file where it was looked for
     ├── RequestError          something asked of a node did not come
     │   ├── UnknownNodeError      no such node in this session
     │   ├── NodeNotReadyError     the node cannot be asked now
@@ -83,6 +84,12 @@ class NoLogError(HangtopError):
     """There is no log where it was looked for."""
 
     HELP = "Name log files, folders that hold some, or - for standard input."
+
+
+class NoCoreError(HangtopError):
+    """There is no core file where it was looked for."""
+
+    HELP = "Name the core file: hangtop core CORE."
 
 
 class RequestError(HangtopError):

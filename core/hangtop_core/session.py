@@ -276,6 +276,8 @@ class Session:
     def ask(self, node: str, ask: Ask, result: Callable[[Any], T]) -> Future[T]:
         """Make a request; ``result`` makes what the future gets, of what was said at the end."""
         future: Future[T] = Future()
+        if ask.pauses and self._refused(future, f"{ask.op} pauses the process"):
+            return future
         return self._do(lambda: answer(self._collector, node, ask, result, future), future)
 
     def _refused(self, future: Future[Any], why: str) -> bool:

@@ -10,6 +10,7 @@ from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text, unseen
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.cores import core_steps
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -21,8 +22,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.process import exit_steps
-from hangtop_core.analysis.verdict.steps import Command, on, word
-from hangtop_core.text import clean, size
+from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -243,21 +244,9 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *([_line_fact(subject.number, told)] if told is not None else []),
                 fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
             ),
-            steps=_crash_steps(subject),
+            steps=core_steps(case, subject),
         )
     yield from _absent_ones(case, "fault", "crashed")
-
-
-def _crash_steps(subject: Subject) -> tuple[Step, ...]:
-    process = subject.rank.process
-    found = f"coredumpctl info {subject.pid}"
-    cwd = word(process.cwd) if process.cwd else None
-    steps: list[Step] = [on(subject, f"ls -lt {cwd}/core*")] if cwd else []
-    return (
-        *steps,
-        on(subject, found),
-        "run with PYTHONFAULTHANDLER=1 and ulimit -c unlimited: the next crash leaves a stack",
-    )
 
 
 def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -284,9 +273,8 @@ def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                on(group[0], "cat /proc/sys/kernel/core_pattern"),
-                *([on(group[0], f"ls -l {cwd}")] if (cwd := word(clean(first.cwd or ""))) else []),
-                "wait for it, or next time: ulimit -c 0",
+                "wait until it is written, or next time: ulimit -c 0",
+                *core_steps(case, group[0]),
             ),
         )
 
@@ -310,7 +298,7 @@ CRASHED = Rule(
     "or the kernel log.",
     excluded="Killed by another process (SIGKILL, SIGTERM): `rank-exited`.",
     confidence=0.95,
-    next_steps=("Find the core file", "PYTHONFAULTHANDLER=1"),
+    next_steps=("`hangtop core` on its core file", "PYTHONFAULTHANDLER=1"),
     find=_crashed,
     states=_STATES,
     decisive=True,
@@ -321,7 +309,7 @@ DUMPING = Rule(
     seen="CoreDumping in /proc/PID/status, Linux 4.15 and later.",
     excluded="It is 0.",
     confidence=0.97,
-    next_steps=("Wait, or ulimit -c 0",),
+    next_steps=("Wait, then `hangtop core` on its core file", "Next time: ulimit -c 0"),
     find=_dumping,
     decisive=True,
 )
