@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from . import cache, check, cores, descriptors, fixes, node, permission, ras, recorder, strace
 from .gpus import Gpus
@@ -17,6 +17,9 @@ from .stacks import Sampler
 from .table import Table
 from .tools import Tools
 from .watch import BUDGET, Watch
+
+if TYPE_CHECKING:
+    from .nettest import Nettest
 
 UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
 
@@ -39,6 +42,7 @@ class Probe:
         self._ending = threading.Event()
         self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
+        self._nettest: Optional[Nettest] = None
         self._lock = threading.Lock()
 
     def handlers(self) -> Dict[str, Handler]:
@@ -54,7 +58,20 @@ class Probe:
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),
+            "nettest": self.nettest,
         }
+
+    def nettest(self, request: Request) -> Message:
+        """Answer `nettest`; what it needs is loaded when somebody asks for it, and not sent
+        where nobody can, as over pdsh."""
+        with self._lock:
+            if self._nettest is None:
+                try:
+                    from .nettest import Nettest
+                except ImportError:
+                    raise Refused("unsupported", "this probe has no nettest") from None
+                self._nettest = Nettest(self.tools, self.rights)
+        return self._nettest.handle(request)
 
     def _resolve(self, pid: int) -> None:
         self.sampler.take(pid, "nonblocking", True, 3.0, self._ending)
