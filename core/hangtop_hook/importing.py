@@ -20,9 +20,7 @@ FUNCTION = "init_process_group"
 class Finder:
     """Finds one module, as the finders behind it do, and acts before and after it is run."""
 
-    def __init__(
-        self, name: str, before: Callable[[], None], after: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, name: str, before: Callable[[], None], after: Callable[[Any], None]) -> None:
         self.name = name
         self.before = before
         self.after = after

@@ -1,8 +1,8 @@
 """Absolute minimum and maximum of tensors: enqueued while the program runs, read all at once.
 
 `abs().aminmax()` keeps nan and inf, is ten times faster on a CPU than norms or `isfinite().all()`
-(torch 2.4.1 and 2.13), and autocast leaves it alone. It takes the memory of one tensor for a moment.
-Nothing waits for a device but `read`.
+(torch 2.4.1 and 2.13), and autocast leaves it alone. It takes the memory of one tensor for a
+moment. Nothing waits for a device but `read`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Measure:
 
     __slots__ = ("high", "low", "name", "role", "shape", "top")
 
-    def __init__(self, role: str, name: str, shape: Tuple[int, ...], values: Tuple[Any, ...]) -> None:
+    def __init__(
+        self, role: str, name: str, shape: Tuple[int, ...], values: Tuple[Any, ...]
+    ) -> None:
         self.role = role
         self.name = name
         self.shape = shape

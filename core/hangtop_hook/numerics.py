@@ -105,7 +105,7 @@ class Watcher:
         self._lock = threading.RLock()
         self._pending: List[Tuple[Frame, Measure]] = []
         self._finished: List[Frame] = []
-        self._ring: Deque[Frame] = deque(maxlen=settings.frames)
+        self._rings: Dict[str, Deque[Frame]] = {}
         self._found: Set[str] = set()
         self._scaled: Optional[bool] = None
         self._backward = -1
@@ -268,7 +268,8 @@ class Watcher:
             found = self._first(pending)
             for bad in found:
                 self._file.found(bad, self._until(bad.frame, finished))
-            self._ring.extend(finished)
+            for frame in finished:
+                self._ring(frame.kind).append(frame)
             self._file.trace(finished)
         if found and self._settings.stop and any(not self._file.expected(bad) for bad in found):
             raise Stop(self._file.sentence(found[0]))
@@ -288,16 +289,19 @@ class Watcher:
                 found.append(Bad(what, kind, frame, measure))
         return found
 
+    def _ring(self, kind: str) -> Deque[Frame]:
+        """The last frames of a kind: forward, backward and steps each keep their own."""
+        return self._rings.setdefault(kind, deque(maxlen=self._settings.frames))
+
     def _until(self, last: Frame, finished: List[Frame]) -> List[Frame]:
-        """The frames up to one, as many as are kept."""
-        frames = list(self._ring)
+        """The frames up to one of the same kind, as many as are kept."""
+        frames = list(self._ring(last.kind))
         for frame in finished:
-            frames.append(frame)
             if frame is last:
                 break
-        else:
-            frames.append(last)
-        return frames[-self._settings.frames :]
+            if frame.kind == last.kind:
+                frames.append(frame)
+        return [*frames, last][-self._settings.frames :]
 
     def _is_scaled(self) -> bool:
         """Whether the program has a GradScaler, under which gradients overflow by design.

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from . import cache, check, descriptors, fixes, node, permission, ras, recorder, strace
+from . import cache, check, descriptors, fixes, node, numerics, permission, ras, recorder, strace
 from .gpus import Gpus
 from .hardware import Hardware
 from .logs import Logs
@@ -50,6 +50,7 @@ class Probe:
             "ras": lambda request: ras.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "log": self.logs.handle,
+            "numerics": lambda request: numerics.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),

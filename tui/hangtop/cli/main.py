@@ -23,6 +23,7 @@ from hangtop.cli.arguments import (
 from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.watchargs import add_watch
 
@@ -68,6 +69,7 @@ MODULES = {
     "watch": "hangtop.cli.watch",
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
+    "numerics": "hangtop.cli.numerics",
     "doctor": "hangtop.cli.doctor",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
@@ -89,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_watch(commands)
     add_flight(commands)
     add_logs(commands)
+    add_numerics(commands)
     add_doctor(commands)
     add_run(commands)
     add_demo(commands)
