@@ -21,6 +21,7 @@ from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
 from hangtop_core.logs.output import Output
 from hangtop_core.meters import Meters, Stalled
+from hangtop_core.numerics import Numerics
 from hangtop_core.ras import Ras
 from hangtop_core.text import Text
 
@@ -307,6 +308,8 @@ class Rank(Struct, frozen=True):
     recorder: Recorder | None = None
     ras: Ras | None = None
     """What NCCL's RAS reported when it was asked through this rank: of the whole job."""
+    numerics: Numerics | None = None
+    """What it has found that is not finite, where it looks for that (`hangtop run`)."""
     moved_at: float | None = None
     """When the main thread was last known to run: from the scheduler, else from counters."""
     left_at: float | None = None

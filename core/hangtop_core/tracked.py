@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop_core.meters import Meters
+    from hangtop_core.numerics import Numerics
     from hangtop_core.ras import Ras
     from hangtop_core.stacktable import StackTable
 
@@ -90,6 +91,8 @@ class Tracked:
         self.descriptors: DescriptorTable | None = None
         self.recorder: Recorder | None = None
         self.ras: Ras | None = None
+        self.numerics: Numerics | None = None
+        self.numerics_asked: float | None = None
         self.recorder_asked = 0.0
         """When its recorder was last asked for."""
         self.children: dict[int, Tracked] = {}
@@ -262,6 +265,7 @@ class Tracked:
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 ras=self.ras,
+                numerics=self.numerics,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
                 io_moved_at=self.io_moved_at,

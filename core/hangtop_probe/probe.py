@@ -6,7 +6,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
-from . import cache, check, cores, descriptors, fixes, node, permission, ras, recorder, strace
+from . import (
+    cache,
+    check,
+    cores,
+    descriptors,
+    fixes,
+    node,
+    numerics,
+    permission,
+    ras,
+    recorder,
+    strace,
+)
 from .gpus import Gpus
 from .hardware import Hardware
 from .logs import Logs
@@ -55,6 +67,7 @@ class Probe:
             "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "log": self.logs.handle,
             "core": lambda request: cores.handle(request, self.tools, self.rights),
+            "numerics": lambda request: numerics.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),

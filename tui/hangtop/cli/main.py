@@ -24,6 +24,7 @@ from hangtop.cli.config import config_path
 from hangtop.cli.coreargs import add_core
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.toolargs import add_completion, add_config
 from hangtop.cli.watchargs import add_watch
@@ -72,6 +73,7 @@ MODULES = {
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "core": "hangtop.cli.core",
+    "numerics": "hangtop.cli.numerics",
     "doctor": "hangtop.cli.doctor",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
@@ -101,6 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_flight(commands)
     add_logs(commands)
     add_core(commands)
+    add_numerics(commands)
     add_doctor(commands)
     add_run(commands)
     add_demo(commands)
