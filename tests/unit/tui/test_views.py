@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hangtop import palette
+from hangtop.keymap import ACTIONS
 from hangtop.situation import Situation
 from hangtop.spans import plain
 from hangtop.views.dumping import dump_lines
@@ -74,8 +75,11 @@ def test_a_number_in_the_palette_is_a_rank_and_nothing_else() -> None:
     snapshot = world.snapshot()
     job = snapshot.jobs[0]
     now = Situation("overview", job=job)
-    assert [item.key for item in palette.suggest("1", job, snapshot, now)] == ["rank 1", "node n1"]
-    assert palette.suggest("7", job, snapshot, now) == []
+    assert [item.key for item in palette.suggest("1", job, snapshot, now, ACTIONS)] == [
+        "rank 1",
+        "node n1",
+    ]
+    assert palette.suggest("7", job, snapshot, now, ACTIONS) == []
 
 
 @pytest.mark.parametrize("role", ["dim", "label", "victim", "head", "off", ""])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
+from hangtop.cli import config
 from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.output import coloured, width
@@ -91,6 +92,7 @@ def show(picture: Picture, arguments: argparse.Namespace) -> None:
         mouse=arguments.mouse,
         live=False,
         files=picture,
+        keymap=config.keymap(config.config_path()),
     )
 
 

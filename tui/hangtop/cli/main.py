@@ -24,6 +24,7 @@ from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
 from hangtop.cli.runargs import add_run
+from hangtop.cli.toolargs import add_completion, add_config
 from hangtop.cli.watchargs import add_watch
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ MODULES = {
     "doctor": "hangtop.cli.doctor",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
+    "config": "hangtop.cli.configcmd",
+    "completion": "hangtop.cli.completion",
 }
 
 
@@ -80,7 +83,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = Parser(
         prog="hangtop", description=DESCRIPTION, epilog=epilog, formatter_class=Formatter
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
+    parser.add_argument(
+        "--version",
+        action="store_true",
+        help="show the version and exit; with --verbose all that a report about a bug needs",
+    )
+    parser.add_argument("--verbose", action="store_true", help=argparse.SUPPRESS)
     add_observing(parser)
     add_screen(parser)
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
@@ -92,18 +100,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_run(commands)
     add_demo(commands)
+    add_config(commands)
+    add_completion(commands)
     return parser
-
-
-class Version(argparse.Action):
-    """`--version`, which imports the core only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print and exit."""
-        from hangtop_core import __version__
-
-        print(f"hangtop {__version__}")
-        parser.exit()
 
 
 def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -143,6 +142,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
+    if arguments.version:
+        from hangtop.cli import version
+
+        print(version.full() if arguments.verbose else version.short())
+        return 0
+    if arguments.verbose:
+        parser.error("--verbose goes with --version")
     from hangtop_core.errors import HangtopError
 
     try:

@@ -8,9 +8,8 @@ from textual.containers import Container
 from textual.screen import Screen
 
 from hangtop import query
-from hangtop.actions import FOOTERS, PAIRED, key_name
+from hangtop.actions import FOOTERS
 from hangtop.columns import Order
-from hangtop.keymap import BY_ID
 from hangtop.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.headline import headline, tabs
 from hangtop.widgets.bar import Bar
@@ -237,9 +236,11 @@ class Page(Screen[None], inherit_bindings=False):
         now = self.state.situation(self.NAME)
         out: Line = line(" ")
         for name in FOOTERS[self.NAME]:
-            action = BY_ID[name]
+            action = self.hangtop.keymap.by_id[name]
             possible = action.possible(now) is None
-            key = PAIRED.get(name) or key_name(action.keys[0])
+            key = self.hangtop.keymap.shown(name)
+            if not key:
+                continue
             item = line(
                 (key, "key" if possible else "off"),
                 " ",
