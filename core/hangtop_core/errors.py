@@ -2,6 +2,8 @@
 
     HangtopError
     ├── UsageError            an argument that cannot be used
+    │   └── BadCaptureError       a file that is no capture, or none that can be opened
+    ├── CaptureWriteError     a capture could not be written
     ├── NoJobError            no training job where it was looked for
     │   └── NoNodeError           nothing is known of one: no node answered, or none lets it be read
     ├── NoDumpError           no flight-recorder dump where it was looked for
@@ -48,6 +50,16 @@ class UsageError(HangtopError):
     """An argument cannot be used."""
 
     HELP = "`hangtop --help` shows every option with examples."
+
+
+class BadCaptureError(UsageError):
+    """A file is no capture, or one that cannot be opened."""
+
+    HELP = "`hangtop capture -o FILE` writes captures, and so does key w on the screens."
+
+
+class CaptureWriteError(HangtopError):
+    """A capture could not be written."""
 
 
 class NoJobError(HangtopError):
