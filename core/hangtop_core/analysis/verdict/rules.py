@@ -80,6 +80,7 @@ RULES: tuple[Rule, ...] = (
     uneven.UNEVEN,
     *recorders.RULES,
     collective.P2P,
+    collective.CHAIN,
     collective.MISMATCHED,
     launch.VERSIONS,
     cuda.LAUNCH_BLOCKING,
