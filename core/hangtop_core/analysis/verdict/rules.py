@@ -37,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     *gpu.FAILING,
     *death.RULES,
     *logs.RULES,
+    network.WRONG_INTERFACE,
     meeting.NO_STORE,
     *process.RULES,
     launch.MISCONFIGURED,
