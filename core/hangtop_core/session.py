@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import DescriptorTable, Recorder
+    from hangtop_core.numerics import Numerics
     from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
@@ -207,6 +208,11 @@ class Session:
         ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
         return self.ask(wanted.node, ask, lambda _: None)
 
+    def numerics(self, node: str, pids: Sequence[int]) -> Future[dict[int, Numerics | None]]:
+        """Read what ranks have found that is not finite; None for one that is gone."""
+        ask = self._collector.asks.numerics(pids)
+        return self._fold(node, pids, ask, lambda known: known.numerics)
+
     def recorder(
         self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
     ) -> Future[dict[int, Recorder | None]]:
@@ -276,6 +282,8 @@ class Session:
     def ask(self, node: str, ask: Ask, result: Callable[[Any], T]) -> Future[T]:
         """Make a request; ``result`` makes what the future gets, of what was said at the end."""
         future: Future[T] = Future()
+        if ask.pauses and self._refused(future, f"{ask.op} pauses the process"):
+            return future
         return self._do(lambda: answer(self._collector, node, ask, result, future), future)
 
     def _refused(self, future: Future[Any], why: str) -> bool:

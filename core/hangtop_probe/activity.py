@@ -30,6 +30,9 @@ class ThreadRow(NamedTuple):
 
 MAX_THREADS = 512
 """Threads reported of one process; the count is told apart."""
+IN_TURN, IN_TURN_AT_REST = 16, 64
+"""Threads beside the main thread that are looked at in one pass, while that runs and while it
+rests: a rank may have hundreds, and what they wait in matters once it does not get on."""
 
 
 class Printed(NamedTuple):
@@ -68,7 +71,8 @@ class Activity:
         self.pid = pid
         self._rows: Dict[int, ThreadRow] = {}
         self._ran: Dict[int, bytes] = {}
-        self._rounds = 0
+        self._next = self._turns = 0
+        """Whose turn it is, and how often all have had theirs."""
         self._sched_of: Optional[bytes] = None
         self._sched: Tuple[Optional[float], Optional[int]] = (None, None)
         self._looked: Optional[float] = None
@@ -85,13 +89,18 @@ class Activity:
         While a tool of ours traces the process (``by_us``), a thread it stopped is shown as it
         was before.
         """
-        self._rounds += 1
         self._stirred = False
         base = "/proc/%d/task/" % self.pid
         tids = procfs.numbers(base)[:MAX_THREADS]
+        before = self._ran.get(self.pid)
+        main = self._thread(base + str(self.pid), self.pid)
+        rests = before is not None and before == self._ran.get(self.pid)
+        due = self._in_turn([tid for tid in tids if tid != self.pid], rests)
         rows: Dict[int, ThreadRow] = {}
         for tid in tids:
-            row = self._thread(base + str(tid), tid)
+            row = main if tid == self.pid else self._rows.get(tid)
+            if row is None or tid in due:
+                row = self._thread(base + str(tid), tid)
             if row is not None and row.state == "t" and by_us:
                 row = self._rows.get(tid, row._replace(state="S", wchan=None))
             if row is not None:
@@ -100,11 +109,20 @@ class Activity:
         self._ran = {tid: ran for tid, ran in self._ran.items() if tid in rows}
         return sorted(rows.values(), key=lambda row: (row.tid != self.pid, row.tid))
 
+    def _in_turn(self, others: List[int], rests: bool) -> Set[int]:
+        """Return those of the other threads that are to be looked at in this pass."""
+        most = IN_TURN_AT_REST if rests else IN_TURN
+        begin = self._next if self._next < len(others) else 0
+        end = begin + most
+        self._next = end if end < len(others) else 0
+        self._turns += not self._next
+        return set(others[begin:end])
+
     def _thread(self, base: str, tid: int) -> Optional[ThreadRow]:
         ran = procfs.read(base + "/schedstat", 128)
         old = self._rows.get(tid)
-        # Every sixteenth round all is read again, against kernels with lazy accounting.
-        fresh = (tid + self._rounds) % 16 == 0
+        # Every sixteenth time all is read again, against kernels with lazy accounting.
+        fresh = (tid + self._turns) % 16 == 0
         if old is not None and ran and not fresh and ran == self._ran.get(tid):
             return old
         if ran:

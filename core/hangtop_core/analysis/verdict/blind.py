@@ -15,7 +15,7 @@ from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.fixes import SAID
 from hangtop_core.kernelline import deaths
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import clean, duration, name_pids, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -110,15 +110,19 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
 
 
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
+    """Ranks whose number cannot be read, those with one reason together."""
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for process in job.unnumbered:
         # The probe says the fix behind the reason.
         why, _, fix = (process.denied or "").partition("; ")
+        groups[process.user, why, fix].append(process.pid)
+    for (user, why, fix), pids in groups.items():
         yield _spot(
             "rank number",
             (),
             (),
-            f"the rank number of pid {process.pid} (user {process.user}) cannot be read: "
-            f"{why or 'its environment holds none'}",
+            f"the rank number{'s' * (len(pids) > 1)} of {name_pids(pids)} (user {user}) cannot be "
+            f"read: {why or 'the environment holds none'}",
             fix or "name processes that have RANK and WORLD_SIZE, or their launcher",
         )
 

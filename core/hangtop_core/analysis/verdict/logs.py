@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hangtop_core.analysis.layout import unseen
+from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
@@ -32,7 +34,7 @@ _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface
 """Causes that matter only until ranks have met."""
 _BY_DRIVER = frozenset({"gpu-xid", "gpu-ecc", "gpu-nvlink"})
 """Causes that other rules tell of where a GPU's driver can be asked."""
-TOLD_WHY = 0.92
+TOLD_WHY = 0.96
 """Why a rank has left is worth more than that it has left."""
 SHORTLY_S = 60.0
 """Seconds before the last progress within which a line may have to do with a hang."""
@@ -195,11 +197,15 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for one in case.said.verdicts:
         if one.cause != cause:
             continue
-        left_for_it = cause == "store-port-taken" and any(seat.beside for seat in case.seats)
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
+        away = [s for s in case.seats if s.rank in ranks and unseen(case.snapshot, s) is None]
+        left_for_it = any(s.activity.kind in GONE for s in blamed) or bool(away)
+        if cause == "store-port-taken":
+            left_for_it = any(seat.beside for seat in case.seats)
         yield Hit(
             subjects=blamed,
+            absent=absent(away),
             explained=case.waiters,
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,

@@ -63,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     python.TEARDOWN,
     data.INLINE,
     startup.OUTSIDE_INIT,
+    startup.OUTSIDE_GROUP,
     resources.THRASH,
     cuda.ALLOC,
     python.BUSY,

@@ -102,6 +102,18 @@ def test_a_rank_of_another_user_whose_number_cannot_be_read() -> None:
     assert found.fix == "run hangtop as eva"
 
 
+def test_ranks_that_cannot_be_read_for_one_reason_are_one_blind_spot() -> None:
+    world = World()
+    denied = "it belongs to eva; run hangtop as eva"
+    hidden = tuple(world.process(pid, None, user="eva", denied=denied) for pid in range(70, 82))
+    other = world.process(99, None, user="bob", denied="it belongs to bob; run hangtop as bob")
+    snapshot = world.snapshot(unnumbered=(*hidden, other))
+    found = [one for one in blind_spots(snapshot, snapshot.jobs[0]) if one.what == "rank number"]
+    assert len(found) == 2
+    assert "pids 70, 71, 72, 73, 74, 75, 76, 77 and 4 more (user eva)" in found[0].why
+    assert found[1].fix == "run hangtop as bob"
+
+
 def test_a_process_that_is_named_but_no_rank_lets_nothing_be_said() -> None:
     world = World()
     other = world.process(77, None, user="ada")
