@@ -65,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     startup.OUTSIDE_INIT,
     startup.OUTSIDE_GROUP,
     resources.THRASH,
+    resources.CPU_QUOTA,
     cuda.ALLOC,
     python.BUSY,
     gpuwork.THROTTLED,
