@@ -12,10 +12,9 @@ from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
-from hangtop_core.fixes import SAID
 from hangtop_core.kernelline import deaths
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, name_pids, plural
+from hangtop_core.text import SAID, clean, duration, name_pids, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
