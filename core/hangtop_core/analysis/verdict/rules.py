@@ -87,6 +87,7 @@ RULES: tuple[Rule, ...] = (
     collective.MISMATCHED,
     printed.WENT_ON,
     launch.VERSIONS,
+    launch.SETTINGS,
     cuda.LAUNCH_BLOCKING,
     cuda.SYNC,
     collective.LONG_PHASE,
