@@ -270,6 +270,10 @@ class Collector:
             self._by_itself(link, ask, lambda said: self._note_cost(link, said))
         if plan.descriptors:
             self._by_itself(link, self.asks.descriptors(plan.descriptors, by_itself=True))
+        for pid in plan.numerics:
+            view.live[pid].numerics_asked = now
+        if plan.numerics:
+            self._by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
         if plan.recorder and not self._watching.readonly:
             self._by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 

@@ -43,6 +43,8 @@ ASK_AGAIN = 30.0
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
+NUMERICS = "HANGTOP_NUMERICS"
+"""Variable of ranks that look for inf and nan: hangtop_hook/numericsfile.py."""
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
@@ -82,6 +84,7 @@ class Plan(NamedTuple):
     renew: list[int]
     descriptors: list[int]
     recorder: list[int]
+    numerics: list[int]
 
 
 def plan(
@@ -104,7 +107,7 @@ def plan(
     due: list[tuple[tuple[int, float], int]] = []
     moving: list[tuple[tuple[int, float], int]] = []
     last_any = 0.0
-    result = Plan([], [], [], [])
+    result = Plan([], [], [], [], [])
     for known in processes:
         pid, role = known.process.pid, known.process.role
         if known.gone or known.process.state in ("Z", "X"):
@@ -126,6 +129,8 @@ def plan(
             result.descriptors.append(pid)
         if role == "rank" and _recorder_due(known, now, rate.rest, read_at):
             result.recorder.append(pid)
+        if role == "rank" and _numerics_due(known, now):
+            result.numerics.append(pid)
     if moving and not due and now - last_any >= rate.apart:
         due.append(min(moving))
     due.sort()
@@ -240,6 +245,13 @@ def _recorder_due(known: Tracked, now: float, rest: float, read_at: float) -> bo
     if known.moved_at is not None and known.moved_at > asked:
         return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
     return recorder.failure is not None and now - asked > ASK_AGAIN
+
+
+def _numerics_due(known: Tracked, now: float) -> bool:
+    """Whether to read what a rank has found that is not finite, where it looks for that."""
+    if NUMERICS not in known.process.env:
+        return False
+    return known.numerics_asked is None or now - known.numerics_asked > ASK_AGAIN
 
 
 def odd_ranks(ranks: Iterable[Tracked], stacks: StackTable) -> Mapping[str, frozenset[int]]:

@@ -35,6 +35,35 @@ IN_TURN, IN_TURN_AT_REST = 16, 64
 rests: a rank may have hundreds, and what they wait in matters once it does not get on."""
 
 
+class Printed(NamedTuple):
+    """How far the files behind descriptors 1 and 2 of a process have grown."""
+
+    places: Tuple[int, ...]
+    """Positions of the two, as the kernel keeps them: no file system is touched."""
+    total: int = 0
+    """Bytes by which they have moved since the first look, whoever wrote."""
+    main: int = 0
+    """Of these, those of rounds in which the main thread wrote as well."""
+    wrote: Optional[int] = None
+    """wchar of the main thread alone, /proc/PID/task/PID/io."""
+
+    @classmethod
+    def after(cls, old: "Optional[Printed]", pid: int) -> "Printed":
+        """Look again."""
+        found = [procfs.read("/proc/%d/fdinfo/%d" % (pid, fd), 512) or b"" for fd in (1, 2)]
+        # Where both are one open file, both say the same.
+        places = tuple(sorted({procfs.value_of(one, b"pos") or 0 for one in found}))
+        if old is not None and places == old.places:
+            return old
+        io = procfs.read("/proc/%d/task/%d/io" % (pid, pid)) or b""
+        wrote = procfs.value_of(io, b"wchar")
+        if old is None:
+            return cls(places, wrote=wrote)
+        grown = max(sum(places) - sum(old.places), 0)
+        by_main = None not in (wrote, old.wrote) and wrote != old.wrote
+        return cls(places, old.total + grown, old.main + (grown if by_main else 0), wrote)
+
+
 class Activity:
     """Threads and meters of one process over the passes."""
 
@@ -50,6 +79,9 @@ class Activity:
         """When its main thread was looked at last, in monotonic seconds."""
         self._wait: Optional[List[bytes]] = None
         self._waits = 0
+        self._stirred = False
+        """Whether any thread ran in this round."""
+        self._printed: Optional[Printed] = None
 
     def threads(self, by_us: bool = False) -> List[ThreadRow]:
         """Return the rows of all threads, main thread first; empty for a zombie.
@@ -57,6 +89,7 @@ class Activity:
         While a tool of ours traces the process (``by_us``), a thread it stopped is shown as it
         was before.
         """
+        self._stirred = False
         base = "/proc/%d/task/" % self.pid
         tids = procfs.numbers(base)[:MAX_THREADS]
         before = self._ran.get(self.pid)
@@ -93,6 +126,7 @@ class Activity:
         if old is not None and ran and not fresh and ran == self._ran.get(tid):
             return old
         if ran:
+            self._stirred = self._stirred or ran != self._ran.get(tid)
             self._ran[tid] = ran
         if tid == self.pid:
             self._note_wait(base)
@@ -116,6 +150,8 @@ class Activity:
         now = time.monotonic()
         ran_at, switches = self._scheduled(stat, clock, now)
         io = procfs.read("/proc/%d/io" % self.pid) or b""
+        if self._stirred or self._printed is None:
+            self._printed = Printed.after(self._printed, self.pid)
         last_ran = None if ran_at is None else max(0.0, round(now - ran_at, 2))
         return {
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
@@ -125,6 +161,8 @@ class Activity:
             "main_last_ran_s": last_ran,
             "read_bytes": procfs.value_of(io, b"rchar"),
             "write_bytes": procfs.value_of(io, b"wchar"),
+            "printed_bytes": self._printed.total,
+            "main_printed_bytes": self._printed.main,
             "major_faults": stat.major_faults,
             "rss": stat.rss,
         }

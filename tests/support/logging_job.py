@@ -2,6 +2,9 @@
 
 logging_job.py raise GO   steps with gloo until the file GO is there; then rank 1 has a KeyError
 logging_job.py init S     only tries to come to its process group, for S seconds
+logging_job.py apart DIR  all hang in the same line, rank 1 in another group; meanwhile a thread of
+                          every rank prints what is written to the FIFO DIR/RANK, as the watchdog
+                          of NCCL prints from a thread of its own
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import datetime
 import logging
 import os
 import sys
+import threading
 import time
 
 import torch
@@ -25,11 +29,27 @@ def step(number: int, go: str) -> None:
     dist.all_reduce(torch.ones(4))
 
 
+def apart(folder: str) -> None:
+    def echo() -> None:
+        while True:
+            with open(f"{folder}/{dist.get_rank()}") as lines:
+                for line in lines:
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+
+    threading.Thread(target=echo, daemon=True).start()
+    groups = [dist.new_group() for _ in range(2)]
+    dist.barrier()
+    dist.all_reduce(torch.ones(4), group=groups[dist.get_rank() == 1])
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     torch.set_num_threads(1)
-    wait = float(sys.argv[2]) if sys.argv[1] == "init" else 600.0
+    wait = float(sys.argv[2]) if sys.argv[1] == "init" else 1800.0
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=wait))
+    if sys.argv[1] == "apart":
+        apart(sys.argv[2])
     for number in range(100_000):
         log.info("step %d", number)
         sys.stdout.write(f"progress {number}\r")

@@ -189,4 +189,4 @@ class Watch:
         if latest is None:
             return "no stacks\n"
         now = follow(job, latest.snapshot) or job
-        return merged_text(merge(latest.snapshot, now), WIDTH, job=now)
+        return merged_text(merge(latest.snapshot, now), WIDTH, job=now, whole=True)

@@ -151,11 +151,10 @@ CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
 )
 
 
-def verdict_title(diagnosis: Diagnosis | None) -> Line:
-    """Title of the verdict panel: cause and confidence, or why there is none."""
-    if diagnosis is None or not diagnosis.verdicts:
+def verdict_title(best: Verdict | None) -> Line:
+    """Title of a verdict's panel: cause and confidence."""
+    if best is None:
         return line(("VERDICT", "title"))
-    best = diagnosis.verdicts[0]
     return line(("VERDICT  ", "title"), (best.cause, "culprit"), "  ", confidence(best))
 
 

@@ -46,7 +46,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    found = differences(case.job)
+    found = differences(case.job, case.said.nccl)
     if not found or not case.waiters or case.contradictions:
         return
     first = found[0]
@@ -72,7 +72,10 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _version_facts(found: Sequence[Difference]) -> Iterator[Evidence]:
     for one in found:
-        yield fact("environment", None, _told(one))
+        printed = one.key == "nccl" and any(
+            "nccl" not in rank.process.versions for some in one.ranks.values() for rank in some
+        )
+        yield fact("log" if printed else "environment", None, _told(one))
 
 
 def _told(one: Difference) -> str:
@@ -108,7 +111,8 @@ VERSIONS = Rule(
     title="Ranks of one job run different software",
     seen="NCCL, torch, torch's CUDA or Python differ between ranks: from the libraries they have "
     "mapped (/proc/PID/maps), torch/version.py and the folder names of wheels beside them, and the "
-    "name of the interpreter. Where these files are on a network file system, their folder.",
+    "name of the interpreter; or `NCCL version` in the logs of ranks. Where these files are on a "
+    "network file system, their folder.",
     excluded="A rank stays away, or waits in another operation: listed before. Software is the "
     "same.",
     confidence=0.7,

@@ -30,6 +30,8 @@ _NOT_WRITING = frozenset({"pipe-read", "pipe-write", "fifo-open", "read", "open"
 _WORKS: frozenset[Kind] = frozenset(
     {"busy", "io", "waiting", "data", "inline-data", "importing", "checkpoint", "unknown"}
 )
+TRIES_S = 20.0
+"""Who has written much this lately, and sleeps, tries again what did not succeed."""
 THRASHES = 20.0
 """Percent of the time in which nothing ran for want of memory; healthy nodes show 0."""
 
@@ -82,11 +84,14 @@ def _full_mount(case: Case, subject: Subject) -> str:
     node = case.nodes.get(subject.rank.node)
     table = subject.rank.descriptors
     used = {d.mount for d in (table.descriptors if table is not None else ()) if d.fd > 2}
-    for mount in node.full_mounts if node is not None else ():
+    mounts = node.full_mounts if node is not None else ()
+    for mount in mounts:
         under = (subject.rank.process.cwd or "").startswith(f"{mount}/")
         if mount != "/" and (under or subject.rank.process.cwd == mount or mount in used):
             return mount
-    return ""
+    wrote = subject.rank.wrote_at
+    tries = subject.activity.kind == "sleep" and wrote is not None and case.at - wrote < TRIES_S
+    return mounts[0] if tries and len(mounts) == 1 else ""
 
 
 def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -126,8 +131,8 @@ DISK_FULL = Rule(
     cause="disk-full",
     title="A rank writes to a file system that is full",
     seen="The rank has a file open for writing on a local file system without space or inodes; or "
-    "such a file system holds its working directory or a file of it; and it saves, sleeps or works "
-    "while others wait.",
+    "such a file system holds its working directory or a file of it, or is the only full one of "
+    "the node while it writes much and sleeps by turns; and others wait.",
     excluded="It is blocked in a read or in a pipe. Network file systems are not asked: that may "
     "hang.",
     confidence=0.85,

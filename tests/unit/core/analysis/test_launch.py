@@ -411,7 +411,7 @@ def test_py_spy_is_called_where_hangtop_has_brought_it() -> None:
     made = world(N1, there)
     halves(made, "n1", stack=c10d("all_reduce"))
     busy = build.user("tune", 51)
-    made.add(busy, build.RUN, node="n2", sample={"active": True}, main_cpu_share=1.0)
+    made.add(busy, build.RUN, node="n2", sample={"active": True, "gil": True})
     verdict = first(made, world_size=3)
     assert verdict.cause == "busy-in-python"
     command = "/home/ada/.cache/hangtop/1f/py-spy record -d 10 -o profile.svg --pid 4020"
