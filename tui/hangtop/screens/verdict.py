@@ -59,11 +59,13 @@ class VerdictPage(Page):
         """Fill the panes."""
         diagnosis = self.state.diagnosis
         self._fill_full()
+        evidence = views.evidence_items(diagnosis, self.shown)
+        leads = any(item.target is not None for item in evidence)
         self._fill_list(
             "evidence",
             line(("EVIDENCE", "title")),
-            line(("Enter", "key"), (" goes to it", "dim")),
-            views.evidence_items(diagnosis, self.shown),
+            line(("Enter", "key"), (" goes to it", "dim")) if leads else EMPTY,
+            evidence,
             "There is no verdict, so no evidence for one.",
         )
         self._fill_list(
