@@ -83,7 +83,9 @@ class VerdictPage(Page):
             line(("OTHER EXPLANATIONS  ", "title"), str(others or "none")),
             enter if others else line((f"{out} ruled out" if out else "", "dim")),
             views.other_items(diagnosis, self.shown),
-            "No other explanation fits what was seen.",
+            "No other explanation fits what was seen."
+            if self.shown_verdict is not None
+            else "There is no verdict, so no other explanation.",
         )
         self._fill_list(
             "timeline",
