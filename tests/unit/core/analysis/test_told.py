@@ -7,10 +7,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.analysis.verdict.others import BY_ITSELF
+from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text
-from support.build import FUTEX, HUNG_SINCE, NOW, POLL, RENDEZVOUS, SLEEP, STOP, World, c10d, user
+from support.build import (
+    DESTROY,
+    FUTEX,
+    HUNG_SINCE,
+    NOW,
+    POLL,
+    RENDEZVOUS,
+    SLEEP,
+    STOP,
+    World,
+    c10d,
+    user,
+)
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -117,6 +131,20 @@ def test_two_faults_on_two_ranks_stand_apart() -> None:
     assert second.weaker.endswith("it began 12 s later")
     text = diagnosis_text(judged(world))
     assert "Verdict 2 of 2 (a fault of its own): missing-collective" in text
+
+
+def test_what_may_follow_from_the_first_is_no_fault_of_its_own() -> None:
+    world = World()
+    world.waiters(2)
+    world.add(user("load", 7), STOP)
+    world.add(DESTROY, FUTEX)
+    first, second = judged(world).verdicts
+    assert (first.cause, second.cause, second.apart) == ("rank-stopped", "teardown", False)
+    assert "may also only follow from the first" in second.weaker
+
+
+def test_what_may_come_by_itself_are_causes_that_there_are() -> None:
+    assert {rule.cause for rule in RULES} >= BY_ITSELF
 
 
 def test_a_weak_verdict_is_no_fault_of_its_own() -> None:
