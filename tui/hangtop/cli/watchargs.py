@@ -31,7 +31,8 @@ the command of --on-hang is run without a shell and finds in its environment:
   HANGTOP_JOB, HANGTOP_JOB_ID, HANGTOP_LAUNCHER, HANGTOP_WORLD_SIZE
   HANGTOP_CONFIDENCE   0 to 1; HANGTOP_HUNG_FOR: seconds
   HANGTOP_STATUS       10 explained, 11 not explained
-  HANGTOP_DIRECTORY, HANGTOP_JSON, HANGTOP_TEXT, HANGTOP_STACKS   what --output wrote
+  HANGTOP_DIRECTORY, HANGTOP_JSON, HANGTOP_TEXT, HANGTOP_STACKS,
+  HANGTOP_CAPTURE   what --output wrote
   What is not known, or was not written, is empty. These are words of nodes and of
   programs that ran there: never paste them into a shell command without quotes.
 
@@ -82,7 +83,8 @@ def add_watch(commands: Commands[argparse.ArgumentParser]) -> None:
         "--output",
         type=Path,
         metavar="DIR",
-        help="write diagnosis.json, diagnosis.txt and stacks.txt to a directory of its own in DIR",
+        help="write diagnosis.json, diagnosis.txt, stacks.txt and a capture (`hangtop open`) to a "
+        "directory of its own in DIR",
     )
     group.add_argument(
         "--keep",
