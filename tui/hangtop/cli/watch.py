@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     files = HangFiles(arguments.output, arguments.keep) if arguments.output is not None else None
     options = session_options(arguments)
     every = min(options.sample_every, rest)
-    options = replace(options, rest=rest, sample_every=every, budget=BUDGET)
+    budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # who looks more often may pay more
+    options = replace(options, rest=rest, sample_every=every, budget=budget)
     teller = Teller(json=arguments.json)
     watch = Watch(arguments, files, teller)
     status: int | None = None
