@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from hangtop_core import outputs
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -16,6 +16,9 @@ from hangtop_core.store import Store
 from hangtop_core.updates import Update
 from support.pieces import EPOCH, child, launcher, meters, piece, process, stacks
 from support.weight import weight
+
+if TYPE_CHECKING:
+    import pytest
 
 STEP = 60.0
 LIFE = 5
