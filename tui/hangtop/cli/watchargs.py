@@ -17,7 +17,7 @@ KEEP = 20
 EPILOG = """\
 examples:
   hangtop watch                               my jobs on this machine, until Ctrl-C
-  hangtop watch --once && echo ended well     until the first hang, or the job's end
+  hangtop watch --once || echo it hangs       until the first hang, or the job's end
   hangtop watch --output hangs --on-hang './tell-us --channel training'
   hangtop watch --until-exit --output hangs & in an sbatch script, before srun
   hangtop watch -w 'gpu[01-16]' --hang-after 300 --json >> hangs.jsonl
@@ -37,7 +37,7 @@ the command of --on-hang is run without a shell and finds in its environment:
   programs that ran there: never paste them into a shell command without quotes.
 
 exit status:
-  0 the job has ended (--once, --until-exit), or told to stop (SIGTERM, Ctrl-C)
+  0 the job has ended, well or not (--once, --until-exit), or told to stop (SIGTERM, Ctrl-C)
   10 hung, explained   11 hung, not explained (--once; --until-exit: when it ended so)
   12 no training job within --wait-for-job seconds   13 no node answers within them
   2 wrong usage"""
