@@ -5,10 +5,12 @@ import errno
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -22,9 +24,6 @@ from hangtop_core.diagnosis import Culprit, Diagnosis, JobState, Verdict
 from hangtop_core.errors import UsageError
 from hangtop_core.hangs import Happened
 from hangtop_core.model import Job, Node, Process, Rank, Snapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILES = {"diagnosis.json": "{}\n", "stacks.txt": "\udcff ünd\n"}
 JOB = Job("k", "train", "torchrun", None, 4, None, nodes=("n1", "n2"))
@@ -220,6 +219,18 @@ def test_why_a_job_has_ended_is_told_where_it_was_seen() -> None:
     assert ended("exited", "rank-oom-killed", 0, 1) == "rank-oom-killed: so it was"
     assert ended("exited", "rank-exited", 0, 1) is None, "so it is when all is well, too"
     assert ended("hung", "rank-exited", 1) is None
+
+
+def test_what_the_guide_shows_are_commands() -> None:
+    """The batch script, the service, the line of cron, and the others."""
+    guide = (Path(__file__).parents[3] / "docs/guide.md").read_text().replace("\\\n", " ")
+    shown = re.findall(r"hangtop (watch(?: [^\n`&>]*)?)", guide)
+    with_options = [one for one in shown if "--" in one]
+    assert len(with_options) >= 5
+    assert any("--until-exit" in one and "$SLURM_JOB_ID" in one for one in with_options)
+    for one in with_options:
+        command = re.split(r"\s{2,}|\s*$", one)[0]
+        assert build_parser().parse_args(shlex.split(command)).subcommand == "watch"
 
 
 def test_text_lines_have_a_time(capsys: pytest.CaptureFixture[str]) -> None:
