@@ -175,6 +175,12 @@ class Process(Struct, frozen=True):
     tracer: Text | None = None
     """Name of the tracer's program."""
     cgroup: Text | None = None
+    cpu_quota: float | None = None
+    """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
+    cpu_quota_of: Text | None = None
+    """The directory of that cgroup below /sys/fs/cgroup."""
+    cpu_throttled: float | None = None
+    """Share of periods in which that had been used up before their end, since the last look."""
     dumping_core: bool = False
     frozen: bool = False
     net_ns: int | None = None

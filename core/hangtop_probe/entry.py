@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Optional, Tuple
 
 from . import activity, facts, procfs
+
+if TYPE_CHECKING:
+    from .cgroups import Held
 
 Identity = Tuple[int, int]
 """pid and start time: a pid alone may have been given to another process."""
@@ -27,6 +30,8 @@ class Entry:
         self.threads: FrozenSet[str] = frozenset()
         self.activity = activity.Activity(stat.pid)
         self.slow: Dict[str, Any] = {}
+        self.held: Optional[Held] = None
+        """How its CPU quota had held it back when that was last told."""
         self.versions: Dict[str, str] = {}
         self.described = -1
         self.tracer: Tuple[int, Optional[str]] = (0, None)

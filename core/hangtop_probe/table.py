@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 
 from . import (
     activity,
+    cgroups,
     commands,
     discovery,
     facts,
@@ -278,6 +279,11 @@ class Table:
             return
         try:
             entry.slow = self._guard.call(lambda: facts.describe(pid, known))
+            group, held = self._guard.call(lambda: cgroups.read(pid))
+            share = None if held is None else held.share(entry.held)
+            entry.slow.update(group, cpu_throttled=share)
+            if share is not None or entry.held is None:
+                entry.held = held
         except Hanging:
             entry.slow = entry.slow or {"denied": known.denied}
         facts.remember(self.outputs, entry.slow.get("outputs", ()))

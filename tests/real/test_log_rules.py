@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 RANKS = 3
+ROOT = os.geteuid() == 0
 
 
 @dataclass
@@ -75,7 +76,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talking]:
     folder = tmp_path_factory.mktemp("talking")
     for rank in range(RANKS):
         os.mkfifo(folder / str(rank))
-    argv = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
+    small = 'mount -t tmpfs -o size=1m none /dev/shm; exec "$@"'
+    argv = ["unshare", "--mount", "bash", "-c", small, "job"] if ROOT else []
+    argv += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
     argv += [f"--master-port={free_port()}", "--redirects=3", f"--log-dir={folder}/logs"]
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -158,3 +161,13 @@ def test_lines_of_kernels_and_of_infiniband(job: Talking, cause: str, line: str)
     job.say(0, line.format(pid=pids[1]))
     found = job.verdict(cause)
     assert [one.rank for one in found.culprits] == [1 if cause == "gpu-xid" else 0]
+
+
+@pytest.mark.skipif(not ROOT, reason="a small /dev/shm needs root")
+def test_shared_memory_that_is_too_small(job: Talking) -> None:
+    """This line is real: the job has a /dev/shm of 1 MiB, as a container may have one of 64."""
+    job.say(2, "load")
+    found = job.verdict("shm-too-small")
+    assert [one.rank for one in found.culprits] == [2]
+    assert "unable to allocate shared memory" in found.summary
+    assert any("/dev/shm" in step for step in found.next_steps)

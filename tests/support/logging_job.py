@@ -4,7 +4,8 @@ logging_job.py raise GO   steps with gloo until the file GO is there; then rank 
 logging_job.py init S     only tries to come to its process group, for S seconds
 logging_job.py apart DIR  all hang in the same line, rank 1 in another group; meanwhile a thread of
                           every rank prints what is written to the FIFO DIR/RANK, as the watchdog
-                          of NCCL prints from a thread of its own
+                          of NCCL prints from a thread of its own; at the line `load` that thread
+                          loads a batch of 16 MB with a DataLoader
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import os
 import sys
 import threading
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
 
 log = logging.getLogger("train")
 
@@ -29,11 +32,28 @@ def step(number: int, go: str) -> None:
     dist.all_reduce(torch.ones(4))
 
 
+class Large(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(1 << 22)
+
+
+def load() -> None:
+    try:
+        list(DataLoader(Large(), num_workers=1))
+    except RuntimeError:
+        traceback.print_exc()
+
+
 def apart(folder: str) -> None:
     def echo() -> None:
         while True:
             with open(f"{folder}/{dist.get_rank()}") as lines:
                 for line in lines:
+                    if line == "load\n":
+                        load()
                     sys.stderr.write(line)
                     sys.stderr.flush()
 

@@ -41,7 +41,10 @@ class Known:
         object.__setattr__(self, "match", re.compile(self.pattern))
 
 
-_WRONG = r"(?:docker\d*|lo|virbr\d*|veth\w*|br-\w+|cni\d*|flannel[\w.]*|cali\w*|tun\d+|podman\d*)"
+LOCAL_INTERFACE = (
+    r"(?:docker\d*|lo|virbr\d*|veth\w*|br-\w+|cni\d*|flannel[\w.]*|cali\w*|tun\d+|podman\d*)"
+)
+"""Names of interfaces that lead to no other node."""
 _GROUP = r"(?:.*?\[PG (?:ID )?(?P<pg>\S+)(?: PG GUID (?P<guid>[^\s(]*)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\])?"
 _STATE = r".{0,80}?Last enqueued \w+ work: (?P<enqueued>-?\d+), last completed \w+ work: (?P<completed>-?\d+)"
 _XID = r"NVRM: Xid \((?:PCI:)?(?P<gpu>[0-9a-fA-F:.]{4,20})\): (?P<xid>%s)\b(?:, pid(?:=|: )'?(?P<pid>\d{1,10}))?(?:.*?name=(?P<comm>[^,]{1,32}))?"
@@ -52,11 +55,11 @@ KNOWN: tuple[Known, ...] = (
     # NCCL: what it has chosen
     Known("N1", "NET/IB : Using", r"NET/IB : Using (?P<devices>.{1,300}?)(?:; OOB (?P<interface>[^:\s]+):|$)", "info",
           "NCCL uses InfiniBand or RoCE: {devices}"),
-    Known("N1", "NET/Socket : Using", rf"NET/Socket : Using \[0\](?P<interface>{_WRONG}):(?P<address>[\d.a-f:]+)", "info",
+    Known("N1", "NET/Socket : Using", rf"NET/Socket : Using \[0\](?P<interface>{LOCAL_INTERFACE}):(?P<address>[\d.a-f:]+)", "info",
           "NCCL sends over {interface} ({address}), which leads to no other node", "wrong-interface"),
     Known("N1", "NET/Socket : Using", r"NET/Socket : Using \[0\](?P<interface>[^:\s]+):(?P<address>\S+?)<", "info",
           "NCCL sends over plain sockets on {interface} ({address})"),
-    Known("N1", "Bootstrap : Using", rf"Bootstrap : Using (?P<interface>{_WRONG}):(?P<address>[\d.a-f:]+)", "info",
+    Known("N1", "Bootstrap : Using", rf"Bootstrap : Using (?P<interface>{LOCAL_INTERFACE}):(?P<address>[\d.a-f:]+)", "info",
           "NCCL meets over {interface} ({address}), which leads to no other node", "wrong-interface"),
     Known("N1", "Bootstrap : Using", r"Bootstrap : Using (?P<interface>[^:\s]+):(?P<address>\S+?)<", "info",
           "NCCL meets over {interface} ({address})"),
@@ -152,6 +155,8 @@ KNOWN: tuple[Known, ...] = (
     Known("G1", "Application timeout caused pair closure", r"Application timeout caused pair closure", "cascade", "gloo gave up after a timeout"),
     Known("G2", "Timed out waiting", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation", "timeout", "waited {ms} ms to {what}, and gave up", "missing-collective"),
     Known("G3", "connectFullMesh failed", r"connectFullMesh failed", "timeout", "gloo could not connect all ranks", "port-blocked"),
+    Known("G4", "eceived data size", r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d{1,19}) vs (?P<wanted>\d{1,19})", "root",
+          "gloo got {got} bytes where {wanted} were expected: ranks disagree on the size or the type of what they exchange", "mismatched-size"),
     # NCCL's results, as exceptions carry them
     Known("N10", "remote process exited or there was a network error", r"remote process exited or there was a network error", "cascade", "NCCL lost a rank, or the network"),
     Known("N10", "ncclRemoteError", r"ncclRemoteError", "cascade", "NCCL lost a rank, or the network"),

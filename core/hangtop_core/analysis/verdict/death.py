@@ -42,6 +42,8 @@ _KILLED = frozenset({-signal.SIGKILL})
 _DUMPS = "CoreDumping of /proc/PID/status is 1"
 COUNTED_S = 8.0
 """The counter of kills is read every five seconds."""
+INITIAL_PIDS = 0xEFFFFFFC
+"""The namespace of processes that counts as the kernel does: PROC_PID_INIT_INO of Linux."""
 NEAR_PIDS = 64
 """How far the pid of a rank may be from that of one started just before or after it."""
 JUST_S = 3.0
@@ -74,16 +76,22 @@ def _told(case: Case, node: str, kind: Kind) -> list[Told]:
 
 
 def _about(case: Case, subject: Subject, kind: Kind, codes: Container[int]) -> Told | None:
-    """What the kernel said of one process: by pid, or in a container by name and time.
+    """What the kernel said of one process: by pid, or where pids are others by name and time.
 
     ``codes`` are the exit statuses that fit.
     """
     code = subject.rank.process.exit_code
     left = subject.rank.process.gone_at
     pids = {rank.process.pid for rank in case.job.ranks if rank.node == subject.rank.node}
+    tids = {thread.tid for thread in subject.rank.process.threads}
+    seen = case.nodes.get(subject.rank.node)
+    same_count = seen is not None and seen.pid_ns == INITIAL_PIDS
     for told in reversed(_told(case, subject.rank.node, kind)):
-        if told.known.pid == subject.pid:
+        # A fault is told of the thread, by its own number and name.
+        if told.known.pid == subject.pid or told.known.pid in tids:
             return told
+        if same_count:
+            continue
         near = left is not None and abs(told.line.at - left) <= NEAR_S
         unknown = told.known.pid not in pids and (code is None or code in codes)
         if near and unknown and told.known.comm == subject.rank.process.comm[:15]:
@@ -125,7 +133,7 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(*evidence, *_memory_facts(case, subject)),
             steps=_memory_steps(process),
-            confidence=0.97 if told is not None else 0.85,
+            confidence=0.97 if told is not None else 0.85 if process.exit_code else 0.7,
         )
     yield from _absent_ones(case, "oom", "was killed by the kernel for want of memory")
 
