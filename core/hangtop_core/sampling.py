@@ -34,6 +34,8 @@ REAL_AGAIN = 60.0
 """Seconds after which even a process that never moved is really sampled: other threads may."""
 SAMPLE_COST_S = 0.015
 """CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
+SCREEN_SHARE = 0.003
+"""Of one core of a node, for stacks of processes that move, where somebody looks at a screen."""
 MAX_COST_S = 0.2
 """CPU seconds of one sample that are believed: a node that is out of breath is asked anyway."""
 STEADY_MOVES = 6
@@ -65,7 +67,8 @@ class Rate(NamedTuple):
     who only waits for hangs need not look at every rest between two steps."""
     apart: float = 0.0
     """Seconds at least between two samples of processes that move, of one node: they take turns.
-    So what stacks cost does not grow with the ranks of a node."""
+    So what stacks cost does not grow with the ranks of a node. Not in the first half minute of a
+    process that is sampled `early`."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -120,7 +123,7 @@ def plan(
                     result.renew.append(pid)
             elif _sample_due(known, now, every, free, rate.rest, read_at):
                 last = known.sample.at if known.sample is not None else 0.0
-                moves = rate.apart and not _quiet(known, read_at, rate.rest)
+                moves = _takes_turns(known, now, rate, read_at)
                 (moving if moves else due).append(((0 if role == "rank" else 1, last), pid))
             last_any = max(last_any, known.full_sample_at)
         if len(result.descriptors) < MAX_TABLES and _table_due(
@@ -155,6 +158,14 @@ def can_sample(known: Tracked) -> bool:
     if process.role != "subprocess":
         return True
     return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
+
+
+def _takes_turns(known: Tracked, now: float, rate: Rate, read_at: float) -> bool:
+    """Whether it moves, and is not new to somebody who looks."""
+    if not rate.apart or _quiet(known, read_at, rate.rest):
+        return False
+    first = known.sample.first_at if known.sample is not None else None
+    return rate.early is None or (first is not None and now - first > EARLY)
 
 
 def _quiet(known: Tracked, read_at: float, rest: float) -> bool:

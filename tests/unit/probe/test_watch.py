@@ -169,6 +169,29 @@ def test_the_head_may_allow_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Watch(Table(permission.rights()), 5.0, machine, 1.0)._budget == BUDGET
 
 
+def test_processes_that_have_left_leave_nothing_behind() -> None:
+    processes = Table(permission.rights())
+    watch = Watch(processes, 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
+    left = []
+    for _ in range(20):
+        with subprocess.Popen(["sleep", "60"]) as child:
+            try:
+                processes.scope(False, frozenset([child.pid]))
+                assert str(child.pid) in watch.piece()["set"]
+                identity = processes.identity(child.pid)
+                assert identity is not None
+                processes.learn(identity, Learned(is_worker=True))
+                left.append(identity)
+            finally:
+                child.kill()
+    for _ in range(60):
+        processes.scan()
+    assert watch.piece()["gone"].keys() <= {str(pid) for pid, _ in left}
+    pids = {pid for pid, _ in left}
+    assert not pids.intersection(processes.entries, processes.roles, watch._differ._sent)
+    assert not processes._learned.keys() & set(left)
+
+
 CROWD = """
 import threading, time
 for _ in range(100):
