@@ -14,7 +14,9 @@ from msgspec import Struct
 
 JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
 
-Source = Literal["stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment"]
+Source = Literal[
+    "stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment", "numerics"
+]
 
 
 MomentKind = Literal[

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Text = Annotated[str, Meta(max_length=4096)]
 """Text from a node: bounded, and untrusted until `clean` has seen it."""
 
+SAID = "the node says: "
+"""Before a fix that is a node's own words."""
+
 ELLIPSIS = "…"
 
 # ECMA-48: CSI, then OSC and the other string commands up to their terminator (or the end of the

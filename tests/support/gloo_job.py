@@ -3,6 +3,7 @@
 gloo_job.py collective   rank 2 sleeps while the others all_reduce
 gloo_job.py steps        all ranks all_reduce, for ever
 gloo_job.py slow         as `steps`, two seconds apart
+gloo_job.py crowded N    as `steps`, with N more threads in every rank that wake up once a second
 gloo_job.py late PATH    slow steps, until rank 1 opens a FIFO (and makes PATH.opens); when that
                          has a writer, steps until there is PATH.end, and all end well
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
@@ -71,6 +72,16 @@ def steps(pause: float = 0.05) -> None:
 
 def slow() -> None:
     steps(2.0)
+
+
+def crowded(count: str) -> None:
+    def wake() -> None:
+        while True:
+            time.sleep(1.0)
+
+    for _ in range(int(count)):
+        threading.Thread(target=wake, daemon=True).start()
+    steps()
 
 
 def late(path: str) -> None:
@@ -150,7 +161,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, late, workers, pipe, flock, unmatched, two)
+        kinds = (steps, slow, crowded, late, workers, pipe, flock, unmatched, two)
         {one.__name__: one for one in kinds}[kind](*rest)
 
 

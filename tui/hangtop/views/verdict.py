@@ -9,9 +9,8 @@ from hangtop.items import Item
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import SUSPECTED, clock, confidence
 from hangtop.views.overview import nothing_found, verdict_lines
-from hangtop_core.fixes import SAID
 from hangtop_core.rankset import fold
-from hangtop_core.text import duration, plural
+from hangtop_core.text import SAID, duration, plural
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Evidence, Verdict

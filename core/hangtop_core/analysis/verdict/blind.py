@@ -12,8 +12,9 @@ from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
+from hangtop_core.kernelline import deaths
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, name_pids, plural
+from hangtop_core.text import SAID, clean, duration, name_pids, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -157,7 +158,8 @@ def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[B
         for name in names:
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
-                why, fix = able.why or "not available", able.fix or _NO_FIX
+                why = f"{SAID}{able.why}" if able.why else "not available"
+                fix = able.fix or _NO_FIX
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), on in groups.items():
         yield _spot(name, tuple(sorted(on)), (), why, fix)
@@ -173,11 +175,12 @@ def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
     for node in snapshot.nodes:
         silent = [gpu for gpu in node.gpus if gpu.state == "silent"]
         if silent:
-            groups[silent[0].error or "NVML gives no answer"].append(node.name)
+            why = silent[0].error
+            groups[f"{SAID}{why}" if why else "NVML gives no answer"].append(node.name)
         elif node.name in users and not node.gpus and node.state == "ready":
             able, said = node.capabilities.get("nvml"), node.nvml
             why = said.error or said.missing if said is not None else able.why if able else None
-            groups[why or "they have not been read yet"].append(node.name)
+            groups[f"{SAID}{why}" if why else "they have not been read yet"].append(node.name)
     for why, names in groups.items():
         ranks = sorted(rank for name in names for rank in users[name])
         fix = spelt(Command(names[0], "nvidia-smi", "see what it says"), _by_name(snapshot))
@@ -221,6 +224,9 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             seen = f" among {plural(node.processes, 'process', 'processes')}"
         if node.python_processes:
             seen += "; Python processes instead: " + "; ".join(node.python_processes[:5])
+        dead = deaths(node, snapshot.at)
+        if dead:
+            seen += "; the kernel log tells of Python processes that have died: " + "; ".join(dead)
         yield _spot(
             "training job",
             (node.name,),

@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
 from hangtop_core.analysis.verdict.logs import log_facts
+from hangtop_core.analysis.verdict.numbers import STEP, numbers_facts
 from hangtop_core.analysis.verdict.others import beside
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
@@ -102,6 +103,8 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     found = False
     missed: set[tuple[int | None, str]] = set()
     for rule in rules:
+        if rule.last and found:
+            continue
         if state not in rule.states or (state in ("unknown", "starting") and not waits):
             continue
         for hit in rule.find(case, tuple(left)):
@@ -132,7 +135,8 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
     if case.blind:
         confidence *= PRESUMED
     culprits = (*(culprit(case, s) for s in hit.subjects), *hit.absent)
-    numbers = {one.rank for one in culprits if one.rank is not None}
+    blamed_ranks = {one.rank for one in culprits if one.rank is not None}
+    numbers = numbers_facts(case, blamed_ranks)
     return Verdict(
         cause=rule.cause,
         confidence=round(confidence, 2),
@@ -141,11 +145,15 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         summary=hit.summary,
         evidence=(
             *hit.evidence,
-            *ras_facts(case, numbers),
+            *ras_facts(case, blamed_ranks),
+            *numbers,
             *_logged(case, hit),
             *waiting_facts(case),
         ),
-        next_steps=tuple(spelt(step, case.nodes) for step in hit.steps),
+        next_steps=(
+            *((STEP,) if numbers else ()),
+            *(spelt(step, case.nodes) for step in hit.steps),
+        ),
     )
 
 
