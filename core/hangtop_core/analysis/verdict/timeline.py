@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.flight.countdown import countdown
+from hangtop_core.analysis.layout import AWAY
 from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.diagnosis import Moment
 from hangtop_core.kernelline import read
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,11 +108,21 @@ def _leaves(case: Case) -> Iterator[Moment]:
     for subject in gone[:SHOWN]:
         at = subject.rank.process.gone_at or 0.0
         yield _moment(at, "left", subject.number, f"rank {subject.number} {subject.activity.text}")
-    for name in case.job.nodes:
-        node = case.nodes.get(name)
-        silent = [s for s in case.subjects if s.rank.node == name][:1]
-        if node is not None and silent and case.silent_s(silent[0]) and node.last_seen is not None:
-            yield _moment(node.last_seen, "left", None, f"{name} was last heard of")
+    with_ranks = {s.rank.node for s in case.subjects}
+    silent = [
+        (node.last_seen, name)
+        for name in case.job.nodes
+        if name in with_ranks
+        and (node := case.nodes.get(name)) is not None
+        and node.state in AWAY
+        and node.last_seen is not None
+    ]
+    silent.sort()
+    for at, name in silent[:SHOWN]:
+        yield _moment(at, "left", None, f"{name} was last heard of")
+    if len(silent) > SHOWN:
+        rest = nodesets.fold(name for _, name in silent[SHOWN:])
+        yield _moment(silent[SHOWN][0], "left", None, f"{shorten(rest, 60)} were last heard of")
 
 
 def _flights(case: Case) -> Iterator[Moment]:

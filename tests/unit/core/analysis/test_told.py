@@ -186,3 +186,16 @@ def test_a_job_without_ranks_has_a_timeline_of_its_launcher() -> None:
     assert texts[0] == "1 launcher started"
     assert "last sign of progress of the launcher" in texts
     assert not {"slow, not hung", "a rank that is not there"} & ruled_out(found).keys()
+
+
+def test_many_silent_nodes_are_few_moments() -> None:
+    world = World()
+    for number in range(40):
+        node = f"n{number}"
+        world.waiters(1, node=node)
+        if number:
+            world.nodes[node] = Node(node, "lost", last_seen=NOW - 100 + number)
+    told = [one.text for one in judged(world).timeline if one.kind == "left"]
+    assert told[0] == "n1 was last heard of"
+    assert told[-1] == "n[5-39] were last heard of"
+    assert len(told) == 5
