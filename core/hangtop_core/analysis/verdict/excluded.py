@@ -119,13 +119,18 @@ def _unstarved(case: Case) -> str | None:
     return f"no rank waits for a batch; none of {plural(len(workers), 'worker')} has ended"
 
 
-def _alike(case: Case) -> str | None:
+def _issued_alike(case: Case) -> str | None:
     seen = case.picture
     recorded = len(seen.world.traces) if seen is not None else 0
-    if seen is not None and recorded >= len(case.subjects) and not seen.world.absent:
-        if any(one.mismatched for one in case.in_flight):
-            return None
-        return f"by the recorders of {plural(recorded, 'rank')} equal numbers are equal calls"
+    if seen is None or recorded < len(case.subjects) or seen.world.absent:
+        return None
+    if any(one.mismatched for one in case.in_flight):
+        return None
+    return f"by the recorders of {plural(recorded, 'rank')} equal numbers are equal calls"
+
+
+def _at_one_call(case: Case) -> str | None:
+    """One call of equal ranks may still be the next one of some: only recorders tell that."""
     if len(case.waiting_classes) != 1 or not _all_seen(case):
         return None
     text, members = case.waiting_classes[0]
@@ -231,9 +236,10 @@ _CHECKS = (
     ),
     _Check(
         ("mismatched-collective", "mismatched-size", "mismatched-dtype"),
-        "ranks in different operations",
-        _alike,
+        "different operations under one number",
+        _issued_alike,
     ),
+    _Check(("mismatched-collective",), "ranks that wait at different calls", _at_one_call),
     _Check(
         ("dataloader-worker-stuck", "dataloader-worker-dead", "data-starved", "fork-deadlock"),
         "DataLoader workers",

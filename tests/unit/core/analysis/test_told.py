@@ -54,7 +54,9 @@ def test_what_was_seen_and_shows_no_fault_is_ruled_out_with_what_was_looked_at()
     out = ruled_out(judged(skipped()))
     assert out["a rank that is not there"] == "all 4 ranks of WORLD_SIZE are there and alive"
     assert out["a rank that is stopped, traced or frozen"].startswith("none of 4 ranks is")
-    assert out["ranks in different operations"].startswith("ranks 0-2 all wait in all_reduce at")
+    assert out["ranks that wait at different calls"].startswith(
+        "ranks 0-2 all wait in all_reduce at"
+    )
     assert out["a node that is away"] == "n1 answers"
     assert "slow, not hung" in out
 
@@ -74,7 +76,7 @@ def test_what_was_not_seen_is_not_ruled_out() -> None:
     # GIVEN a rank of which there is no stack
     world = skipped()
     world.ranks[1] = msgspec.structs.replace(world.ranks[1], sample=None)
-    assert "ranks in different operations" not in ruled_out(judged(world))
+    assert "ranks that wait at different calls" not in ruled_out(judged(world))
 
 
 def test_what_is_concluded_is_never_ruled_out() -> None:
