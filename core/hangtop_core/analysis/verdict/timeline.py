@@ -150,15 +150,18 @@ def _due(case: Case) -> Iterator[Moment]:
 
 
 def _logs(case: Case) -> Iterator[Moment]:
-    judged = case.said.judged
+    judged, written = case.said.judged, case.said.written
     if judged is None:
         return
     folds = [judged.first] if judged.first is not None else []
     for fold in (*folds, *judged.others)[:SHOWN]:
         record = fold.record
+        who = f"rank {record.rank}: " if record.rank is not None else ""
         if record.at is not None:
-            who = f"rank {record.rank}: " if record.rank is not None else ""
             yield _moment(record.at, "log", record.rank, f"{who}{record.text}")
+        elif record.file < len(written) and (at := written[record.file]) is not None:
+            # Its line tells no time: it was there when its file was last written.
+            yield _moment(at, "log", record.rank, f"{who}{record.text} (printed by then)")
 
 
 def _kernel(case: Case) -> Iterator[Moment]:

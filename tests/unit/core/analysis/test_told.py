@@ -25,6 +25,7 @@ from support.build import (
     c10d,
     user,
 )
+from support.logs import with_log
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -201,3 +202,16 @@ def test_many_silent_nodes_are_few_moments() -> None:
     assert told[0] == "n1 was last heard of"
     assert told[-1] == "n[5-39] were last heard of"
     assert len(told) == 5
+
+
+def test_an_error_in_a_log_has_its_place_in_the_timeline() -> None:
+    text = (
+        "2026-11-21 11:17:20,100 rank 2 starts\n"
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/srv/train.py", line 7, in step\n'
+        "[rank2]: ValueError: bad sample 17\n"
+    )
+    (found,) = with_log(text).diagnoses.values()
+    (told,) = [one for one in found.timeline if one.kind == "log"]
+    assert told.text.startswith("rank 2: ValueError: bad sample 17")
+    assert found.timeline[0].at < told.at
