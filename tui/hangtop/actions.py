@@ -7,7 +7,7 @@ What an action does is a method `do_<id>` of the screen, or of the app.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -302,6 +302,14 @@ PAIRED = {
     "read_recorders": "r/R",
 }
 """Keys as the footer shows them, where two belong together."""
+
+
+def page_names(pages: Sequence[str], most: int = 99) -> str:
+    """`Overview, Stacks, GPUs`; of more than ``most`` only so many, and how many more."""
+    names = ["GPUs" if page == "gpus" else page.capitalize() for page in pages]
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return ", ".join(names)
 
 
 def key_name(key: str) -> str:

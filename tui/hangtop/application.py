@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 
-from hangtop.actions import key_name
+from hangtop.actions import key_name, page_names
 from hangtop.bridge import Bridge
 from hangtop.files import NOTHING_RUNS, SCREENS
 from hangtop.handlers import Handlers
@@ -236,7 +236,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         other = self.keymap.elsewhere(key)
         if other is not None:
-            where = " and ".join(screen.title() for screen in other.screens)
+            where = page_names(other.screens, 2)
             self.tell(f"{key_name(key)} works on {where}: {other.help}", "dim")
 
     def perform(self, name: str) -> None:
