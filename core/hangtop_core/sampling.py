@@ -219,7 +219,8 @@ def _waits_on_file(known: Tracked) -> bool:
     main = main_thread(known)
     if main is None:
         return False
-    return main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+    opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
+    return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
 
 
 def main_thread(known: Tracked) -> Thread | None:
