@@ -258,6 +258,8 @@ class Collector:
         watching = self._watching
         cost = self._sample_cost.get(link.name, sampling.SAMPLE_COST_S)
         apart = cost / watching.budget if watching.budget else 0.0
+        if sampling.gpus_stand_still(view.node.gpus, now, watching.rest):
+            apart = 0.0
         rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest, apart)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)

@@ -61,6 +61,8 @@ class BadCaptureError(UsageError):
 class CaptureWriteError(HangtopError):
     """A capture could not be written."""
 
+    HELP = "-o FILE writes it to another place."
+
 
 class NoJobError(HangtopError):
     """There is no training job where it was looked for."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hangtop_core.hardware import Gpu
     from hangtop_core.model import StackSample, Thread
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
@@ -137,6 +138,15 @@ def plan(
     due.sort()
     result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
     return result
+
+
+def gpus_stand_still(gpus: Iterable[Gpu], now: float, rest: float) -> bool:
+    """Whether GPUs of a node have worked while they were watched, and none has for so long.
+
+    Ranks that spin while they wait look as if they moved; then it is time to look at their stacks.
+    """
+    worked = [gpu.worked_at for gpu in gpus if gpu.worked_at is not None]
+    return bool(worked) and max(worked) < now - rest
 
 
 def can_sample(known: Tracked) -> bool:

@@ -34,6 +34,11 @@ class Job:
     """Place in which it runs: a function of `places.py`, or of `nodes.py`."""
     outside: str = ""
     """What happens to the culprit from outside: a function of `places.py` or `nodes.py`."""
+    watched: bool = False
+    """It ends instead of hanging, and hangtop sees that: what goes wrong does so once there is the
+    file `gate` in OUT_DIR."""
+    slow: bool = False
+    """It gets on as far as anybody can see, and the first verdict has to be this all the same."""
     environment: tuple[tuple[str, str], ...] = ()
 
 

@@ -98,15 +98,6 @@ def wall_before_store(nodes: Pair) -> None:
     nodes.cluster.node(1).sh(f"iptables -A INPUT ! -i lo -p tcp --dport {PORT} -j DROP")
 
 
-def container_bridge(nodes: Pair) -> None:
-    """Every node has an interface that leads to its own containers only, by the same address."""
-    for node in nodes.cluster.nodes:
-        node.sh(
-            "ip link add docker0 type veth peer name box && ip link set box up && "
-            "ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up"
-        )
-
-
 def silence(nodes: Pair) -> None:
     """From now on nothing gets from one node to the other; both can still be reached."""
     one, two = nodes.cluster.nodes
@@ -122,6 +113,5 @@ def unplug(nodes: Pair) -> None:
 BEFORE: dict[str, Callable[[Pair], None]] = {
     "firewall": firewall,
     "wall_before_store": wall_before_store,
-    "container_bridge": container_bridge,
 }
 AFTER: dict[str, Callable[[Pair], None]] = {"silence": silence, "unplug": unplug}

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 HERE = Path(__file__).resolve().parent
@@ -41,6 +42,9 @@ READY_S = 90.0
 DIAGNOSE_S = 150.0
 INTO_THE_HANG_S = 2.0
 """From the line of output that announces a hang until hangtop is started."""
+
+WATCHED_S = 12.0
+"""How long hangtop watches a job before that ends."""
 
 SILENT_S = 20.0
 """The same for a job that prints nothing: torch has to be imported."""
@@ -157,6 +161,8 @@ def observe(job: Job, here: Path) -> Outcome:
         if job.outside:
             _from_outside(job, started, env.get("PLACE", ""), stack)
         time.sleep(INTO_THE_HANG_S if job.ready else SILENT_S)
+        if job.watched:
+            Timer(WATCHED_S, (here / "gate").touch).start()
         return ask(job, ["--pid", *map(str, pids_of(job, started))])
 
 
@@ -193,6 +199,7 @@ def _from_outside(job: Job, started: Started, place: str, stack: ExitStack) -> N
 def ask(job: Job, targets: list[str], programs: str = os.environ["PATH"]) -> Outcome:
     """Run `hangtop diagnose --json` for the job there, with the programs of that PATH."""
     argv = ["diagnose", "--json", "--hang-after", str(HANG_AFTER_S), *targets]
+    argv += ["--observe", str(2 * WATCHED_S)] if job.watched else []
     path = os.pathsep.join([str(ROOT / "core"), str(ROOT / "tui")])
     done = subprocess.run(
         [sys.executable, "-m", "hangtop", *argv],
@@ -207,7 +214,8 @@ def ask(job: Job, targets: list[str], programs: str = os.environ["PATH"]) -> Out
         return Outcome(job, None, error=f"exit {done.returncode}: {done.stderr[-2000:]}")
     diagnosis: dict[str, Any] = json.loads(done.stdout)
     verdicts = diagnosis["verdicts"]
-    hung = diagnosis["state"] == "hung"
+    states = {"hung", *(["exited"] if job.watched else ()), *(["progressing"] if job.slow else ())}
+    hung = diagnosis["state"] in states
     first = verdicts[0] if verdicts else {"cause": "none", "culprits": [], "confidence": 0.0}
     lines = [f"{v['confidence']:.2f} {v['cause']}: {v['summary']}" for v in verdicts]
     return Outcome(

@@ -110,6 +110,8 @@ class Watcher:
             # One whose run was too short to have left its wait was caught by the reading on its
             # way back.
             return self._spinning(rank, seen)
+        if _woken_by_data(activity):
+            left = rank.moved_at
         found = self._by_scheduler(left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
@@ -176,8 +178,7 @@ class Watcher:
             # Only its own main thread's lines: a spinner or heartbeat in a thread says nothing,
             # nor does what somebody prints who waits for others, or sleeps.
             found = self._or_moved(found, rank.printed_at)
-        if activity.family == "pipe-write":
-            # Its bytes are counted when the call returns; it wakes up whenever some were read.
+        if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
         if activity.kind == "sleep" and rank.node not in self._full:
             found = self._or_moved(found, rank.wrote_at)
@@ -243,6 +244,15 @@ def _polls(activity: Activity) -> bool:
     if activity.kind == "io":
         return False
     return activity.kind in POLLING or activity.kind in _MOVES_DATA
+
+
+def _woken_by_data(activity: Activity) -> bool:
+    """Whether only what it waits for wakes a thread up: a disk, or the reader of its pipe.
+
+    The bytes of a long write, and of fsync, are counted when the call returns.
+    """
+    uninterruptible = activity.main is not None and activity.main.state == "D"
+    return uninterruptible or activity.family == "pipe-write"
 
 
 def left_at(rank: Rank) -> float | None:

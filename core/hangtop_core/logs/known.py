@@ -155,6 +155,8 @@ KNOWN: tuple[Known, ...] = (
     Known("G1", "Application timeout caused pair closure", r"Application timeout caused pair closure", "cascade", "gloo gave up after a timeout"),
     Known("G2", "Timed out waiting", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation", "timeout", "waited {ms} ms to {what}, and gave up", "missing-collective"),
     Known("G3", "connectFullMesh failed", r"connectFullMesh failed", "timeout", "gloo could not connect all ranks", "port-blocked"),
+    Known("G4", "eceived data size", r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d{1,19}) vs (?P<wanted>\d{1,19})", "root",
+          "gloo got {got} bytes where {wanted} were expected: ranks disagree on the size or the type of what they exchange", "mismatched-size"),
     # NCCL's results, as exceptions carry them
     Known("N10", "remote process exited or there was a network error", r"remote process exited or there was a network error", "cascade", "NCCL lost a rank, or the network"),
     Known("N10", "ncclRemoteError", r"ncclRemoteError", "cascade", "NCCL lost a rank, or the network"),

@@ -18,6 +18,11 @@ STEPS: dict[str, tuple[str, ...]] = {
         "Recorder dumps name the place in the code: TORCH_FR_BUFFER_SIZE=2000, then hangtop flight",
     ),
     "mismatched-collective": ("Make all ranks call the same collectives in the same order",),
+    "mismatched-size": (
+        "Compare the shapes and types that ranks pass: a last batch that is smaller, padding, "
+        "capacity, autocast on one rank",
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
+    ),
     "all-joined-transport": (
         "Run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET, and look for WARN",
         _KERNEL,

@@ -39,15 +39,22 @@ def average_router(router, group):
     router /= dist.get_world_size(group)
 
 
-def load_of_experts(kind, rank, step):
+def load_of_experts(kind, rank, wrong):
     """One number per slot; how many slots there are is the capacity."""
     slots = 3 << 19
-    if kind == "capacity" and rank == 2 and step == BAD_STEP:
+    if kind == "capacity" and rank == 2 and wrong:
         slots = 64
     load = torch.ones(slots)
-    if kind == "autocast" and rank == 1 and step == BAD_STEP:
+    if kind == "autocast" and rank == 1 and wrong:
         load = load.to(torch.bfloat16)
     return load
+
+
+def begins(kind, rank):
+    """Whether all of them go on to what goes wrong: rank 0 tells when there is a file."""
+    there = torch.tensor(float(os.path.exists(os.path.join(os.environ["OUT_DIR"], "gate"))))
+    dist.broadcast(there, 0)
+    return bool(there)
 
 
 def grow_experts(kind, rank, world):
@@ -95,7 +102,7 @@ def main():
         back, work = dispatch(received @ weights, expert_group)
         work.wait()
         if kind in ("capacity", "autocast"):
-            dist.all_reduce(load_of_experts(kind, rank, step))
+            dist.all_reduce(load_of_experts(kind, rank, begins(kind, rank)))
         if kind == "mesh" and step == BAD_STEP:
             grow_experts(kind, rank, world)
         if kind == "save" and step == BAD_STEP:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hangtop_core import sampling
 from hangtop_core.answers import KEPT_S, outlasts
+from hangtop_core.hardware import Gpu
 from hangtop_core.meters import Meters
 from hangtop_core.model import (
     DescriptorTable,
@@ -114,6 +115,17 @@ def test_ranks_that_move_take_turns_where_that_must_cost_little() -> None:
     assert sampling.plan(ranks, NOW + 9.0, rate, frozenset()).sample == [20]
     rests = with_sample(tracked(40, ran=16.0), age=17)
     assert sampling.plan([*ranks, rests], NOW, rate, frozenset()).sample == [40], "at once"
+
+
+def test_gpus_stand_still_once_none_has_worked_for_a_while() -> None:
+    def still(*worked: float | None) -> bool:
+        gpus = [Gpu(index, worked_at=at) for index, at in enumerate(worked)]
+        return sampling.gpus_stand_still(gpus, NOW, 15.0)
+
+    assert still(NOW - 16.0, NOW - 20.0, None)
+    assert not still(NOW - 16.0, NOW - 1.0)
+    assert not still(None), "nobody has used it yet"
+    assert not still()
 
 
 def test_what_a_rank_did_since_its_table_was_read_does_not_count_as_rest() -> None:

@@ -93,7 +93,9 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="show the version and exit; with --verbose all that a report about a bug needs",
     )
-    parser.add_argument("--verbose", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--verbose", dest="version_verbose", action="store_true", help=argparse.SUPPRESS
+    )
     add_observing(parser)
     add_screen(parser)
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
@@ -159,9 +161,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.version:
         from hangtop.cli import version
 
-        print(version.full() if arguments.verbose else version.short())
+        print(version.full() if arguments.version_verbose else version.short())
         return 0
-    if arguments.verbose:
+    if arguments.version_verbose:
         parser.error("--verbose goes with --version")
     from hangtop_core.errors import HangtopError
 

@@ -42,7 +42,7 @@ SAMPLE_EVERY_S = 30.0
 """Seconds between two stacks of what never rests; once it has moved for a while, six times that."""
 REST_SHARE = 0.5
 """Of --hang-after: how long a rank has to rest before its stack is taken."""
-BUDGET = 0.0015
+BUDGET = 0.001
 """Share of one core of a node that passes may take, and again the stacks of what moves: with what
 the probe and this process take besides, less than 0.5 %."""
 STACKS_S = 60.0

@@ -59,11 +59,13 @@ class VerdictPage(Page):
         """Fill the panes."""
         diagnosis = self.state.diagnosis
         self._fill_full()
+        evidence = views.evidence_items(diagnosis, self.shown)
+        leads = any(item.target is not None for item in evidence)
         self._fill_list(
             "evidence",
             line(("EVIDENCE", "title")),
-            line(("Enter", "key"), (" goes to it", "dim")),
-            views.evidence_items(diagnosis, self.shown),
+            line(("Enter", "key"), (" goes to it", "dim")) if leads else EMPTY,
+            evidence,
             "There is no verdict, so no evidence for one.",
         )
         self._fill_list(
@@ -81,7 +83,9 @@ class VerdictPage(Page):
             line(("OTHER EXPLANATIONS  ", "title"), str(others or "none")),
             enter if others else line((f"{out} ruled out" if out else "", "dim")),
             views.other_items(diagnosis, self.shown),
-            "No other explanation fits what was seen.",
+            "No other explanation fits what was seen."
+            if self.shown_verdict is not None
+            else "There is no verdict, so no other explanation.",
         )
         self._fill_list(
             "timeline",

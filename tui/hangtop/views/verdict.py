@@ -64,7 +64,7 @@ def full_lines(
         return nothing_found(snapshot)
     best = chosen(diagnosis, key)
     if diagnosis is None or best is None:
-        return verdict_lines(snapshot, job, diagnosis)
+        return verdict_lines(snapshot, job, diagnosis, blind=False)
     lines = [line((best.summary, "bold"))]
     apart = [one for one in diagnosis.verdicts if one.apart and one is not best]
     if apart and best is diagnosis.verdicts[0]:

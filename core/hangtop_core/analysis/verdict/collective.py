@@ -91,6 +91,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or (len(kinds) == 1 and kinds <= PEER_TO_PEER)
+    left_to_others = left_to_others or bool(_heads(case))
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
@@ -128,6 +129,40 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
         ),
         confidence=confidence,
+    )
+
+
+def _heads(case: Case) -> tuple[Subject, ...]:
+    """Ranks in another operation, where most wait in send or recv: what they wait for is theirs."""
+    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
+    others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
+    told = case.suspects or case.by_recorders is not None
+    return others if not told and len(passing) > max(len(others), 1) else ()
+
+
+def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    heads = _heads(case)
+    if not heads:
+        return
+    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
+    calls = " or ".join(sorted({s.activity.op or s.activity.kind for s in passing}))
+    first = heads[0].activity
+    yield Hit(
+        subjects=heads,
+        explained=case.waiters,
+        summary=clean(
+            f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
+            f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
+            f"elsewhere: {is_are(heads, 'it', 'they')} {_plural(first.text, heads)} at {first.at}. "
+            "A send or recv of it is lacking, or one is too many",
+            800,
+        ),
+        evidence=common_facts(case, heads),
+        steps=(
+            f"compare how often {name_ranks(heads)} and its neighbours send and receive before "
+            f"{first.at}",
+            *trace_steps(heads[0]),
+        ),
     )
 
 
@@ -246,6 +281,15 @@ P2P = Rule(
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
     find=_p2p,
+)
+CHAIN = Rule(
+    cause="p2p-chain",
+    title="Ranks wait for sends in a chain, and its head is in another operation",
+    seen="More than half of the ranks wait in send or recv, and the others in something else.",
+    excluded="A rank is outside communication: it is the head. The recorders of all were read.",
+    confidence=0.75,
+    next_steps=("Compare how often neighbours send and receive",),
+    find=_chain,
 )
 MISMATCHED = Rule(
     cause="mismatched-collective",

@@ -133,7 +133,7 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(*evidence, *_memory_facts(case, subject)),
             steps=_memory_steps(process),
-            confidence=0.97 if told is not None else 0.85,
+            confidence=0.97 if told is not None else 0.85 if process.exit_code else 0.7,
         )
     yield from _absent_ones(case, "oom", "was killed by the kernel for want of memory")
 

@@ -90,8 +90,7 @@ def _in_order(
     made.sort(key=lambda one: -one[0].confidence)
     verdicts = [made[0][0]] if made else []
     for verdict, hit in made[1:]:
-        first = (made[0][1], made[0][0].confidence)
-        how = beside(case, first, (hit, verdict.confidence))
+        how = beside(made[0], (verdict, hit))
         verdicts.append(msgspec.structs.replace(verdict, weaker=how.weaker, apart=how.apart))
     return tuple(verdicts), tuple(hit for _, hit in made)
 

@@ -130,7 +130,7 @@ def _alike(case: Case) -> str | None:
 def _unkilled(case: Case) -> str | None:
     nodes = _nodes(case)
     able = [node.capabilities.get("kernel log") for node in nodes]
-    if not nodes or not all(one is not None and one.ok for one in able):
+    if not nodes or not case.subjects or not all(one is not None and one.ok for one in able):
         return None
     began = min((s.rank.process.started_at for s in case.subjects), default=case.at)
     lines = [line for node in nodes for line in node.kernel_lines if line.at >= began]
@@ -206,7 +206,7 @@ def _silent_logs(case: Case) -> str | None:
 def _not_slow(case: Case) -> str | None:
     if case.progress.state != "hung" or case.progress.stalled_for_s is None:
         return None
-    if len(case.heard(case.subjects)) < len(case.subjects):
+    if not case.subjects or len(case.heard(case.subjects)) < len(case.subjects):
         return None
     told = duration(case.progress.stalled_for_s)
     return f"CPU time, stacks and bytes of all ranks: none has got on for {told}"

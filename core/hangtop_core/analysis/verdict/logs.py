@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,11 +37,13 @@ _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface
 _BY_DRIVER = frozenset({"gpu-xid", "gpu-ecc", "gpu-nvlink"})
 """Causes that other rules tell of where a GPU's driver can be asked."""
 TOLD_WHY = 0.96
-"""Why a rank has left is worth more than that it has left."""
+"""Why a rank has left, or lost what it waits for, is worth more than that it has."""
 SHORTLY_S = 60.0
 """Seconds before the last progress within which a line may have to do with a hang."""
 _KERNEL = frozenset({"K1", "K2", "K5"})
 """Lines of kernels that tell of an event of one process or GPU."""
+_SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")
+_ABORTS = frozenset({"mismatched-size"})
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
 
@@ -199,10 +203,16 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
+        if not ranks and cause in _ABORTS:
+            # What the C++ runtime prints as it aborts has no rank before it.
+            aborted = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
+            blamed = tuple(aborted) if len(aborted) == 1 else ()
         away = [s for s in case.seats if s.rank in ranks and unseen(case.snapshot, s) is None]
-        left_for_it = any(s.activity.kind in GONE for s in blamed) or bool(away)
+        owner = _by_segment(case, one) if not ranks else None
+        blamed = blamed or ((owner,) if owner is not None else ())
+        told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
         if cause == "store-port-taken":
-            left_for_it = any(seat.beside for seat in case.seats)
+            told_why = any(seat.beside for seat in case.seats)
         yield Hit(
             subjects=blamed,
             absent=absent(away),
@@ -210,8 +220,18 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
             steps=STEPS.get(cause, ()),
-            confidence=max(one.confidence, TOLD_WHY) if left_for_it else one.confidence,
+            confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
+
+
+def _by_segment(case: Case, one: Verdict) -> Subject | None:
+    """Whose process could not get shared memory: torch names it /torch_PID_RANDOM_NUMBER."""
+    pids = {int(pid) for fact in one.evidence for pid in _SEGMENT.findall(fact.text)}
+    for subject in case.subjects:
+        own = {subject.pid, *(child.pid for child in subject.rank.children)}
+        if own & pids:
+            return subject
+    return None
 
 
 def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -> Rule:
@@ -273,6 +293,14 @@ RULES = (
         "again while ranks are in init_process_group.",
         "The ranks have met. Another program answers there: `store-port-taken`.",
         0.75,
+    ),
+    _rule(
+        "mismatched-size",
+        "Ranks exchange what does not fit together",
+        "In a log: `Received data size doesn't match expected size`, of gloo, which then aborts. "
+        "Sizes and types are both told in bytes.",
+        _NOT_FIRST,
+        0.9,
     ),
     _rule(
         "shm-too-small",

@@ -9,12 +9,21 @@ from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Hit
-    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Verdict
 
 OWN = 0.6
-"""Confidence from which a verdict on other ranks is a fault of its own."""
+"""Confidence from which a verdict on other ranks may be a fault of its own."""
 TOGETHER_S = 1.0
 """Faults that began within this time began together."""
+BY_ITSELF = frozenset(
+    {"busy-in-python", "cgroup-frozen", "child-process-wait", "data-starved", "debugger-prompt"}
+    | {"dataloader-worker-dead", "dataloader-worker-stuck", "disk-full", "fork-deadlock"}
+    | {"gil-held", "gpu-ecc", "gpu-lost", "gpu-nvlink", "gpu-xid", "io-wait", "lock-wait"}
+    | {"memory-thrash", "missing-collective", "node-unreachable", "output-pipe-full"}
+    | {"pin-memory-stuck", "rank-oom-killed", "rank-stopped", "rank-traced"}
+)
+"""What comes over a rank whatever others do. All else may follow from another fault: a rank that
+leaves takes others along, and a file lock or a service may be waited for because of it."""
 
 
 class Beside(NamedTuple):
@@ -24,33 +33,35 @@ class Beside(NamedTuple):
     apart: bool
 
 
-def beside(case: Case, first: tuple[Hit, float], other: tuple[Hit, float]) -> Beside:
+def beside(first: tuple[Verdict, Hit], other: tuple[Verdict, Hit]) -> Beside:
     """Say why a verdict comes after the first, and whether both can be true.
 
     Args:
-        case: what was observed.
-        first: what the first verdict was made of, and its confidence.
+        first: the first verdict, and what it was made of.
         other: the same of the other.
     """
-    mine, others = _ranks(first[0]), _ranks(other[0])
-    surer = f"less certain ({other[1]:.2f} against {first[1]:.2f})"
-    equal = "as certain"
-    how = surer if other[1] < first[1] else equal
+    (one, one_hit), (two, two_hit) = first, other
+    mine, others = _ranks(one), _ranks(two)
+    how = "as certain"
+    if two.confidence < one.confidence:
+        how = f"less certain ({two.confidence:.2f} against {one.confidence:.2f})"
     if not others:
         return Beside(f"{how}, and it names no rank", False)
+    who = name_ranks(sorted(others))
     if mine & others:
         both = name_ranks(sorted(mine & others))
         return Beside(f"{how}: it blames {both}, too, which the first explains", False)
-    when = _when(first[0], other[0])
-    who, them = name_ranks(sorted(others)), name_ranks(sorted(mine)) if mine else ""
-    if not mine or other[1] < OWN:
-        return Beside(f"{how}; {who} may also only follow from the first{when}", False)
+    when = _when(one_hit, two_hit)
+    if two.cause == one.cause:
+        return Beside(f"the same again, of {who}: perhaps for the same reason{when}", False)
+    if not mine or two.confidence < OWN or two.cause not in BY_ITSELF:
+        return Beside(f"{how}; it may also only follow from the first{when}", False)
+    them = name_ranks(sorted(mine))
     return Beside(f"what holds {them} does not hold {who}: both have to be mended{when}", True)
 
 
-def _ranks(hit: Hit) -> set[int]:
-    named = {one.rank for one in hit.absent if one.rank is not None}
-    return {s.number for s in hit.subjects} | named
+def _ranks(verdict: Verdict) -> set[int]:
+    return {one.rank for one in verdict.culprits if one.rank is not None}
 
 
 def _when(first: Hit, other: Hit) -> str:

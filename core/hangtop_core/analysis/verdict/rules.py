@@ -84,6 +84,7 @@ RULES: tuple[Rule, ...] = (
     *recorders.RULES,
     *printed.RULES,
     collective.P2P,
+    collective.CHAIN,
     collective.MISMATCHED,
     printed.WENT_ON,
     launch.VERSIONS,

@@ -93,7 +93,8 @@ def _stops(case: Case, since: float | None) -> Iterator[Moment]:
     at = case.progress.since if since is None else since
     if at is None or case.progress.state not in ("hung", "unknown"):
         return
-    yield _moment(at, "stopped", None, "last sign of progress of any rank")
+    whom = "any rank" if case.subjects else "the launcher"
+    yield _moment(at, "stopped", None, f"last sign of progress of {whom}")
     if case.progress.state == "hung" and at + case.hang_after <= case.at:
         wait = duration(case.hang_after)
         yield _moment(at + case.hang_after, "hung", None, f"a hang: no progress for {wait}")

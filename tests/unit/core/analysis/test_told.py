@@ -7,10 +7,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.analysis.verdict.others import BY_ITSELF
+from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Node
 from hangtop_core.report import diagnosis_text
-from support.build import FUTEX, HUNG_SINCE, NOW, SLEEP, STOP, World, c10d, user
+from support.build import (
+    DESTROY,
+    FUTEX,
+    HUNG_SINCE,
+    NOW,
+    POLL,
+    RENDEZVOUS,
+    SLEEP,
+    STOP,
+    World,
+    c10d,
+    user,
+)
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -119,6 +133,20 @@ def test_two_faults_on_two_ranks_stand_apart() -> None:
     assert "Verdict 2 of 2 (a fault of its own): missing-collective" in text
 
 
+def test_what_may_follow_from_the_first_is_no_fault_of_its_own() -> None:
+    world = World()
+    world.waiters(2)
+    world.add(user("load", 7), STOP)
+    world.add(DESTROY, FUTEX)
+    first, second = judged(world).verdicts
+    assert (first.cause, second.cause, second.apart) == ("rank-stopped", "teardown", False)
+    assert "may also only follow from the first" in second.weaker
+
+
+def test_what_may_come_by_itself_are_causes_that_there_are() -> None:
+    assert {rule.cause for rule in RULES} >= BY_ITSELF
+
+
 def test_a_weak_verdict_is_no_fault_of_its_own() -> None:
     world = World()
     world.waiters(4)
@@ -139,3 +167,22 @@ def test_a_job_that_gets_on_has_nothing_ruled_out() -> None:
     assert found.state != "hung"
     assert found.ruled_out == ()
     assert found.timeline == ()
+
+
+def test_a_job_without_ranks_has_a_timeline_of_its_launcher() -> None:
+    world = World()
+    launcher = world.process(500, POLL, role="launcher", launcher="torchrun", started_at=NOW - 100)
+    sample = world.sample(RENDEZVOUS, pid=500)
+    snapshot = world.snapshot(
+        ranks=(),
+        launchers=(launcher,),
+        launcher_samples={f"{launcher.node}:500": sample},
+        nodes=("n1",),
+        world_size=None,
+    )
+    found = diagnose(snapshot, snapshot.jobs[0])
+    assert found.verdicts[0].cause == "rendezvous-incomplete"
+    texts = [one.text for one in found.timeline]
+    assert texts[0] == "1 launcher started"
+    assert "last sign of progress of the launcher" in texts
+    assert not {"slow, not hung", "a rank that is not there"} & ruled_out(found).keys()

@@ -63,6 +63,7 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("T15", "root", "RuntimeError: Pin memory thread exited unexpectedly", "pin-memory-stuck", {}),
     ("G2", "timeout", "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete", "missing-collective", {"ms": "8000"}),
     ("G1", "cascade", "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:60572. This is", None, {"peer": "[127.0.0.1]:60572"}),
+    ("G4", "root", "  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 786432 vs 32. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?", "mismatched-size", {"got": "786432", "wanted": "32"}),
     ("G3", "timeout", "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error", "port-blocked", {}),
     ("N10", "cascade", "DistBackendError: NCCL error in: x.cpp:1970, remote process exited or there was a network error, NCCL version 2.21.5", None, {}),
     ("T16", "root", "E1121 11:18:02.853000 24301 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 24304) of binary: /opt/python3", "rank-crashed", {"local": "1", "pid": "24304"}),
