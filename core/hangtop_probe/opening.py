@@ -13,14 +13,16 @@ from typing import Any, Dict, Iterable, Optional
 from . import procfs, secrets, syscalls
 from .guard import Guard, Hanging
 
-_PATH_FIRST = """
+_FIRST = """
     open stat lstat access readlink mkdir rmdir unlink rename truncate chdir execve statfs creat
     utime chmod chown
-""".split()
-_PATH_SECOND = """
+"""
+_SECOND = """
     openat openat2 newfstatat statx faccessat faccessat2 readlinkat mkdirat unlinkat renameat
     renameat2 fchmodat execveat name_to_handle_at
-""".split()
+"""
+_PATH_FIRST, _PATH_SECOND = frozenset(_FIRST.split()), frozenset(_SECOND.split())
+"""System calls by which of their arguments is a path."""
 _AT_FDCWD = 0xFFFFFF9C
 _PAGE = 4096
 _GUARD = Guard(4)
