@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop_core.meters import Meters
+    from hangtop_core.numerics import Numerics
     from hangtop_core.ras import Ras
     from hangtop_core.stacktable import StackTable
 
@@ -75,6 +76,7 @@ class Tracked:
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
         self.io_moved_at: float | None = None
+        self.printed_at: float | None = None
         self.wrote_at: float | None = None
         self.worked_at: float | None = None
         self.cpu_share: float | None = None
@@ -89,6 +91,8 @@ class Tracked:
         self.descriptors: DescriptorTable | None = None
         self.recorder: Recorder | None = None
         self.ras: Ras | None = None
+        self.numerics: Numerics | None = None
+        self.numerics_asked: float | None = None
         self.recorder_asked = 0.0
         """When its recorder was last asked for."""
         self.children: dict[int, Tracked] = {}
@@ -163,7 +167,12 @@ class Tracked:
             news = True
         if at > before:
             written = _grown(old.write_bytes, new.write_bytes)
+            # What a spinner or a heartbeat prints is no progress, however much it is.
+            written = max(written - _grown(old.printed_bytes, new.printed_bytes), 0)
             count = _grown(old.read_bytes, new.read_bytes) + written
+            if new.main_printed_bytes > old.main_printed_bytes:
+                self.printed_at = at
+                news = True
             if count / (at - before) > IO_NOISE:
                 self.io_moved_at = at
                 news = True
@@ -256,9 +265,11 @@ class Tracked:
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 ras=self.ras,
+                numerics=self.numerics,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
                 io_moved_at=self.io_moved_at,
+                printed_at=self.printed_at,
                 wrote_at=self.wrote_at,
                 worked_at=self.worked_at,
                 cpu_share=self.cpu_share,

@@ -312,7 +312,7 @@ def _without_stack(
         return Activity(kind, f"{text} (no stack: {why})", family=family, main=main)
     if running:
         return Activity("busy", f"is busy (no stack: {why})", main=main, running=True)
-    what = f"; it sleeps in {main.wchan or main.syscall}" if main and family else ""
+    what = f", asleep in {main.wchan or main.syscall}" if main and family else ""
     return Activity("unknown", f"gave no stack ({why}){what}", family=family, main=main)
 
 

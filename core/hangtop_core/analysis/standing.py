@@ -46,6 +46,13 @@ _MOVES_DATA: frozenset[Kind] = frozenset(
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
 """Waits for other threads or processes of the same rank."""
 
+_PRINTS: frozenset[Kind] = frozenset(
+    {"busy", "inline-data", "checkpoint", "importing", "compiling"}
+)
+"""What a main thread may do for which a log that it writes itself means that it gets on."""
+PRINTS_S = 600.0
+"""Seconds for which a growing log alone, in the same functions, passes for progress."""
+
 
 class Standing(Struct, frozen=True):
     """From when to when one rank is known to have got nowhere."""
@@ -167,6 +174,10 @@ class Watcher:
         found = self.by_stack(rank.sample, left_at(rank), seen)
         if activity.kind in _MOVES_DATA:
             found = self._or_moved(found, rank.io_moved_at)
+        if activity.kind in _PRINTS and seen - found.since < PRINTS_S:
+            # Only its own main thread's lines: a spinner or heartbeat in a thread says nothing,
+            # nor does what somebody prints who waits for others, or sleeps.
+            found = self._or_moved(found, rank.printed_at)
         if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
         if activity.kind == "sleep" and rank.node not in self._full:

@@ -58,6 +58,7 @@ STEPS: dict[str, tuple[str, ...]] = {
         "Or use fewer DataLoader workers",
     ),
     "dataloader-worker-dead": (_KERNEL, "Give the workers more memory, or start fewer"),
+    "pin-memory-stuck": (_LIVE, "Try pin_memory=False"),
     "gil-held": (_LIVE, "hangtop dump --all-threads names the thread that holds the GIL"),
     "disk-full": ("On that node: df -h, df -i and quota",),
     "gpu-xid": ("nvidia-smi -q on that node; drain it if the GPU is lost",),

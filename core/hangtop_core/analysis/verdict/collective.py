@@ -203,8 +203,8 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
                 f"{is_are(group, 'it', 'they')} {_plural(group[0].activity.text, group)} at "
-                f"{group[0].activity.at}, and gets on; the others have waited "
-                f"{duration(case.waited_s)}",
+                f"{group[0].activity.at}, and {is_are(group, 'gets', 'get')} on; the others have "
+                f"waited {duration(case.waited_s)}",
             ),
             evidence=common_facts(case, group),
             steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),

@@ -10,6 +10,7 @@ from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text, unseen
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.cores import core_steps
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -21,8 +22,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.process import exit_steps
-from hangtop_core.analysis.verdict.steps import Command, on, word
-from hangtop_core.text import clean, size
+from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -41,6 +42,8 @@ _KILLED = frozenset({-signal.SIGKILL})
 _DUMPS = "CoreDumping of /proc/PID/status is 1"
 COUNTED_S = 8.0
 """The counter of kills is read every five seconds."""
+INITIAL_PIDS = 0xEFFFFFFC
+"""The namespace of processes that counts as the kernel does: PROC_PID_INIT_INO of Linux."""
 NEAR_PIDS = 64
 """How far the pid of a rank may be from that of one started just before or after it."""
 JUST_S = 3.0
@@ -66,22 +69,29 @@ def _told(case: Case, node: str, kind: Kind) -> list[Told]:
     seen = case.nodes.get(node)
     starts = [r.process.started_at for r in case.job.ranks if r.process.started_at]
     since = min(starts, default=case.snapshot.observed_since)
-    lines = seen.kernel_lines if seen is not None else ()
+    own = seen.kernel_lines if seen is not None else ()
+    lines = (*own, *case.said.kernel_lines.get(node, ()))
     told = ((line, kernelline.read(line)) for line in lines if line.at >= since)
     return [Told(line, known) for line, known in told if known is not None and known.kind == kind]
 
 
 def _about(case: Case, subject: Subject, kind: Kind, codes: Container[int]) -> Told | None:
-    """What the kernel said of one process: by pid, or in a container by name and time.
+    """What the kernel said of one process: by pid, or where pids are others by name and time.
 
     ``codes`` are the exit statuses that fit.
     """
     code = subject.rank.process.exit_code
     left = subject.rank.process.gone_at
     pids = {rank.process.pid for rank in case.job.ranks if rank.node == subject.rank.node}
+    tids = {thread.tid for thread in subject.rank.process.threads}
+    seen = case.nodes.get(subject.rank.node)
+    same_count = seen is not None and seen.pid_ns == INITIAL_PIDS
     for told in reversed(_told(case, subject.rank.node, kind)):
-        if told.known.pid == subject.pid:
+        # A fault is told of the thread, by its own number and name.
+        if told.known.pid == subject.pid or told.known.pid in tids:
             return told
+        if same_count:
+            continue
         near = left is not None and abs(told.line.at - left) <= NEAR_S
         unknown = told.known.pid not in pids and (code is None or code in codes)
         if near and unknown and told.known.comm == subject.rank.process.comm[:15]:
@@ -242,21 +252,9 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *([_line_fact(subject.number, told)] if told is not None else []),
                 fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
             ),
-            steps=_crash_steps(subject),
+            steps=core_steps(case, subject),
         )
     yield from _absent_ones(case, "fault", "crashed")
-
-
-def _crash_steps(subject: Subject) -> tuple[Step, ...]:
-    process = subject.rank.process
-    found = f"coredumpctl info {subject.pid}"
-    cwd = word(process.cwd) if process.cwd else None
-    steps: list[Step] = [on(subject, f"ls -lt {cwd}/core*")] if cwd else []
-    return (
-        *steps,
-        on(subject, found),
-        "run with PYTHONFAULTHANDLER=1 and ulimit -c unlimited: the next crash leaves a stack",
-    )
 
 
 def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -283,9 +281,8 @@ def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                on(group[0], "cat /proc/sys/kernel/core_pattern"),
-                *([on(group[0], f"ls -l {cwd}")] if (cwd := word(clean(first.cwd or ""))) else []),
-                "wait for it, or next time: ulimit -c 0",
+                "wait until it is written, or next time: ulimit -c 0",
+                *core_steps(case, group[0]),
             ),
         )
 
@@ -309,7 +306,7 @@ CRASHED = Rule(
     "or the kernel log.",
     excluded="Killed by another process (SIGKILL, SIGTERM): `rank-exited`.",
     confidence=0.95,
-    next_steps=("Find the core file", "PYTHONFAULTHANDLER=1"),
+    next_steps=("`hangtop core` on its core file", "PYTHONFAULTHANDLER=1"),
     find=_crashed,
     states=_STATES,
     decisive=True,
@@ -320,7 +317,7 @@ DUMPING = Rule(
     seen="CoreDumping in /proc/PID/status, Linux 4.15 and later.",
     excluded="It is 0.",
     confidence=0.97,
-    next_steps=("Wait, or ulimit -c 0",),
+    next_steps=("Wait, then `hangtop core` on its core file", "Next time: ulimit -c 0"),
     find=_dumping,
     decisive=True,
 )

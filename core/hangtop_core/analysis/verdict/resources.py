@@ -36,6 +36,10 @@ THRASHES = 20.0
 """Percent of the time in which nothing ran for want of memory; healthy nodes show 0."""
 
 
+HELD_BACK = 0.5
+"""Share of periods in which a CPU quota was used up; a rank that has enough shows next to none."""
+
+
 def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         activity = subject.activity
@@ -120,6 +124,51 @@ def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if not case.waiters:
+        return
+    slow = [
+        s
+        for s in left
+        if s.activity.kind in _WORKS and (s.rank.process.cpu_throttled or 0.0) >= HELD_BACK
+    ]
+    for group in alike(slow, lambda s: (s.rank.node, s.rank.process.cpu_quota_of)):
+        process = group[0].rank.process
+        quota = f"{process.cpu_quota:g} cores" if process.cpu_quota else "few cores"
+        folder = word(process.cpu_quota_of) if process.cpu_quota_of else None
+        held = f"{100 * (process.cpu_throttled or 0.0):.0f}%"
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'is', 'are')} starved of CPU: the quota of "
+                f"{is_are(group, 'its', 'their')} cgroup is {quota}, and was used up early in "
+                f"{held} of the periods; it {group[0].activity.text} at {group[0].activity.at}",
+            ),
+            evidence=(
+                *(
+                    fact(
+                        "process",
+                        s.number,
+                        f"{s.rank.process.cpu_quota_of}: {s.rank.process.cpu_quota} cores, held "
+                        f"back in {100 * (s.rank.process.cpu_throttled or 0.0):.0f}% of periods",
+                    )
+                    for s in group[:4]
+                ),
+                *common_facts(case, group),
+            ),
+            steps=(
+                *(
+                    (on(group[0], f"grep . {folder}/cpu.*", words="see its quota"),)
+                    if folder
+                    else ()
+                ),
+                "ask for more: --cpus-per-task (Slurm), --cpus (docker), limits.cpu (Kubernetes)",
+                "fewer DataLoader workers and threads (OMP_NUM_THREADS)",
+            ),
+        )
+
+
 def _memory_text(node: Node) -> str:
     text = f"{node.name}: full avg10 of /proc/pressure/memory is {node.memory_full:.0f}"
     if node.memory_total:
@@ -148,5 +197,17 @@ THRASH = Rule(
     confidence=0.75,
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),
     find=_thrashing,
+    states=ALWAYS,
+)
+CPU_QUOTA = Rule(
+    cause="straggler",
+    title="A rank is starved of CPU by its cgroup",
+    seen="The cgroup of a rank that works, or one above it, has a CPU quota (cpu.max, "
+    f"cpu.cfs_quota_us) that was used up early in {HELD_BACK:.0%} of the periods or more "
+    "(nr_throttled of cpu.stat), and others wait for it.",
+    excluded="Any of the causes above explains where the rank is.",
+    confidence=0.85,
+    next_steps=("Ask for more CPUs", "Fewer DataLoader workers and threads"),
+    find=_held_back,
     states=ALWAYS,
 )

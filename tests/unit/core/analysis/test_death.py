@@ -46,6 +46,9 @@ def lost(exit_code: int | None, *lines: str, when: float = HUNG_SINCE, **node: A
         ("rank-crashed", None, [FAULT.format(4010)], {}),
         # In a container the kernel's pids are other ones: name and time tell.
         ("rank-crashed", None, [FAULT.format(990123)], {}),
+        # Where they are the same, it was another process.
+        ("rank-exited", None, [FAULT.format(990123)], {"pid_ns": 4026531836}),
+        ("rank-crashed", None, [FAULT.format(4010)], {"pid_ns": 4026531836}),
         # One of another rank of the job.
         ("rank-exited", None, [FAULT.format(4000)], {}),
     ],

@@ -120,6 +120,29 @@ def test_long_computation_that_moves_from_function_to_function_is_a_straggler() 
     assert "slow, not stuck" in found.verdicts[0].summary
 
 
+@pytest.mark.parametrize(
+    ("stack", "facts", "printed_ago", "watched", "state"),
+    [
+        (user("evaluate", 40), RUN, 3.0, 90.0, "progressing"),
+        (user("evaluate", 40), RUN, None, 90.0, "hung"),
+        # A progress bar alone is not believed for ever.
+        (user("evaluate", 40), RUN, 3.0, 700.0, "hung"),
+        # Who sleeps and prints may be in a loop that waits; who waits for others does not get on.
+        (user("wait_for_file", 40, "time.sleep(1)"), SLEEP, 1.0, 90.0, "hung"),
+        (c10d("all_reduce"), FUTEX, 1.0, 90.0, "hung"),
+    ],
+)
+def test_a_log_that_the_main_thread_writes_means_that_it_gets_on(
+    stack: Any, facts: Any, printed_ago: float | None, watched: float, state: str
+) -> None:
+    world = World(observed_since=NOW - watched)
+    world.waiters(3, moved_at=NOW - watched - 10)
+    printed = None if printed_ago is None else NOW - printed_ago
+    moved = NOW - watched - 10 if facts is FUTEX else NOW - 0.2
+    world.add(stack, facts, moved_at=moved, printed_at=printed)
+    assert run(world).state == state
+
+
 def test_a_busy_loop_is_hung_only_after_it_was_watched_for_the_hang_time() -> None:
     world = World(observed_since=NOW - 20.0)
     world.waiters(3)
