@@ -8,7 +8,6 @@ import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.logs.output import Output
-from hangtop_core.logs.whose import FileLog
 from hangtop_core.model import Node
 from support import build
 from support.build import FUTEX, POLL, World, c10d
@@ -16,6 +15,7 @@ from support.logs import parsed
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.logs.whose import FileLog
 
 SHM = (
     "RuntimeError: unable to allocate shared memory(shm) for file </torch_{}_17_5>: "
