@@ -218,12 +218,18 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         yield Hit(
             subjects=blamed,
             absent=absent(away),
-            explained=case.waiters,
+            explained=(*case.waiters, *(_ended(case) if told_why else ())),
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
             steps=STEPS.get(cause, ()),
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
+
+
+def _ended(case: Case) -> Iterator[Subject]:
+    """In a job that has ended: all of its ranks, which left because of what the log tells."""
+    if case.progress.state == "exited":
+        yield from case.subjects
 
 
 def _by_segment(case: Case, one: Verdict) -> Subject | None:
