@@ -25,8 +25,8 @@ HELD_S = 30.0
 """Seconds for which is held back what moves all the time and means little by itself. Of a job that
 hangs nothing else moves, and a thousand nodes are to cost next to nothing then."""
 POLLING_S = 0.05
-"""CPU seconds of a process whose main thread waits that are held back: threads of gloo and of stores
-that only poll take some ms each second."""
+"""CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
+stores that only poll take some ms each second."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
 """Facts of the node that are held back."""
 _SHORT_S = 1.0
