@@ -44,8 +44,8 @@ def shell(command: Sequence[str], where: str) -> str | None:
     told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
     print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
-        status = _status(command)
-        wrong = f"{command[0]} ended with status {status}" if status in NO_SHELL else None
+        code = status(command)
+        wrong = f"{command[0]} ended with status {code}" if code in NO_SHELL else None
     except OSError as error:
         wrong = f"{command[0]}: {error.strerror}"
     if wrong is not None:
@@ -59,13 +59,13 @@ def shell(command: Sequence[str], where: str) -> str | None:
 def _run(command: Sequence[str]) -> str | None:
     """Run a program; why it could not be started, if so."""
     try:
-        _status(command)
+        status(command)
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     return None
 
 
-def _status(command: Sequence[str]) -> int:
+def status(command: Sequence[str]) -> int:
     """Run a program to its end, and return its exit status."""
     # Ctrl-C is for the program. With a handler, not ignored: that would be passed on to it.
     before = signal.signal(signal.SIGINT, lambda *_: None)
