@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Node, Rank, Snapshot
 
 RUN_DIR = "HANGTOP_RUN_DIR"
-WAIT_S = 5.0
+WAIT_S = 3.0
 """Seconds in which the main thread must come back to the interpreter."""
 CANNOT, BLOCKED = 3, 4
 """Exit statuses of `hangtop_hook.terminal`."""

@@ -196,12 +196,10 @@ def make(end: socket.socket) -> Any:
             return pdb.Pdb.trace_dispatch(self, frame, event, arg)
 
         def _is_gone(self) -> bool:
-            try:
-                if not select.select([self.end], [], [], 0)[0]:
-                    return False
-                return not self.end.recv(1, socket.MSG_PEEK)
-            except OSError:
-                return True
+            """Whether the other end is closed; the end of what it types is not that yet."""
+            look = select.poll()
+            look.register(self.end, 0)
+            return bool(look.poll(0))
 
         def interaction(self, frame: Any, *rest: Any) -> None:
             """Prompt; who cannot be reached any more has left."""

@@ -18,7 +18,7 @@ import sys
 from typing import Any, List, Optional
 
 CANNOT, BLOCKED = 3, 4
-WAIT_S = 5.0
+WAIT_S = 3.0
 
 
 def main(words: List[str]) -> int:

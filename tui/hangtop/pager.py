@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from typing import TYPE_CHECKING
+
+from hangtop_probe import tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +52,7 @@ def prompt(
     told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
     print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
-        lines = outcome(status(command))
+        lines = outcome(status(dying_with_us(command)))
     except OSError as error:
         lines = (f"{command[0]}: {error.strerror}",)
     if lines:
@@ -85,6 +88,12 @@ def _run(command: Sequence[str]) -> str | None:
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     return None
+
+
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """Return the command so that it ends with this process, should that be killed."""
+    program = shutil.which(command[0]) or command[0]
+    return [*tools.dying_with_us(shutil.which("setpriv"), signal.SIGTERM), program, *command[1:]]
 
 
 def status(command: Sequence[str]) -> int:

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     if plan.warning is not None:
         say(plan.warning)
     say(f"run: {shlex.join(plan.argv)}")
-    status = pager.status(plan.argv)
+    status = pager.status(pager.dying_with_us(plan.argv))
     say(*outcome(status, plan))
     return NO_PROMPT if status else 0
 

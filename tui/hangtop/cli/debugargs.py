@@ -23,7 +23,7 @@ def add_debug(commands: Commands[argparse.ArgumentParser]) -> None:
         "`hangtop run`, by a signal and a unix socket that only you can use, and for Python 3.14 "
         "and later by its own remote debugging. A rank whose main thread is blocked in C (a "
         "collective, cudaStreamSynchronize) does not come back to the interpreter: that is said "
-        "after 5 s, nothing was stopped, and the native stack is what helps.",
+        "after 3 s, nothing was stopped, and the native stack is what helps.",
         epilog="examples:\n"
         "  hangtop run -- torchrun --nproc-per-node 8 train.py\n"
         "  hangtop debug 3                      rank 3 of the job that runs here\n"
