@@ -2,8 +2,10 @@
 
     HangtopError
     ├── UsageError            an argument that cannot be used
+    │   └── BadCaptureError       a file that is no capture, or none that can be opened
+    ├── CaptureWriteError     a capture could not be written
     ├── NoJobError            no training job where it was looked for
-    │   └── NoNodeError           whether there is one is not known: no node answered
+    │   └── NoNodeError           nothing is known of one: no node answered, or none lets it be read
     ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── NoLogError            no log that can be read where it was looked for
     ├── NoCoreError           no core file where it was looked for
@@ -50,6 +52,18 @@ class UsageError(HangtopError):
     HELP = "`hangtop --help` shows every option with examples."
 
 
+class BadCaptureError(UsageError):
+    """A file is no capture, or one that cannot be opened."""
+
+    HELP = "`hangtop capture -o FILE` writes captures, and so does key w on the screens."
+
+
+class CaptureWriteError(HangtopError):
+    """A capture could not be written."""
+
+    HELP = "-o FILE writes it to another place."
+
+
 class NoJobError(HangtopError):
     """There is no training job where it was looked for."""
 
@@ -63,7 +77,7 @@ class NoJobError(HangtopError):
 
 
 class NoNodeError(NoJobError):
-    """No node answered, so it is not known whether there is a training job."""
+    """No node answered, or none lets its ranks be read: nothing is known of a training job."""
 
     HELP = "No probe could be started."
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
@@ -17,12 +18,21 @@ from hangtop_core.rankset import fold, parse
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.diagnosis import BlindSpot, Culprit, Diagnosis, JobSummary, Verdict
+    from hangtop_core.diagnosis import (
+        BlindSpot,
+        Culprit,
+        Diagnosis,
+        JobSummary,
+        Moment,
+        Verdict,
+    )
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
+MAX_WORLD = 1_000_000
+"""A world size above this is no size: it is what some process says of itself."""
 _MIN_WIDTH = 40
 
 
@@ -51,6 +61,14 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if diagnosis.state == "hung" and not diagnosis.verdicts:
         lines += ["", "No cause could be told."]
+    if diagnosis.ruled_out:
+        lines += ["", "Ruled out"]
+        for out in diagnosis.ruled_out:
+            lines += wrap(f"{out.text}: {out.looked_at}", width, "  ", "    ")
+    if diagnosis.timeline:
+        lines += ["", "Timeline"]
+        for text in timeline_lines(diagnosis.timeline):
+            lines += wrap(text, width, "  ", " " * 21)
     if diagnosis.blind_spots:
         lines += ["", "Blind spots"]
         for spot in diagnosis.blind_spots:
@@ -83,9 +101,12 @@ def _job_text(job: JobSummary | None) -> str:
 def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:
     """One verdict, wrapped to a width in characters."""
     of = f"Verdict {number} of {total}" if total > 1 else "Verdict"
+    of += " (a fault of its own)" if verdict.apart else ""
     word = confidence_word(verdict.confidence)
     yield f"{of}: {verdict.cause}   confidence {verdict.confidence:.2f} ({word})"
     yield from wrap(verdict.summary, width, "  ")
+    if verdict.weaker:
+        yield from wrap(f"beside the first: {verdict.weaker}", width, "  ", "    ")
     if verdict.culprits:
         named = [_named(one) for one in verdict.culprits[:8]]
         more = len(verdict.culprits) - 8
@@ -103,6 +124,15 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
         yield "  What to do"
         for step in verdict.next_steps:
             yield from wrap(step, width, "    - ", "      ")
+
+
+def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:
+    """`10:29:31 +2:04  rank 3 last got anywhere`: local time, and since the first moment."""
+    days = {datetime.fromtimestamp(one.at).date() for one in moments}
+    form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M:%S"
+    for one in moments:
+        after = f"+{duration(one.at - moments[0].at)}"
+        yield f"{datetime.fromtimestamp(one.at).strftime(form)} {after:>8}  {one.text}"
 
 
 def _named(one: Culprit) -> str:
@@ -144,19 +174,23 @@ def merged_text(
     width: int = WIDTH,
     *,
     job: Job | None = None,
+    whole: bool = False,
     join: bool = False,
     ascii_only: bool = False,
 ) -> str:
     """The merged tree: count, share and age of every frame, ranks where they change.
 
-    With ``job``, and where it has several nodes, the nodes of these ranks, too.
+    With ``job``, and where it has several nodes, the nodes of these ranks, too; where it is the
+    ``whole`` job, also which of its ranks were not found.
     """
     width = max(width, _MIN_WIDTH)
     nodes: dict[int, set[str]] = defaultdict(set)
     for rank in job.ranks if job is not None and len(job.nodes) > 1 else ():
         nodes[rank.rank].add(rank.node)
     sampled = sum(len(one.ranks) for one in merged.classes)
-    head = f"{plural(sampled, 'rank')} of {merged.total} gave a stack, "
+    lacking = _not_found(job) if job is not None and whole else ()
+    total = merged.total + len(lacking) + (len(job.unnumbered) if job is not None else 0)
+    head = f"{plural(sampled, 'rank')} of {total} gave a stack, "
     head += plural(len(merged.classes), "class", "classes")
     lines = [head]
     if merged.roots:
@@ -175,7 +209,18 @@ def merged_text(
         on = shorten(nodesets.fold(one.nodes), 60)
         text = f"no stack from {fold(one.ranks)} ({on}): {one.why}{fix}"
         lines += ["", *wrap(clean(text, 600), width)]
+    if lacking and job is not None:
+        named = f"rank{'s' * (len(lacking) > 1)} {fold(lacking)}"
+        lines += ["", f"no process was found of {named}: WORLD_SIZE is {job.world_size}"]
     return "\n".join(lines) + "\n"
+
+
+def _not_found(job: Job) -> tuple[int, ...]:
+    """Ranks of the world that nothing was seen of; none where the number of some is unknown."""
+    if job.unnumbered or job.world_size is None or job.world_size > MAX_WORLD:
+        return ()
+    seen = {rank.rank for rank in job.ranks}
+    return tuple(rank for rank in range(job.world_size) if rank not in seen)
 
 
 def _lead(row: Row, ascii_only: bool, below: bool = False) -> str:

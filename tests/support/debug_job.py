@@ -42,7 +42,7 @@ def forgotten(path: str) -> None:
         os.write(writer, b"c\n")
 
     threading.Thread(target=answer, daemon=True).start()
-    pdb.set_trace()  # noqa: T100
+    pdb.set_trace()
 
 
 if __name__ == "__main__":

@@ -98,6 +98,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.told: tuple[str, str] = ("", "")
         self.lead: int | None = None
         """The rank that the next page is opened for."""
+        self.lead_pane: str | None = None
+        """The pane of it."""
         self._told_at = 0.0
         self._shown_at = 0.0
         self._asked_for_job = False
@@ -207,12 +209,16 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if self.is_running and self.page is not None:
             self.page.show_bars()
 
-    def go(self, name: str, rank: int | None = None) -> None:
-        """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group."""
+    def go(self, name: str, rank: int | None = None, pane: str | None = None) -> None:
+        """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group.
+
+        With ``pane``, one that the page has, the cursor is there.
+        """
         if self.recordings.from_files and name not in SCREENS:
             self.tell(NOTHING_RUNS, "warn")
             return
         self.lead = rank
+        self.lead_pane = pane
         if self.current_mode != name:
             self.switch_mode(name)
 

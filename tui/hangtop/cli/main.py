@@ -25,6 +25,7 @@ from hangtop.cli.coreargs import add_core
 from hangtop.cli.debugargs import add_debug
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.toolargs import add_completion, add_config
 from hangtop.cli.watchargs import add_watch
@@ -75,6 +76,7 @@ MODULES = {
     "logs": "hangtop.cli.logs",
     "core": "hangtop.cli.core",
     "debug": "hangtop.cli.debug",
+    "numerics": "hangtop.cli.numerics",
     "doctor": "hangtop.cli.doctor",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
@@ -94,7 +96,9 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="show the version and exit; with --verbose all that a report about a bug needs",
     )
-    parser.add_argument("--verbose", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--verbose", dest="version_verbose", action="store_true", help=argparse.SUPPRESS
+    )
     add_observing(parser)
     add_screen(parser)
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
@@ -105,6 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_logs(commands)
     add_core(commands)
     add_debug(commands)
+    add_numerics(commands)
     add_doctor(commands)
     add_run(commands)
     add_demo(commands)
@@ -160,9 +165,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.version:
         from hangtop.cli import version
 
-        print(version.full() if arguments.verbose else version.short())
+        print(version.full() if arguments.version_verbose else version.short())
         return 0
-    if arguments.verbose:
+    if arguments.version_verbose:
         parser.error("--verbose goes with --version")
     from hangtop_core.errors import HangtopError
 

@@ -106,7 +106,8 @@ class Page(Screen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another screen was shown."""
-        self.focus_pane(self.active)
+        wanted, self.hangtop.lead_pane = self.hangtop.lead_pane, None
+        self.focus_pane(wanted if wanted in self.PANES else self.active)
 
     def on_descendant_focus(self) -> None:
         """A click, or Textual itself, may move the focus."""
