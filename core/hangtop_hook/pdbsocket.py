@@ -72,8 +72,11 @@ class Prompt(pdb.Pdb):
             self.end.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self.stdin.close()
-        self.end.close()
+        for end in (self.stdin, self.stdout, self.end):  # the socket closes with the last of them
+            try:
+                end.close()
+            except (OSError, ValueError):
+                pass
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         """As pdb's, unless nobody is there any more."""
@@ -125,3 +128,16 @@ class Prompt(pdb.Pdb):
         self.message("hangtop: not in a rank that runs")
 
     do_restart = do_interact = do_debug = do_run
+
+    def do_clear(self, arg: str) -> Any:
+        """As pdb's, which would ask on the terminal of the program before it clears all."""
+        if arg:
+            return pdb.Pdb.do_clear(self, arg)
+        self.clear_all_breaks()
+        return self.message("all breakpoints are cleared")
+
+    do_cl = do_clear
+
+    def help_pdb(self) -> None:
+        """Say it in short: pdb's would start a pager on the terminal of the program."""
+        self.message("help lists the commands, help COMMAND says what one does")

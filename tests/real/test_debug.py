@@ -84,7 +84,7 @@ def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
     before = len(os.listdir(f"/proc/{job.pids[0]}/fd"))
     script = SUPPORT / "debug_job.py"
     line = script.read_text().splitlines().index("    double = number * 2") + 1
-    lines = ("p 6 * 7", f"b {script}:{line}", "c", "n", "p double == number * 2", "cl", "y", "c")
+    lines = ("p 6 * 7", f"b {script}:{line}", "c", "n", "p double == number * 2", "cl", "c")
     done = job.debug(0, *lines)
     assert done.returncode == 0, done.stderr
     said = done.stdout
