@@ -85,6 +85,17 @@ def can_stop(now: Situation) -> str | None:
     return None if now.tracing else "no trace is running"
 
 
+def can_core(now: Situation) -> str | None:
+    """gdb stops the rank while it writes its memory."""
+    wrong = needs_rank(now) or _writes(now) or _silent(now)
+    return wrong or _tool(now, "gdb") or _gone(now)
+
+
+def can_debug(now: Situation) -> str | None:
+    """A prompt stops the rank; whether there is a way to one is said when it is asked for."""
+    return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
+
+
 def _writes(now: Situation) -> str | None:
     if now.readonly:
         return "hangtop was started with --readonly"

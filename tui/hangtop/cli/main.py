@@ -22,6 +22,7 @@ from hangtop.cli.arguments import (
 )
 from hangtop.cli.config import config_path
 from hangtop.cli.coreargs import add_core
+from hangtop.cli.debugargs import add_debug
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
 from hangtop.cli.numericsargs import add_numerics
@@ -50,6 +51,7 @@ examples:
   hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop logs train.out           the first error in the logs of all ranks, and whose it is
   hangtop core                     why a rank crashed: the newest core file, its stacks
+  hangtop debug 3                  a pdb prompt in rank 3, of a job started by hangtop run
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
@@ -73,6 +75,7 @@ MODULES = {
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "core": "hangtop.cli.core",
+    "debug": "hangtop.cli.debug",
     "numerics": "hangtop.cli.numerics",
     "doctor": "hangtop.cli.doctor",
     "run": "hangtop.cli.run",
@@ -105,6 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_flight(commands)
     add_logs(commands)
     add_core(commands)
+    add_debug(commands)
     add_numerics(commands)
     add_doctor(commands)
     add_run(commands)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hangtop.actions import (
     Action,
+    can_core,
+    can_debug,
     can_dump,
     can_retry,
     can_sample,
@@ -43,6 +45,26 @@ ASKING: tuple[Action, ...] = (
         can_strace,
     ),
     Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
+    Action(
+        "core",
+        ("K",),
+        "core",
+        "A core of this rank by gdb, for `hangtop core`: says what it costs, then asks",
+        "Ask the node",
+        ("rank",),
+        "asks",
+        can_core,
+    ),
+    Action(
+        "debug",
+        ("D",),
+        "pdb",
+        "A pdb prompt in this rank, of `hangtop run` or Python 3.14; hangtop waits until you leave",
+        "Ask the node",
+        ("rank",),
+        "asks",
+        can_debug,
+    ),
     Action(
         "retry",
         ("r",),
