@@ -1,8 +1,8 @@
 """Answers `nettest`: this node's part of a test of the network, only ever asked for by a person.
 
 ``do`` says which: ``look`` (interfaces, Pythons), ``names`` (name service, routes), ``listen`` and
-``connect`` (ports), ``start`` and ``job`` (a process with torch), ``stop`` (what has this ``name``).
-What is open or runs for it ends with its request, and so with the connection.
+``connect`` (ports), ``start`` and ``job`` (a process with torch), ``stop`` (what has this
+``name``). What is open or runs for it ends with its request, and so with the connection.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from hangtop_core.nettest.facts import Pair
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from hangtop_core.nettest.facts import Pair
 
 What = Literal["all", "into", "from", "both", "pair"]
 

@@ -78,6 +78,9 @@ class Outcome(Struct, frozen=True):
     wrong: bool = False
     stuck: bool = False
     rates: tuple[tuple[int, int], ...] = ()
+    """Distance to the rank it received from, and bytes a second."""
+    numerics: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What it computed, by name, as texts of float.hex."""
 
     @property
     def ok(self) -> bool:
@@ -130,7 +133,6 @@ class Facts(Struct):
     jobs: list[JobRun] = field(default_factory=list)
     pair_jobs: list[JobRun] = field(default_factory=list)
     """Jobs of two nodes, to find out who fails, or what each pair achieves."""
-    numerics: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     lines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What torch and NCCL printed, by node."""
     took_s: float = 0.0

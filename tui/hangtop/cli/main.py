@@ -23,6 +23,7 @@ from hangtop.cli.arguments import (
 from hangtop.cli.config import config_path
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.runargs import add_run
 from hangtop.cli.watchargs import add_watch
 
@@ -50,6 +51,7 @@ examples:
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
+  hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame
   hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs
   hangtop demo                     try it on a small job that really hangs
 
@@ -69,6 +71,7 @@ MODULES = {
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "doctor": "hangtop.cli.doctor",
+    "nettest": "hangtop.cli.nettest",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
 }
@@ -90,6 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_flight(commands)
     add_logs(commands)
     add_doctor(commands)
+    add_nettest(commands)
     add_run(commands)
     add_demo(commands)
     return parser
