@@ -50,8 +50,7 @@ class Jobs:
             for index in range(len(self._facts.torch[node].gpus))
         ]
         if gpus:
-            environ = {"NCCL_DEBUG": "INFO"}
-            _, failed = self._ranks.start([(one.node, one.name) for one in gpus], environ)
+            _, failed = self._ranks.start([(one.node, one.name) for one in gpus])
             self._facts.left_out.update(failed)
             self._over([one for one in gpus if one.node not in failed], "nccl")
         self._facts.lines = {node: tuple(some) for node, some in self._ranks.lines.items()}
@@ -95,7 +94,7 @@ class Jobs:
         order = self._orders(steps, backend).of([members])
         run = self._ranks.run([members], order, self._wanted.limit, backend)[0]
         self._facts.jobs.append(run)
-        if not run.ok and not any(one.wrong for one in run.outcomes) and self._renew(run, backend):
+        if not run.ok and not any(one.wrong for one in run.outcomes):
             forced = True
             order = self._orders(steps, backend, forced).of([members])
             again = self._ranks.run([members], order, self._wanted.limit, backend)[0]
@@ -122,19 +121,6 @@ class Jobs:
     def _orders(self, steps: Sequence[str], backend: str, forced: bool = False) -> _Orders:
         return _Orders(self._facts, steps, SETTING[backend] if forced else None, self._wanted.size)
 
-    def _renew(self, run: JobRun, backend: str) -> bool:
-        """Start anew processes that were ended for being stuck; say whether all are there."""
-        gone = [one.member for one in run.outcomes if one.stuck]
-        environ = {"NCCL_DEBUG": "INFO"} if backend == "nccl" else {}
-        if backend == "nccl":
-            # It reads its settings once.
-            gone = [one.member for one in run.outcomes]
-            for member in gone:
-                self._ranks.end(member.node, member.name)
-        self._ranks.wait_ended([(one.node, one.name) for one in gone])
-        _, failed = self._ranks.start([(one.node, one.name) for one in gone], environ)
-        return not failed
-
     def _some(
         self,
         jobs: Sequence[Sequence[Member]],
@@ -145,9 +131,6 @@ class Jobs:
         """Run jobs that have no node in common."""
         runs = self._ranks.run(jobs, order.of(jobs), limit, backend)
         runs = [replace(run, forced=order.setting is not None) for run in runs]
-        for run in runs:
-            if not run.ok:
-                self._renew(run, backend)
         self._facts.pair_jobs += [run for run in runs if len(run.nodes) == 2]
         return runs
 
@@ -197,7 +180,7 @@ class _Orders:
         """What one member is told; the first of its job has the store."""
         facts = self._facts
         host = self._hosts.get(member, member)
-        environ: dict[str, str | None] = {}
+        environ = {"NCCL_DEBUG": "INFO"} if member.device != "cpu" else {}
         if self.setting is not None:
             environ[self.setting] = facts.spots[member.node].interface
         return {

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 START_S = 180.0
 """Seconds that importing torch may take, from a slow file system."""
 GRACE_S = 4.0
+AFTER_FAILURE_S = 3.0
+"""Seconds for the others once one has failed: most fail at once, some wait for ever."""
 MAX_LINES = 400
 
 
@@ -36,11 +38,11 @@ class Ranks:
         self.lines: dict[str, deque[str]] = {}
 
     def start(
-        self, wanted: Sequence[tuple[str, str]], environ: Mapping[str, str] | None = None
+        self, wanted: Sequence[tuple[str, str]]
     ) -> tuple[dict[tuple[str, str], said.Torch], dict[str, str]]:
         """Start processes (node, name); return what each says, and by node why one has failed."""
         for node, name in wanted:
-            self._start(node, name, dict(environ or {}))
+            self._start(node, name)
         hellos: dict[tuple[str, str], said.Torch] = {}
         until = time.monotonic() + START_S
         while time.monotonic() < until:
@@ -61,13 +63,12 @@ class Ranks:
         failed |= {who[0]: clean(one.why, 300) for who, one in hellos.items() if one.why}
         return {who: one for who, one in hellos.items() if not one.why}, failed
 
-    def _start(self, node: str, name: str, environ: dict[str, str]) -> None:
+    def _start(self, node: str, name: str) -> None:
         who = (node, name)
         params = {
             "do": "start",
             "name": f"rank {name}",
             "python": self._pythons[node],
-            "environ": environ,
         }
         lines = self.lines.setdefault(node, deque(maxlen=MAX_LINES))
 
@@ -101,8 +102,8 @@ class Ranks:
         """Run jobs at the same time, each over its own members; return how each went.
 
         ``order`` is what a member is told beyond its rank and the size of its job: its store,
-        environment and steps. ``limit``: seconds for each thing ranks wait for. A process that
-        gives no sign of life for longer is ended, and its job has failed.
+        environment and steps. ``limit``: seconds for each thing ranks wait for. When nobody gave
+        a sign of life for longer, what is still going on has failed, and is ended by the next job.
         """
         under_way = [_Running(self._number(), members) for members in jobs]
         sent: list[tuple[_Running, Member, Future[Any]]] = []
@@ -128,8 +129,8 @@ class Ranks:
             if item is not None:
                 quiet_since = time.monotonic()
                 self._hand_on(item, by_number)
-            elif time.monotonic() - quiet_since > limit + GRACE_S:
-                self._end_stuck(under_way, limit)
+            else:
+                self._give_up(under_way, limit, time.monotonic() - quiet_since)
         return [JobRun(backend, job.outcomes()) for job in under_way]
 
     def _number(self) -> int:
@@ -151,27 +152,18 @@ class Ranks:
             for job in jobs.values():
                 job.gone(who, say.error)
 
-    def _end_stuck(self, jobs: Sequence[_Running], limit: float) -> None:
+    def _give_up(self, jobs: Sequence[_Running], limit: float, quiet: float) -> None:
+        """Give up jobs that stand still; sooner those of which somebody has failed already."""
         for job in jobs:
-            for member in job.waiting():
-                job.fail(member, f"no sign of life for {limit + GRACE_S:g} s", stuck=True)
-                self.end(member.node, member.name)
-
-    def end(self, node: str, name: str) -> None:
-        """End a process, if it has not ended."""
-        if (node, name) not in self._ended:
-            self._nodes.stop(node, f"rank {name}")
-
-    def wait_ended(self, some: Sequence[tuple[str, str]]) -> None:
-        """Wait until processes that were told to end have."""
-        futures = [self._alive[one] for one in some if one in self._alive]
-        for _ in self._nodes.over(futures, 10.0, "ending processes that are stuck"):
-            pass
+            if quiet > (AFTER_FAILURE_S if job.failing else limit + GRACE_S):
+                for member in job.waiting():
+                    job.fail(member, f"no sign of life for {quiet:.0f} s", stuck=True)
 
     def close(self) -> None:
         """End all, and wait until they have."""
         for node, name in self._alive:
-            self.end(node, name)
+            if (node, name) not in self._ended:
+                self._nodes.stop(node, f"rank {name}")
         for _ in self._nodes.over(self._alive.values(), 10.0, "ending processes"):
             pass
 
@@ -194,6 +186,10 @@ class _Running:
     def over(self) -> bool:
         return not self.waiting()
 
+    @property
+    def failing(self) -> bool:
+        return bool(self._failed)
+
     def waiting(self) -> list[Member]:
         return [one for one in self.members if one not in self._done]
 
@@ -205,8 +201,13 @@ class _Running:
             self._step[member] = clean(say.begin, 40)
         elif say.done:
             self._done.add(member)
-        elif say.error is not None:
-            self._failed[member] = (clean(say.end or "?", 40), say.error, say.wrong, False)
+        elif say.error is not None and member not in self._failed:
+            self._failed[member] = (
+                clean(say.end or self._step.get(member, "start"), 40),
+                say.error,
+                say.wrong,
+                False,
+            )
         elif say.end is not None:
             self._took[member][clean(say.end, 40)] = say.took or 0.0
             self._value(member, say)
