@@ -233,7 +233,7 @@ class Job:
             "mean of squares": (many * many).mean().reshape(1),
             "exp": torch.exp(many[:64]).sum().reshape(1),
             "matrix product": (square @ square).diagonal()[:8],
-            "softmax": torch.softmax(many[:128], 0)[:8],
+            "softmax": torch.softmax(many * 10, 0).max().reshape(1),
         }
         return {name: [float(x).hex() for x in value.cpu()] for name, value in found.items()}
 

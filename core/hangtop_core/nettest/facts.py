@@ -154,6 +154,16 @@ class Facts(Struct):
         links: Iterable[said.Link] = look.links if look is not None else ()
         return frozenset(one.address for link in links for one in link.addresses)
 
+    def is_misled(self, node: str) -> bool:
+        """Whether a node's own name, or a setting, is not the address that is tested to itself."""
+        known, look, spot = self.names.get(node), self.looked.get(node), self.spots.get(node)
+        if known is None or look is None or spot is None:
+            return True
+        found = known.names.get(look.hostname)
+        return (
+            "GLOO_SOCKET_IFNAME" in look.settings or found is None or found[:1] != (spot.address,)
+        )
+
 
 class Finding(Struct, frozen=True):
     """One thing that is wrong, or worth knowing: who, by which signs, and what to do."""

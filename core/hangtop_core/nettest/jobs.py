@@ -94,7 +94,7 @@ class Jobs:
         order = self._orders(steps, backend).of([members])
         run = self._ranks.run([members], order, self._wanted.limit, backend)[0]
         self._facts.jobs.append(run)
-        if not run.ok and not any(one.wrong for one in run.outcomes):
+        if not run.ok and self._may_take_another(run):
             forced = True
             order = self._orders(steps, backend, forced).of([members])
             again = self._ranks.run([members], order, self._wanted.limit, backend)[0]
@@ -108,6 +108,15 @@ class Jobs:
             order = self._orders((*BRIEF, "bandwidth"), backend, forced)
             for pairs in schedule.rounds(_by_node(members)):
                 self._some([[*a, *b] for a, b in pairs], order, backend, self._wanted.limit)
+
+    def _may_take_another(self, run: JobRun) -> bool:
+        """Whether ranks that are told nothing may take another interface than the one tested.
+
+        gloo takes the address that the node's own name has, NCCL goes by rules of its own.
+        """
+        if any(one.wrong and one.step != "store" for one in run.outcomes):
+            return False
+        return run.backend != "gloo" or any(map(self._facts.is_misled, run.nodes))
 
     def _with_host_first(self, members: Sequence[Member]) -> list[Member]:
         """Let a node whose chosen port is free have rank 0, and so the store."""

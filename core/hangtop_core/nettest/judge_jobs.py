@@ -67,7 +67,7 @@ def _wrong(wrong: Sequence[Outcome]) -> Finding:
 
 def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
     setting = SETTING[last.backend]
-    nodes = [node for node in last.nodes if _own_name_misleads(facts, node)] or list(last.nodes)
+    nodes = [node for node in last.nodes if facts.is_misled(node)] or list(last.nodes)
     names = sorted({facts.spots[node].interface for node in nodes if node in facts.spots})
     step, errors = _errors(first)
     return Finding(
@@ -79,15 +79,6 @@ def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
         evidence=(f"without it ranks fail to {DOES.get(step, step)}", *errors, *explained(facts)),
         next_steps=(f"set {setting}={','.join(names)} for all ranks",),
     )
-
-
-def _own_name_misleads(facts: Facts, node: str) -> bool:
-    """Whether a node's own name is another address to it than the one that works."""
-    known, look = facts.names.get(node), facts.looked.get(node)
-    if known is None or look is None or node not in facts.spots:
-        return False
-    found = known.names.get(clean(look.hostname, 100))
-    return not isinstance(found, tuple) or facts.spots[node].address not in found
 
 
 def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:

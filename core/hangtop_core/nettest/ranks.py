@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 START_S = 180.0
 """Seconds that importing torch may take, from a slow file system."""
 GRACE_S = 4.0
-AFTER_FAILURE_S = 3.0
+AFTER_FAILURE_S = 2.0
 """Seconds for the others once one has failed: most fail at once, some wait for ever."""
 MAX_LINES = 400
 
