@@ -140,6 +140,17 @@ class Asks:
             deadline += INJECT_S * len(pids)
         return Ask("recorder", tuple(pids), params, what, take, deadline, by_itself, pauses=inject)
 
+    def numerics(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
+        """Describe a request for what ranks have found that is not finite."""
+
+        def take(node: str, raw: Any) -> None:
+            piece = messages.decode(raw, reports.NumericsPiece)
+            self._collector.answers.numerics(node, piece)
+
+        params = {"pids": list(pids)}
+        what = "read numerics files"
+        return Ask("numerics", tuple(pids), params, what, take, 20.0, by_itself)
+
     def ras(self, pids: Sequence[int], parts: list[str], *, anyway: bool = False) -> Ask:
         """Describe the request for the report of NCCL's RAS through one of the ranks of a node.
 

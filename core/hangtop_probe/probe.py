@@ -6,7 +6,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
-from . import cache, check, descriptors, fixes, node, permission, ras, recorder, strace
+from . import (
+    cache,
+    check,
+    cores,
+    descriptors,
+    fixes,
+    node,
+    numerics,
+    permission,
+    ras,
+    recorder,
+    strace,
+)
 from .gpus import Gpus
 from .hardware import Hardware
 from .logs import Logs
@@ -16,7 +28,7 @@ from .server import Handler, describe
 from .stacks import Sampler
 from .table import Table
 from .tools import Tools
-from .watch import Watch
+from .watch import BUDGET, Watch
 
 if TYPE_CHECKING:
     from .nettest import Nettest
@@ -54,6 +66,8 @@ class Probe:
             "ras": lambda request: ras.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "log": self.logs.handle,
+            "core": lambda request: cores.handle(request, self.tools, self.rights),
+            "numerics": lambda request: numerics.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),
@@ -106,10 +120,11 @@ class Probe:
             self.bear_silence(float(silence))
         try:
             interval = float(message.get("interval") or 1.0)
-            watch = Watch(self.table, interval, Hardware(self.gpus))
+            budget = float(message.get("budget") or BUDGET)
         except (TypeError, ValueError):
-            raise Refused("error", "interval is no number of seconds") from None
-        self.resolver.start()
+            raise Refused("error", "interval or budget is no number") from None
+        watch = Watch(self.table, interval, Hardware(self.gpus), budget)
+        self.resolver.start(watch.interval)
         while True:
             request.wait_credit()
             if message.pop("resync", False):

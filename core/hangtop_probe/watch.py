@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from .hardware import Hardware
 
 BUDGET = 0.006
-"""Fraction of one core that passes may cost: the probe's other threads have the rest of 1%."""
-_FREE_PASSES = 10
+"""Fraction of one core that passes may cost, unless the head says less: the probe's other threads
+have the rest of 1%."""
+_FREE_S = 10.0
+"""Seconds in which passes are made as often as asked: what is new costs most."""
 _MAX_STRINGS = 20000
 """Futex addresses come and go: the table starts anew when it has grown to this."""
 _MAX_INTERVAL = 30.0
@@ -91,10 +93,18 @@ class Differ:
 class Watch:
     """Makes the pieces of one `watch` request."""
 
-    def __init__(self, processes: table.Table, interval: float, machine: Hardware) -> None:
+    def __init__(
+        self,
+        processes: table.Table,
+        interval: float,
+        machine: Hardware,
+        budget: float = BUDGET,
+    ) -> None:
         self.table = processes
         self.hardware = machine
         self.interval = min(max(interval, 0.1), 60.0)
+        self._budget = min(max(budget, 0.0001), BUDGET)
+        processes.stalled.share = self._budget / 3
         self._guard = Guard()
         self._kernel = kernellog.KernelLog()
         self._strings = Strings()
@@ -153,7 +163,8 @@ class Watch:
         """Take in what passes used since the last one began: pass, encoding, guarded reads."""
         now = self._spent()
         spent, self._cpu = now - self._cpu, now
-        self._cost = 0.7 * self._cost + 0.3 * spent if self._passes > 1 else spent
+        # The first pass looks at every process of the node: that is not what passes cost.
+        self._cost = 0.7 * self._cost + 0.3 * spent if self._passes > 2 else spent
 
     def _spent(self) -> float:
         return time.thread_time() + self.table.guarded_cpu()
@@ -161,9 +172,10 @@ class Watch:
     @property
     def pause(self) -> float:
         """Seconds to the next pass: the asked interval, or longer where that costs too much."""
-        if self._passes <= _FREE_PASSES:
+        if self._passes * self.interval <= _FREE_S:
             return self.interval
-        return min(max(self.interval, self._cost / BUDGET), max(_MAX_INTERVAL, self.interval))
+        needed = self._cost / self._budget
+        return min(max(self.interval, needed), max(_MAX_INTERVAL, self.interval))
 
     def _node_changes(self) -> Dict[str, Any]:
         if self._is_due("mounts", 60.0):

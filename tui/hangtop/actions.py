@@ -6,7 +6,9 @@ What an action does is a method `do_<id>` of the screen, or of the app.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -275,6 +277,7 @@ KEY_NAMES = {
     "exclamation_mark": "!",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "underscore": "_",
     "space": "Space",
     "enter": "Enter",
     "escape": "Esc",
@@ -287,10 +290,6 @@ KEY_NAMES = {
     "end": "End",
     "up": "Up",
     "down": "Down",
-    "ctrl+c": "Ctrl-c",
-    "ctrl+l": "Ctrl-l",
-    "ctrl+r": "Ctrl-r",
-    "ctrl+z": "Ctrl-z",
 }
 
 PAIRED = {
@@ -309,7 +308,37 @@ def key_name(key: str) -> str:
     """A key as people write it."""
     if key in KEY_NAMES:
         return KEY_NAMES[key]
-    return key.upper() if len(key) > 1 and key[0] == "f" and key[1:].isdecimal() else key
+    if key.startswith("ctrl+"):
+        return f"Ctrl-{key[5:]}"
+    if len(key) > 1 and key[0] == "f" and key[1:].isdecimal():
+        return key.upper()
+    with suppress(KeyError):
+        return unicodedata.lookup(key.replace("_", " ")) if len(key) > 1 else key
+    return key
+
+
+def key_from(text: str) -> str:
+    """A key in Textual's name, from how people write it: `q`, `?`, `Ctrl-r`, `F5`, `PgUp`.
+
+    Raises:
+        ValueError: when it is no key that a terminal sends.
+    """
+    written = {name.casefold(): key for key, name in KEY_NAMES.items()}
+    low = text.strip().casefold().replace("ctrl+", "ctrl-")
+    if len(text) == 1 and text.isascii() and text.isalnum():
+        return text
+    if low in written:
+        return written[low]
+    if low in KEY_NAMES:
+        return low
+    if low.startswith("f") and low[1:].isdecimal() and 1 <= int(low[1:]) <= 12:
+        return low
+    if low.startswith("ctrl-") and len(low) == 6 and low[5].isascii() and low[5].isalpha():
+        return f"ctrl+{low[5]}"
+    if len(text) == 1 and text.isprintable():
+        # As Textual names what has no shorter name (textual.keys).
+        return unicodedata.name(text, "").casefold().replace(" ", "_").replace("-", "_")
+    raise ValueError(f"{text!r} is no key")
 
 
 def keys_of(action: Action) -> str:

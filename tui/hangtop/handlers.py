@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop import clipboard, pager, palette
 from hangtop.asking import Asking
-from hangtop.keymap import BY_ID
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
 from hangtop.views import diff, texts
@@ -24,7 +23,7 @@ class Handlers(Asking):
 
     def reason(self, name: str, screen: str) -> str | None:
         """Why an action is not possible on a screen now."""
-        return BY_ID[name].possible(self._app.state.situation(screen))
+        return self._app.keymap.by_id[name].possible(self._app.state.situation(screen))
 
     # Go
 
@@ -86,16 +85,16 @@ class Handlers(Asking):
     def do_palette(self) -> None:
         """The `:` line."""
         state, page = self._app.state, self._page
-        now = state.situation(page.NAME)
+        now, actions = state.situation(page.NAME), self._app.keymap.actions
         self._app.push_screen(
-            Palette(lambda text: palette.suggest(text, state.job, state.snapshot, now)),
+            Palette(lambda text: palette.suggest(text, state.job, state.snapshot, now, actions)),
             self._entered,
         )
 
     def _entered(self, text: str | None) -> None:
         if not text:
             return
-        command = palette.parse(text)
+        command = palette.parse(text, self._app.keymap.by_id)
         if command.kind == "action":
             self._app.perform(command.value)
         elif command.kind == "rank":
@@ -210,7 +209,7 @@ class Handlers(Asking):
         """All keys."""
         page = self._page
         now = self._app.state.situation(page.NAME)
-        self.read("KEYS", texts.help_lines(now), page.NAME)
+        self.read("KEYS", texts.help_lines(now, self._app.keymap.actions), page.NAME)
 
     def do_commands(self) -> None:
         """What ran on nodes."""

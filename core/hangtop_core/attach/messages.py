@@ -132,6 +132,14 @@ class StackThread(Struct, frozen=True):
     locals: Annotated[tuple[tuple[Local, ...], ...], Meta(max_length=5000)] = ()
 
 
+class Sampled(Struct, frozen=True):
+    """What a request for stacks says at its end."""
+
+    pids: Annotated[int, Meta(ge=0)] = 0
+    cpu_s: Time | None = None
+    """CPU seconds of the tools that were run for it."""
+
+
 class StackPiece(Struct, frozen=True):
     """What py-spy saw of one process."""
 

@@ -201,6 +201,10 @@ def _of_behind(judged: Judged, one: Fold, found: tuple[list[Position], list[Posi
 
 def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
     """Only consequences: who said nothing died without a word, or its log is not here."""
+    behind = list(_behind(judged.positions))
+    if behind:
+        yield from (_of_behind(judged, one, some) for some in behind[:SHOWN])
+        return
     lost = {rank for f in (one, *judged.follows) for rank in f.ranks}
     silent = sorted(set(judged.ranks) - lost)
     if silent and len(silent) * 2 <= len(judged.ranks):

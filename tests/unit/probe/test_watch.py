@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hangtop_probe import permission
+from hangtop_probe import activity, permission
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
 from hangtop_probe.tools import Tools
 from hangtop_probe.watch import BUDGET, Differ, Strings, Watch
+from support.processes import wait_until
 
 
 def row(pid: int, start: int = 1, **fields: Any) -> dict[str, Any]:
@@ -118,6 +121,80 @@ def test_the_interval_grows_with_the_cost_of_a_pass(monkeypatch: pytest.MonkeyPa
         spent[0] += 0.002
         watch.piece()
     assert watch.pause == 1.0
+
+
+def test_the_head_may_allow_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = [0.0]
+    monkeypatch.setattr(time, "thread_time", lambda: spent[0])
+    machine = Hardware(Gpus(Tools()), root="/nowhere")
+    watch = Watch(Table(permission.rights()), 5.0, machine, 0.001)
+    for _ in range(4):
+        spent[0] += 0.02
+        watch.piece()
+    assert watch.pause == pytest.approx(0.02 / 0.001)
+    assert Watch(Table(permission.rights()), 5.0, machine, 1.0)._budget == BUDGET
+
+
+CROWD = """
+import threading, time
+for _ in range(100):
+    threading.Thread(target=lambda: [time.sleep(0.01) for _ in iter(int, 1)], daemon=True).start()
+print(flush=True)
+while True: time.sleep(0.01)
+"""
+
+
+def test_threads_of_a_crowd_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", CROWD], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout
+            child.stdout.readline()
+            looked: list[str] = []
+            read = activity.read_thread
+            monkeypatch.setattr(
+                activity, "read_thread", lambda base, tid: looked.append(base) or read(base, tid)
+            )
+            one = activity.Activity(child.pid)
+            first = one.threads()
+            assert len(first) == len(looked) == 101
+            assert first[0].tid == child.pid
+            seen: set[str] = set()
+            for _ in range(-(-100 // activity.IN_TURN)):
+                time.sleep(0.1)
+                looked.clear()
+                assert {row.tid for row in one.threads()} == {row.tid for row in first}
+                assert len(looked) <= activity.IN_TURN + 1
+                assert looked[0].endswith(f"/{child.pid}"), "the main thread always"
+                seen.update(looked)
+            assert len(seen) == 101
+            child.send_signal(signal.SIGSTOP)
+            for _ in range(-(-100 // activity.IN_TURN_AT_REST) + 2):
+                time.sleep(0.1)
+                states = {row.state for row in one.threads()}
+            assert states == {"T"}, "soon, once the main thread rests"
+        finally:
+            child.kill()
+
+
+def test_a_process_is_read_again_when_it_has_run_another_program() -> None:
+    script = "read line; exec sleep 60"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, text=True) as child:
+        try:
+            processes = Table(permission.rights())
+            processes.scan()
+            entry = processes.entries[child.pid]
+            entry.grown = True
+            assert entry.facts.cmdline[:2] == ("sh", "-c")
+            assert child.stdin
+            child.stdin.write("\n")
+            child.stdin.flush()
+            comm = Path(f"/proc/{child.pid}/comm")
+            assert wait_until(lambda: comm.read_text() == "sleep\n", 10)
+            for _ in range(20):
+                processes.scan()
+            assert processes.entries[child.pid].facts.cmdline == ("sleep", "60")
+        finally:
+            child.kill()
 
 
 def test_what_was_learned_is_kept_and_added_to() -> None:

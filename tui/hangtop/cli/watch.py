@@ -42,6 +42,9 @@ SAMPLE_EVERY_S = 30.0
 """Seconds between two stacks of what never rests; once it has moved for a while, six times that."""
 REST_SHARE = 0.5
 """Of --hang-after: how long a rank has to rest before its stack is taken."""
+BUDGET = 0.001
+"""Share of one core of a node that passes may take, and again the stacks of what moves: with what
+the probe and this process take besides, less than 0.5 %."""
 STACKS_S = 60.0
 """Seconds for the stacks of all ranks that are written down."""
 NOW_S = 5.0
@@ -53,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     rest = arguments.hang_after * REST_SHARE
     files = HangFiles(arguments.output, arguments.keep) if arguments.output is not None else None
     options = session_options(arguments)
-    options = replace(options, rest=rest, sample_every=min(options.sample_every, rest))
+    every = min(options.sample_every, rest)
+    options = replace(options, rest=rest, sample_every=every, budget=BUDGET)
     teller = Teller(json=arguments.json)
     try:
         with told_to_stop(), Session(options, diagnose, launchers(arguments)) as session:
@@ -185,4 +189,4 @@ class Watch:
         if latest is None:
             return "no stacks\n"
         now = follow(job, latest.snapshot) or job
-        return merged_text(merge(latest.snapshot, now), WIDTH, job=now)
+        return merged_text(merge(latest.snapshot, now), WIDTH, job=now, whole=True)

@@ -44,11 +44,13 @@ class Teller:
                 one.kind,
                 one.at,
                 job=job_data(one.job),
-                diagnosis=one.diagnosis if one.kind == "hang" else None,
+                diagnosis=one.diagnosis if one.kind == "hang" or why_ended(one) else None,
                 after_s=None if one.after_s is None else round(one.after_s, 1),
             )
             return
         self._say(one.at, f"job {clean(one.job.name)} {sentence(one)}")
+        if why := why_ended(one):
+            self._say(one.at, f"    {why}")
         if one.kind == "hang" and one.diagnosis is not None:
             text = diagnosis_text(one.diagnosis, min(width(), 120))
             print(coloured(text), flush=True)
@@ -126,6 +128,19 @@ def sentence(one: Happened) -> str:
     if one.kind == "resumed":
         return f"moves again after {duration(one.after_s)}"
     return f"was started again{hung}" if one.kind == "restarted" else f"has ended{hung}"
+
+
+def why_ended(one: Happened) -> str | None:
+    """Why a job has ended, in one sentence, where that was seen and it was not well.
+
+    That all ranks have left tells nothing: so they do when all is well.
+    """
+    if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
+        return None
+    for verdict in (one.diagnosis.verdicts or ())[:1]:
+        if verdict.cause != "rank-exited" or len(verdict.culprits) < len(one.job.ranks):
+            return clean(f"{verdict.cause}: {verdict.summary}")
+    return None
 
 
 def job_data(job: Job) -> dict[str, Any]:

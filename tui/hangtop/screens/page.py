@@ -8,9 +8,8 @@ from textual.containers import Container
 from textual.screen import Screen
 
 from hangtop import query
-from hangtop.actions import FOOTERS, PAIRED, key_name
+from hangtop.actions import FOOTERS
 from hangtop.columns import Order
-from hangtop.keymap import BY_ID
 from hangtop.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.headline import headline, tabs
 from hangtop.widgets.bar import Bar
@@ -107,7 +106,8 @@ class Page(Screen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another screen was shown."""
-        self.focus_pane(self.active)
+        wanted, self.hangtop.lead_pane = self.hangtop.lead_pane, None
+        self.focus_pane(wanted if wanted in self.PANES else self.active)
 
     def on_descendant_focus(self) -> None:
         """A click, or Textual itself, may move the focus."""
@@ -237,9 +237,11 @@ class Page(Screen[None], inherit_bindings=False):
         now = self.state.situation(self.NAME)
         out: Line = line(" ")
         for name in FOOTERS[self.NAME]:
-            action = BY_ID[name]
+            action = self.hangtop.keymap.by_id[name]
             possible = action.possible(now) is None
-            key = PAIRED.get(name) or key_name(action.keys[0])
+            key = self.hangtop.keymap.shown(name)
+            if not key:
+                continue
             item = line(
                 (key, "key" if possible else "off"),
                 " ",

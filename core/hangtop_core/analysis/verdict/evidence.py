@@ -113,6 +113,9 @@ def process_fact(case: Case, subject: Subject) -> Evidence:
     moved = subject.rank.moved_at
     if moved is not None and case.at - moved >= 1.0:
         text += f"; last ran {duration(case.at - moved)} ago"
+    printed = subject.rank.printed_at
+    if printed is not None:
+        text += f"; wrote to its log {duration(case.at - printed)} ago"
     return fact("process", subject.number, text)
 
 

@@ -129,6 +129,7 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if one.state == "CLOSE_WAIT" and _is_store(subject, one)
     ]
     if not ended:
+        yield from _store_held(case)
         return
     subjects = tuple(subject for subject, _ in ended)
     master = case.job.master or "its address"
@@ -149,6 +150,29 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
+def _store_held(case: Case) -> Iterator[Hit]:
+    """Ranks that wait for a store which is in a launcher that does not run."""
+    subjects = tuple(s for s in case.waiters if s.activity.kind in _BY_STORE)
+    held = [one for one in case.job.launchers if one.state in ("T", "t") or one.frozen]
+    if not subjects or not held or len(subjects) < len(case.waiters) or case.suspects:
+        return
+    one = held[0]
+    how = "frozen" if one.frozen else "traced" if one.state == "t" else "stopped by a signal"
+    name = clean(f"{one.launcher or 'the launcher'} (pid {one.pid} on {one.node})", 200)
+    yield Hit(
+        subjects=(),
+        explained=subjects,
+        summary=sentence(
+            case,
+            f"{name} is {how}, and with it the store at {case.job.master or 'its address'} that "
+            f"{name_ranks(subjects)} wait for",
+            case.since(subjects[0]),
+        ),
+        evidence=(fact("process", None, f"launcher pid {one.pid}: state {one.state}"),),
+        steps=(Command(one.node, f"kill -CONT {one.pid}"),),
+    )
+
+
 def _is_store(subject: Subject, one: Stalled) -> bool:
     port = subject.rank.process.env.get("MASTER_PORT")
     return bool(port) and one.remote.endswith(f":{port}")
@@ -161,10 +185,11 @@ def _text(one: Stalled) -> str:
 
 STORE_DEAD = Rule(
     cause="store-dead",
-    title="The store is gone",
+    title="The store is gone, or does not run",
     seen="A rank waits in init, new_group or the store, and its connection to MASTER_PORT was "
-    "closed by the other end (CLOSE_WAIT).",
-    excluded="The connection stands: somebody has not come yet.",
+    "closed by the other end (CLOSE_WAIT); or all wait so, and torchrun, which has the store, is "
+    "stopped, traced or frozen.",
+    excluded="The connection stands and the launcher runs: somebody has not come yet.",
     confidence=0.85,
     next_steps=("End the job", "Look why its host has left"),
     find=_store_dead,

@@ -1,0 +1,98 @@
+"""Keys that ask nodes; what touches a rank says so and asks first."""
+
+from __future__ import annotations
+
+from hangtop.actions import (
+    Action,
+    can_dump,
+    can_retry,
+    can_sample,
+    can_sample_all,
+    can_shell,
+    can_stop,
+    can_strace,
+    needs_live,
+)
+
+ASKING: tuple[Action, ...] = (
+    Action(
+        "sample",
+        ("b",),
+        "stack now",
+        "Take the stack of this rank, or of the marked ones, now",
+        "Ask the node",
+        ("overview", "stacks", "rank", "recorder"),
+        possible=can_sample,
+    ),
+    Action(
+        "sample_all",
+        ("B",),
+        "stacks now",
+        "Take the stacks of all ranks now",
+        "Ask the node",
+        possible=can_sample_all,
+    ),
+    Action(
+        "strace",
+        ("s",),
+        "strace",
+        "Trace the system calls of this rank for 10 s; shown and saved",
+        "Ask the node",
+        ("rank",),
+        "asks",
+        can_strace,
+    ),
+    Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
+    Action(
+        "retry",
+        ("r",),
+        "retry",
+        "Connect to this node again now",
+        "Ask the node",
+        ("nodes",),
+        possible=can_retry,
+    ),
+    Action(
+        "read_recorders",
+        ("r",),
+        "read",
+        "Read the flight recorders of all ranks again now",
+        "Ask the node",
+        ("recorder",),
+        possible=can_sample_all,
+    ),
+    Action(
+        "dump_recorders",
+        ("R",),
+        "dump all",
+        "Ask all ranks to dump their flight recorders, where there is no other way to read them",
+        "Ask the node",
+        ("recorder",),
+        "asks",
+        can_dump,
+    ),
+    Action(
+        "retry_all",
+        ("R",),
+        "retry all",
+        "Connect again now to every node that does not answer",
+        "Ask the node",
+        ("nodes",),
+        possible=needs_live,
+    ),
+    Action(
+        "shell",
+        ("exclamation_mark",),
+        "shell",
+        "Your own shell on this node, or on this rank's; hangtop waits until you leave it",
+        "Ask the node",
+        possible=can_shell,
+    ),
+    Action(
+        "refresh",
+        ("ctrl+r",),
+        "refresh",
+        "Try lost nodes again now, and repaint",
+        "Ask the node",
+    ),
+)
