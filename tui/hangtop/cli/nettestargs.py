@@ -40,6 +40,11 @@ def add_nettest(commands: Commands[argparse.ArgumentParser]) -> None:
         "  2 wrong usage   130 interrupted: what was known by then",
         formatter_class=Formatter,
     )
+    _add_options(parser)
+    add_targets(parser)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port",
         type=port,
@@ -83,7 +88,6 @@ def add_nettest(commands: Commands[argparse.ArgumentParser]) -> None:
         help="only print the command that runs the same job by mpirun",
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.nettest/1")
-    add_targets(parser)
 
 
 def port(text: str) -> int:
