@@ -25,6 +25,7 @@ from hangtop.cli.coreargs import add_core
 from hangtop.cli.debugargs import add_debug
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.toolargs import add_completion, add_config
@@ -56,6 +57,7 @@ examples:
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
+  hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame
   hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs
   hangtop demo                     try it on a small job that really hangs
 
@@ -78,6 +80,7 @@ MODULES = {
     "debug": "hangtop.cli.debug",
     "numerics": "hangtop.cli.numerics",
     "doctor": "hangtop.cli.doctor",
+    "nettest": "hangtop.cli.nettest",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
     "config": "hangtop.cli.configcmd",
@@ -111,6 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_debug(commands)
     add_numerics(commands)
     add_doctor(commands)
+    add_nettest(commands)
     add_run(commands)
     add_demo(commands)
     add_config(commands)
