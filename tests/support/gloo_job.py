@@ -11,6 +11,7 @@ gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
 gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
+gloo_job.py overflow     rank 1 leaves a DistributedDataParallel loop on a loss that is not finite
 gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
 gloo_job.py spawn-gil    the same, but rank 1 sleeps in C code and keeps the GIL
 """
@@ -57,6 +58,32 @@ def unmatched() -> None:
     if dist.get_rank() == 2:
         dist.recv(torch.ones(4), src=0)
     dist.all_reduce(torch.ones(4))
+
+
+class Hot(torch.nn.Linear):
+    """A layer that can be made to overflow."""
+
+    factor = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.factor * self.factor
+
+
+def overflow() -> None:
+    net = torch.nn.Module()
+    net.layers = torch.nn.Sequential(Hot(8, 8), Hot(8, 8), torch.nn.Linear(8, 2))
+    net.forward = lambda x: net.layers(x)
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in range(6):
+        if (batch, dist.get_rank()) == (3, 1):
+            net.layers[1].factor = 1e30
+        loss = model(torch.randn(4, 8)).square().mean()
+        if not torch.isfinite(loss).item():
+            time.sleep(100000)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def steps(pause: float = 0.05) -> None:
@@ -134,7 +161,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, late, workers, pipe, flock, unmatched)
+        kinds = (steps, slow, late, workers, pipe, flock, unmatched, overflow)
         {one.__name__: one for one in kinds}[kind](*rest)
 
 
