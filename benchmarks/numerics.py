@@ -30,7 +30,7 @@ from hangtop_hook.numericsfile import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SIZES = {"small": (128, 32, 8), "larger": (512, 128, 16)}
+SIZES = {"small": (128, 32, 8), "larger": (512, 64, 8)}
 """Width, tokens and batch of the models; six layers, 62 modules each."""
 
 
