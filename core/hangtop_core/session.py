@@ -14,6 +14,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from hangtop_core.asks import opened
 from hangtop_core.attach.engine import ClusterShellEngine, Event
 from hangtop_core.attach.local import Launcher, LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
+    from hangtop_core.descriptors import Openers
     from hangtop_core.model import DescriptorTable, Recorder
-    from hangtop_core.numerics import Numerics
     from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
@@ -196,9 +197,8 @@ class Session:
         self, node: str, pids: Sequence[int]
     ) -> Future[dict[int, DescriptorTable | None]]:
         """Read the open descriptors of processes; None for one that is gone."""
-        return self._fold(
-            node, pids, self._collector.asks.descriptors(pids), lambda known: known.descriptors
-        )
+        ask = self._collector.asks.descriptors(pids)
+        return self._fold(node, pids, ask, lambda known: known.descriptors)
 
     def log(self, wanted: Wanted, window: int | None = None) -> Future[None]:
         """Read what processes of a node have printed; it is in `Snapshot.outputs` afterwards.
@@ -208,10 +208,9 @@ class Session:
         ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
         return self.ask(wanted.node, ask, lambda _: None)
 
-    def numerics(self, node: str, pids: Sequence[int]) -> Future[dict[int, Numerics | None]]:
-        """Read what ranks have found that is not finite; None for one that is gone."""
-        ask = self._collector.asks.numerics(pids)
-        return self._fold(node, pids, ask, lambda known: known.numerics)
+    def numerics(self, node: str, pids: Sequence[int]) -> Future[None]:
+        """Read what ranks have found that is not finite; it is in their `Rank` afterwards."""
+        return self.ask(node, self._collector.asks.numerics(pids), lambda _: None)
 
     def recorder(
         self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
@@ -226,8 +225,7 @@ class Session:
         future: Future[Any] = Future()
         if self._refused(future, "a flight recorder is answered by the rank"):
             return future
-        asks = self._collector.asks
-        ask = asks.recorder(node, pids, trigger=trigger, inject=inject)
+        ask = self._collector.asks.recorder(node, pids, trigger=trigger, inject=inject)
         return self._fold(node, pids, ask, lambda known: known.recorder)
 
     def ras(self, node: str, pids: Sequence[int], *, anyway: bool = False) -> Future[Ras]:
@@ -240,6 +238,10 @@ class Session:
             self._do(lambda: report(self._collector, node, pids, anyway, future), future)
         return future
 
+    def holders(self, node: str, pid: int, fd: int) -> Future[Openers]:
+        """Find who else on a node has a descriptor of a process open."""
+        return self.ask(node, self._collector.asks.holders(pid, fd), opened)
+
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
     ) -> Future[StraceResult]:
@@ -250,11 +252,10 @@ class Session:
         with `ReadOnlyError` in a read-only session.
         """
         future: Future[StraceResult] = Future()
-        if self._refused(future, "strace pauses the process at every system call"):
-            return future
-
-        trace = Trace(node, pid, seconds, on_lines, future)
-        return self._do(lambda: begin(trace, self._collector, self._traces), future)
+        if not self._refused(future, "strace pauses the process at every system call"):
+            trace = Trace(node, pid, seconds, on_lines, future)
+            self._do(lambda: begin(trace, self._collector, self._traces), future)
+        return future
 
     def cancel_strace(self, node: str, pid: int) -> None:
         """End the trace of a process early; its result comes as usual."""
@@ -281,8 +282,8 @@ class Session:
 
     def ask(self, node: str, ask: Ask, result: Callable[[Any], T]) -> Future[T]:
         """Make a request; ``result`` makes what the future gets, of what was said at the end."""
-        future: Future[T] = Future()
-        return self._do(lambda: answer(self._collector, node, ask, result, future), future)
+        it: Future[T] = Future()
+        return self._do(lambda: answer(self._collector, node, ask, result, it), it)
 
     def _refused(self, future: Future[Any], why: str) -> bool:
         if self.options.readonly:

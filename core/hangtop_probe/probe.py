@@ -6,7 +6,19 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from . import cache, check, descriptors, fixes, node, numerics, permission, ras, recorder, strace
+from . import (
+    cache,
+    check,
+    descriptors,
+    fixes,
+    holders,
+    node,
+    numerics,
+    permission,
+    ras,
+    recorder,
+    strace,
+)
 from .gpus import Gpus
 from .hardware import Hardware
 from .logs import Logs
@@ -47,6 +59,7 @@ class Probe:
             "watch": self.watch,
             "stacks": self.sampler.handle,
             "descriptors": lambda request: descriptors.handle(request, self.rights),
+            "holders": lambda request: holders.handle(request, self.rights),
             "ras": lambda request: ras.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "log": self.logs.handle,

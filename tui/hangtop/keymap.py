@@ -16,12 +16,9 @@ from hangtop.actions import (
     can_sample,
     can_sample_all,
     can_shell,
-    can_stop,
-    can_strace,
     has_earlier,
     has_later,
     has_stacks,
-    has_trace,
     needs_job,
     needs_live,
     needs_processes,
@@ -29,6 +26,7 @@ from hangtop.actions import (
     several_jobs,
 )
 from hangtop.logactions import LOG_ACTIONS
+from hangtop.traceactions import TRACE_ASKS, TRACE_LOOKS
 
 TABLES = ("overview", "stacks", "recorder", "verdict", "gpus", "logs", "nodes")
 STACKY = ("stacks", "rank")
@@ -234,15 +232,7 @@ ACTIONS: tuple[Action, ...] = (
         ("overview", "stacks", "rank", "recorder"),
         possible=needs_rank,
     ),
-    Action(
-        "follow",
-        ("F",),
-        "follow",
-        "Keep the end of the trace in view, or let it be read",
-        "Look",
-        ("rank",),
-        possible=has_trace,
-    ),
+    *TRACE_LOOKS,
     Action(
         "descriptors",
         ("l",),
@@ -287,17 +277,7 @@ ACTIONS: tuple[Action, ...] = (
         "Ask the node",
         possible=can_sample_all,
     ),
-    Action(
-        "strace",
-        ("s",),
-        "strace",
-        "Trace the system calls of this rank for 10 s; shown and saved",
-        "Ask the node",
-        ("rank",),
-        "asks",
-        can_strace,
-    ),
-    Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
+    *TRACE_ASKS,
     Action(
         "retry",
         ("r",),

@@ -12,7 +12,7 @@ from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.outputs import wanted
 from hangtop_core.rankset import fold
-from hangtop_core.text import duration, plural
+from hangtop_core.text import duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,6 +123,12 @@ class Requests:
             lambda: self._source.strace(trace.node, trace.pid, trace.seconds, self._bridge.traced),
         )
 
+    def holders(self, rank: Rank, fd: int) -> None:
+        """Find who else has a descriptor open; it is read when it has come."""
+        told = f"fd {fd} of rank {rank.rank}"
+        request = partial(self._source.holders, rank.node, rank.process.pid, fd)
+        self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
+
     def stop_trace(self) -> None:
         """Stop the running trace."""
         trace = self._state.trace
@@ -166,6 +172,7 @@ class Requests:
         result = answer.result
         text = (
             f"{plural(result.lines, 'line')} in {duration(result.seconds)}, saved in {result.path}"
+            f" ({plural(result.files, 'file')}, {size(result.size)})"
         )
         if result.idle_polls:
             text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"

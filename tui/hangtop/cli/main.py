@@ -25,6 +25,7 @@ from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
+from hangtop.cli.straceargs import add_files, add_strace
 from hangtop.cli.watchargs import add_watch
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ MODULES = {
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "numerics": "hangtop.cli.numerics",
+    "strace": "hangtop.cli.strace",
+    "files": "hangtop.cli.files",
     "doctor": "hangtop.cli.doctor",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
@@ -92,6 +95,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_flight(commands)
     add_logs(commands)
     add_numerics(commands)
+    add_strace(commands)
+    add_files(commands)
     add_doctor(commands)
     add_run(commands)
     add_demo(commands)
