@@ -24,7 +24,9 @@ _LINE = re.compile(r"(?:\[pid +(\d+)\] )?(\d\d:\d\d:\d\d\.\d+) (.*)", re.DOTALL)
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
 _CALL = re.compile(r"(\w+)\((.*)", re.DOTALL)
 _RESULT = re.compile(r"\)? += (-?\d+|0x[0-9a-f]+|\?)(<.*?>+)?(?: (E\w+))?.*?(?: <(\d+\.\d+)>)?$")
-_FD = re.compile(r"(?:AT_FDCWD<[^>]*>, )?(\d+)<((?:[A-Z]\w*:)?\[.*?\]|[^>]*(?:->[^>]*)*)>")
+_FD = re.compile(
+    r"(?:AT_FDCWD<[^>]*>, )?(\d+)<((?:[A-Za-z][\w-]*:)?\[.*?\](?=>)|[^>]*(?:->[^>]*)*)>"
+)
 _OPENED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ADDRESSES = re.compile(r"\[(.+)->(.+)\]$")
 _SOCKET = re.compile(r"(TCP|UDP|RAW|UNIX|NETLINK|SCTP|PING|socket|DCCP|PACKET|VSOCK)\w*[-:\[]")
@@ -84,6 +86,8 @@ class Calls:
         self._rows: dict[tuple[int, str, str, str], Row] = {}
         self._open: dict[int, str] = {}
         """What each thread is in: its call up to where strace broke the line off."""
+        self._begun: dict[tuple[int, str], str] = {}
+        """How each thread's last call of a name began."""
         self.left_out = 0
         """Lines that are of more kinds than are kept."""
 
@@ -94,10 +98,13 @@ class Calls:
             return
         resumed = _RESUMED.match(text)
         if resumed is not None:
-            begun = self._open.pop(tid, f"{resumed[1]}(")
+            name = resumed[1]
+            # The probe leaves out beginnings of polls that say nothing new.
+            begun = self._open.pop(tid, None) or self._begun.get((tid, name), f"{name}(")
             self._whole(tid, begun + resumed[2])
         elif text.endswith(("<unfinished ...>", "<detached ...>")):
-            self._open[tid] = re.sub(r" ?<\w+ \.\.\.>$", "", text)
+            self._open[tid] = begun = re.sub(r" ?<\w+ \.\.\.>$", "", text)
+            self._begun[tid, begun.partition("(")[0]] = begun
         elif _CALL.match(text) is None:
             self._open.pop(tid, None)  # a signal, or the end of the thread
         elif _RESULT.search(text) is None:

@@ -164,9 +164,10 @@ class RankPage(Page):
         mine = trace if trace and trace.rank_key == self.state.rank_key else None
         pane = self.text("trace")
         ended = mine.ended if mine else None
-        # The last lines tell where all of them were saved.
+        # The last lines tell where all of them were saved; calls that are folded begin with that.
         last = mine is not None and ended != self._trace_ended
-        pane.follow = mine is not None and (last or (ended is None and self.following))
+        flows = mine is not None and self.state.trace_form == "lines"
+        pane.follow = flows and (last or (ended is None and self.following))
         self._trace_ended = ended
         self.query_one("#lower").set_class(mine is not None, "-traced")
         situation, form = self.state.situation(self.NAME), self.state.trace_form

@@ -50,12 +50,11 @@ def trace_lines(
     """The trace, or what `s` would do; ``names`` says whose the other ends of sockets are."""
     if trace is None:
         return _offer(rank, situation)
-    lines = _table(trace, form, names) if form != "lines" else list(map(line, trace.lines))
-    if trace.ended is None:
-        if not trace.lines:
-            lines.append(line(("No system call has completed yet.", "dim")))
-        return lines
-    return [*lines, line((trace.ended, "bold"))]
+    none = [line(("No system call has completed yet.", "dim"))] if not trace.lines else []
+    end = [line((trace.ended, "bold"))] if trace.ended is not None else none
+    if form == "lines":
+        return [*map(line, trace.lines), *end]
+    return [*end, *_table(trace, form, names)]
 
 
 def _table(trace: Trace, form: Filter, names: Mapping[str, str]) -> list[Line]:
