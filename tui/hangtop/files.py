@@ -67,6 +67,10 @@ class FileSource:
         """Refused."""
         return _refused()
 
+    def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
+        """Refused."""
+        return _refused()
+
     def cancel_strace(self, node: str, pid: int) -> None:
         """There is no trace."""
 

@@ -28,6 +28,7 @@ from hangtop.cli.logsargs import add_logs
 from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
+from hangtop.cli.straceargs import add_files, add_strace
 from hangtop.cli.toolargs import add_completion, add_config
 from hangtop.cli.watchargs import add_watch
 
@@ -79,6 +80,8 @@ MODULES = {
     "core": "hangtop.cli.core",
     "debug": "hangtop.cli.debug",
     "numerics": "hangtop.cli.numerics",
+    "strace": "hangtop.cli.strace",
+    "files": "hangtop.cli.files",
     "doctor": "hangtop.cli.doctor",
     "nettest": "hangtop.cli.nettest",
     "run": "hangtop.cli.run",
@@ -113,6 +116,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_core(commands)
     add_debug(commands)
     add_numerics(commands)
+    add_strace(commands)
+    add_files(commands)
     add_doctor(commands)
     add_nettest(commands)
     add_run(commands)
