@@ -13,21 +13,21 @@ import torch
 import torch.distributed as dist
 
 
-def stuck(plants: list[list[str]], config: dict[str, str], password: str) -> None:
+def stuck(plants: dict[str, str]) -> None:
     """Hang, with everything in variables."""
-    for index, (kind, _, text) in enumerate(plants):
+    for index, (kind, text) in enumerate(plants.items()):
         sys.stdout.write(f"plant-{index} {kind}: {text}\n")
     sys.stdout.flush()
-    hold(config, password, [one[2] for one in plants])
+    config = {**json.loads(plants["JSON"]), "lr": "3e-4"}
+    hold(config, plants["--password x"].split()[2], plants["database URL"], list(plants.values()))
 
 
-def hold(config: dict[str, str], api_key: str, lines: list[str]) -> None:
+def hold(config: dict[str, str], api_key: str, connection: str, lines: list[str]) -> None:
     first, second, third = lines[0], lines[8], lines[11]
-    connection = lines[34]
     if dist.get_rank() == 1:
         time.sleep(100_000)
     dist.all_reduce(torch.ones(4))
-    del first, second, third, connection
+    del first, second, third
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         plants = json.load(file)
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(4))
-    stuck(plants, {"client_secret": plants[20][1], "lr": "3e-4"}, plants[24][1])
+    stuck(plants)
 
 
 if __name__ == "__main__":
