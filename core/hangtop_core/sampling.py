@@ -38,6 +38,8 @@ SCREEN_SHARE = 0.003
 """Of one core of a node, for stacks of processes that move, where somebody looks at a screen."""
 MAX_COST_S = 0.2
 """CPU seconds of one sample that are believed: a node that is out of breath is asked anyway."""
+ROUND_S = 4.0
+"""Seconds in the same functions after which what a process has open tells something."""
 STEADY_MOVES = 6
 """Samples of a moving process at the full rate; then the rate halves, down to a sixth."""
 ASK_AGAIN = 30.0
@@ -216,9 +218,9 @@ def _came_to_rest(known: Tracked, sample: StackSample, read_at: float, rest: flo
 
 
 def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: float) -> bool:
-    if known.process.role not in _TABLE_ROLES or not _quiet(known, read_at, rest):
+    if known.process.role not in _TABLE_ROLES or not (odd or _waits_on_file(known)):
         return False
-    if not (odd or _waits_on_file(known)):
+    if not _quiet(known, read_at, rest) and not (odd and _goes_round(known, now)):
         return False
     table = known.descriptors
     if table is None:
@@ -227,12 +229,19 @@ def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: floa
     return now - table.at > (ASK_AGAIN if moved else 2 * ASK_AGAIN)
 
 
+def _goes_round(known: Tracked, now: float) -> bool:
+    """Whether it runs in the same functions: it may try again and again to write to a full disk."""
+    since = known.sample.same_functions_since if known.sample is not None else None
+    return since is not None and now - since >= ROUND_S
+
+
 def _waits_on_file(known: Tracked) -> bool:
     """Whether the main thread is in a system call on a descriptor, a lock or a disk."""
     main = main_thread(known)
     if main is None:
         return False
-    return main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+    opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
+    return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
 
 
 def main_thread(known: Tracked) -> Thread | None:

@@ -271,6 +271,14 @@ def test_odd_are_the_few() -> None:
     assert sampling.odd_ranks(ranks, table()) == {"n1": frozenset({102})}
 
 
+def test_an_odd_process_that_goes_round_in_the_same_functions_has_its_files_read() -> None:
+    known = with_sample(with_sample(tracked(ran=0.1), age=4.5), age=1.0)
+    assert plan(known).descriptors == []
+    assert plan(known, odd=frozenset({100})).descriptors == [100]
+    known = with_sample(with_sample(tracked(ran=0.1), age=4.5, stack="other"), age=1.0)
+    assert plan(known, odd=frozenset({100})).descriptors == [], "its functions have changed"
+
+
 def test_structs_replace_is_not_needed_for_an_unchanged_meter() -> None:
     known = tracked(ran=20)
     before = known.rank()

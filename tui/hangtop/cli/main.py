@@ -22,10 +22,13 @@ from hangtop.cli.arguments import (
 )
 from hangtop.cli.config import config_path
 from hangtop.cli.coreargs import add_core
+from hangtop.cli.debugargs import add_debug
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
+from hangtop.cli.straceargs import add_files, add_strace
 from hangtop.cli.toolargs import add_completion, add_config
 from hangtop.cli.watchargs import add_watch
 
@@ -50,10 +53,12 @@ examples:
   hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop logs train.out           the first error in the logs of all ranks, and whose it is
   hangtop core                     why a rank crashed: the newest core file, its stacks
+  hangtop debug 3                  a pdb prompt in rank 3, of a job started by hangtop run
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
+  hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame
   hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs
   hangtop demo                     try it on a small job that really hangs
 
@@ -73,8 +78,12 @@ MODULES = {
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "core": "hangtop.cli.core",
+    "debug": "hangtop.cli.debug",
     "numerics": "hangtop.cli.numerics",
+    "strace": "hangtop.cli.strace",
+    "files": "hangtop.cli.files",
     "doctor": "hangtop.cli.doctor",
+    "nettest": "hangtop.cli.nettest",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
     "config": "hangtop.cli.configcmd",
@@ -105,8 +114,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_flight(commands)
     add_logs(commands)
     add_core(commands)
+    add_debug(commands)
     add_numerics(commands)
+    add_strace(commands)
+    add_files(commands)
     add_doctor(commands)
+    add_nettest(commands)
     add_run(commands)
     add_demo(commands)
     add_config(commands)

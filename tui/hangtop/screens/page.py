@@ -34,6 +34,8 @@ NARROW = (100, 30)
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
+_NO_ROWS = "this pane has no rows to filter; Tab leads to others"
+
 
 class Page(Screen[None], inherit_bindings=False):
     """A screen of panes over the shared state."""
@@ -319,7 +321,10 @@ class Page(Screen[None], inherit_bindings=False):
         return {}, frozenset()
 
     def do_filter(self) -> None:
-        """Open the filter line."""
+        """Open the filter line, where there are rows."""
+        if self.filtered is None:
+            self.hangtop.tell(_NO_ROWS, "warn")
+            return
         self.query_one(FilterBar).open(self.filter_text)
         self.show_bars()
 
@@ -327,7 +332,7 @@ class Page(Screen[None], inherit_bindings=False):
         """Filter the table; what is wrong with the text, if anything."""
         table = self.filtered
         if table is None:
-            return "this pane has no rows to filter"
+            return _NO_ROWS
         accept = None
         if text.strip():
             try:
