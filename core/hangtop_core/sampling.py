@@ -205,15 +205,24 @@ def _came_to_rest(known: Tracked, sample: StackSample, read_at: float, rest: flo
 
 
 def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: float) -> bool:
-    if known.process.role not in _TABLE_ROLES or not _quiet(known, read_at, rest):
+    if known.process.role not in _TABLE_ROLES:
         return False
-    if not (odd or _waits_on_file(known)):
+    # One that tries again and again never rests, and what it tries to write to tells why.
+    rests = _quiet(known, read_at, rest)
+    if not ((odd and (rests or _stays(known))) or (rests and _waits_on_file(known))):
         return False
     table = known.descriptors
     if table is None:
         return True
     moved = known.moved_at is not None and known.moved_at > table.at
     return now - table.at > (ASK_AGAIN if moved else 2 * ASK_AGAIN)
+
+
+def _stays(known: Tracked) -> bool:
+    """Whether it has been in the same functions for long, however often it woke up there."""
+    sample = known.sample
+    since = sample.same_functions_since if sample is not None else None
+    return sample is not None and since is not None and sample.at - since >= LONG_REST
 
 
 def _waits_on_file(known: Tracked) -> bool:
