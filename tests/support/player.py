@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangtop.application import HangtopApp
+from hangtop_core.descriptors import Opener, Openers
 from hangtop_core.gather import Sampled
 from hangtop_core.traces import StraceResult
 
@@ -93,10 +94,15 @@ class Player:
         self.tracing = (future, on_lines)
         return future
 
+    def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
+        self.asked.append(("holders", (node, pid, fd)))
+        other = Opener(4003, 9, "python3", "S", "rw", "has the other end")
+        return _done(Openers("/data/x", (other,), hidden=2))
+
     def cancel_strace(self, node: str, pid: int) -> None:
         self.asked.append(("cancel_strace", (node, pid)))
         if self.tracing is not None:
-            path = "/home/ada/.local/state/hangtop/strace/node1-4004.txt"
+            path = "/home/ada/.local/state/hangtop/strace/node1-4004.strace.TID"
             self.tracing[0].set_result(StraceResult(node, pid, path, 2, 0, 1.5, 40, True))
 
     def retry(self, node: str) -> None:

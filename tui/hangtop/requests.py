@@ -13,7 +13,7 @@ from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.cores import take
 from hangtop_core.outputs import wanted
 from hangtop_core.rankset import fold
-from hangtop_core.text import duration, plural
+from hangtop_core.text import duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,6 +139,12 @@ class Requests:
         request = partial(take.take, self._source, rank.node, rank.process.pid)
         self._bridge.ask("core", told, request, rank_key(rank))
 
+    def holders(self, rank: Rank, fd: int) -> None:
+        """Find who else has a descriptor open; it is read when it has come."""
+        told = f"fd {fd} of rank {rank.rank}"
+        request = partial(self._source.holders, rank.node, rank.process.pid, fd)
+        self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
+
     def stop_trace(self) -> None:
         """Stop the running trace."""
         trace = self._state.trace
@@ -185,6 +191,7 @@ class Requests:
         result = answer.result
         text = (
             f"{plural(result.lines, 'line')} in {duration(result.seconds)}, saved in {result.path}"
+            f" ({plural(result.files, 'file')}, {size(result.size)})"
         )
         if result.idle_polls:
             text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"

@@ -53,6 +53,9 @@ class Source(Protocol):
     ) -> Future[Any]:
         """Trace system calls; lines come while it runs."""
 
+    def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
+        """Find who else on a node has a descriptor open."""
+
     def cancel_strace(self, node: str, pid: int) -> None:
         """End a trace early; its result comes as usual."""
 

@@ -11,10 +11,9 @@ from hangtop.actions import (
     can_sample,
     can_sample_all,
     can_shell,
-    can_stop,
-    can_strace,
     needs_live,
 )
+from hangtop.keymap.traces import TRACE_ASKS
 
 ASKING: tuple[Action, ...] = (
     Action(
@@ -34,17 +33,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         possible=can_sample_all,
     ),
-    Action(
-        "strace",
-        ("s",),
-        "strace",
-        "Trace the system calls of this rank for 10 s; shown and saved",
-        "Ask the node",
-        ("rank",),
-        "asks",
-        can_strace,
-    ),
-    Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
+    *TRACE_ASKS,
     Action(
         "core",
         ("K",),
