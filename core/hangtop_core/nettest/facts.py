@@ -95,8 +95,6 @@ class JobRun(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
     forced: bool = False
     """Whether ranks were told the interface."""
-    why: str = ""
-    """What it was for, where it was not the first one."""
 
     @property
     def ok(self) -> bool:

@@ -225,8 +225,8 @@ def _blocked(facts: Facts) -> dict[str, str]:
         for one in blame.fold(tested, failing):
             if one.what in ("into", "from", "both"):
                 found[one.nodes[0]] = "its connections fail"
-            elif one.what == "all":
-                found |= dict.fromkeys(one.nodes, "no connection works")
+            elif one.what in ("all", "some"):
+                found |= dict.fromkeys(one.nodes, "too many connections fail")
             elif len(facts.present) == 2:
                 found |= dict.fromkeys(one.nodes, "their connections fail")
             elif not set(one.nodes) & set(found):

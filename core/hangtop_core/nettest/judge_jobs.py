@@ -128,6 +128,8 @@ def _who(facts: Facts, one: Blame) -> str:
         return f"the way between {facts.at(one.nodes[0])} and {facts.at(one.nodes[1])}"
     if one.what == "all":
         return "every pair of nodes"
+    if one.what == "some":
+        return f"{len(one.pairs) // 2} pairs of nodes, most of them with {facts.at(one.nodes[0])}"
     return facts.at(one.nodes[0])
 
 

@@ -78,6 +78,11 @@ def _summary(facts: Facts, one: Blame, what: str, cause: str) -> str:
     first = facts.at(one.nodes[0])
     if cause == "mtu-mismatch":
         what = "large packets"
+    if one.what == "some":
+        count = len({(way.source, way.target) for way in facts.ways})
+        return (
+            f"{len(one.pairs)} of {count} ways between nodes fail, most of them of {first}: {what}"
+        )
     if one.what == "all":
         return f"no node reaches any other: {what} of {nodesets.fold(one.nodes)}"
     if one.what == "both":
