@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
@@ -15,6 +16,7 @@ Kind = Literal["chosen", "any"]
 """Which port: the one that was chosen, or one that the kernel gave, as gloo and NCCL use."""
 Level = Literal["failure", "warning", "note"]
 Pair = tuple[str, str]
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 DEFAULT_PORT = 29500
 """torch's own (torch/distributed/run.py)."""
 
@@ -145,6 +147,12 @@ class Facts(Struct):
         """`node-2 (10.77.0.3)`."""
         spot = self.spots.get(node)
         return f"{node} ({spot.address})" if spot is not None else node
+
+    def hostname(self, node: str) -> str:
+        """What a node calls itself, if that is a host name: it gets into commands that are told."""
+        look = self.looked.get(node)
+        said_so = look is not None and _HOST.fullmatch(look.hostname)
+        return look.hostname if look is not None and said_so else node
 
     def own(self, node: str) -> frozenset[str]:
         """All addresses of a node."""

@@ -344,3 +344,36 @@ def test_the_line_for_mpirun_names_nodes_interface_and_store() -> None:
     assert "--host n1:1,n2:1,n3:1" in line
     assert "-x GLOO_SOCKET_IFNAME=eth0 /opt/python" in line
     assert line.endswith("nettest_rank.py 10.0.0.1 29500")
+
+
+def test_a_node_that_lies_chooses_no_command_and_moves_no_cursor() -> None:
+    bad = "\x1b[2J; rm -rf /"
+    evil = link(bad, "ethernet\x1b[2J", "10.0.0.3/24")
+    more = link("eth0", "ethernet", "fd00::1%\x1b[2J/64", "10.0.0.3/24")
+    python = said.Python(bad, "3.11", "2.13.0")
+    made = facts(
+        looked={
+            "n1": look(1),
+            "n2": look(2),
+            "n3": said.Look(bad, bad, (evil, more), bad, pythons=(python,), settings={bad: bad}),
+        },
+        opened={"n3": (said.Opened(29500, None, bad, bad),)},
+        strangers={"n3": 7},
+        no_torch={"n3": bad},
+        left_out={"n3": bad},
+        lines={"n3": (bad,)},
+        jobs=[failing("init", bad, "n3")],
+    )
+    made.names["n3"] = Names(
+        {"n1": (bad,), "n2": bad}, {"10.0.0.1": bad}, {bad: bad, "10.0.0.1": bad}
+    )
+    found = judge.findings(broken(made, bad, "n3-n1"))
+    told = report.text(made, found, 3, 80)
+    assert "\x1b" not in told
+    steps = [step for one in found for step in one.next_steps]
+    assert steps
+    assert not any("rm -rf" in step for step in steps)
+    made.spots["n3"] = made.spots["n1"]
+    made.nodes = ("n3", "n1", "n2")
+    assert "rm -rf" not in report.mpirun_line(made, None)
+    assert b"\x1b" not in to_json(report.document(made, found, 3))
