@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 HANG_AFTER_S = 12
 """Without progress for so long a job is called hung here; the machine may be busy."""
-READY_S = 90.0
+READY_S = 180.0
 DIAGNOSE_S = 150.0
 INTO_THE_HANG_S = 2.0
 """From the line of output that announces a hang until hangtop is started."""

@@ -106,12 +106,17 @@ def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None 
 
 
 def _demoted(records: Sequence[Record]) -> Iterable[Record]:
-    """Aborts that the watchdog has brought about are consequences."""
+    """Aborts that the watchdog has brought about are consequences.
+
+    So is that a C++ exception ended a process, where the next line says which, and that is known.
+    """
+    named = {(r.file, r.order - 1) for r in records if r.text.startswith("what():")}
     waited = any(record.code in ("T1", "T2", "T7") for record in records)
     gone = any(record.code == "T16" and record.fields.get("exit") == "-6" for record in records)
     for record in records:
         aborted = record.code == "T16" and record.fields.get("exit") == "-6"
-        if waited and gone and aborted and record.part == "root":
+        told_next = record.code == "T7" and (record.file, record.order) in named
+        if (waited and gone and aborted and record.part == "root") or told_next:
             yield msgspec.structs.replace(record, part="cascade")
         else:
             yield record

@@ -57,6 +57,8 @@ class Said:
         files = [_of_run(one, since) for one in of_job(snapshot.outputs, job)]
         pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
         self.judged: Judged | None = judge(files, pids) if files else None
+        self.written = tuple(one.changed for one in files)
+        """When each file was last written, by the number that records have of it."""
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
 
     @property
@@ -216,12 +218,18 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         yield Hit(
             subjects=blamed,
             absent=absent(away),
-            explained=case.waiters,
+            explained=(*case.waiters, *(_ended(case) if told_why else ())),
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
             steps=STEPS.get(cause, ()),
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
+
+
+def _ended(case: Case) -> Iterator[Subject]:
+    """In a job that has ended: all of its ranks, which left because of what the log tells."""
+    if case.progress.state == "exited":
+        yield from case.subjects
 
 
 def _by_segment(case: Case, one: Verdict) -> Subject | None:
