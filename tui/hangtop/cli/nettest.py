@@ -98,8 +98,7 @@ def _announce(names: list[str], port: int) -> None:
     if sys.stderr.isatty():
         where = f"on {len(names)} nodes" if len(names) > 1 else "here"
         print(
-            f"hangtop: opens port {port} and another one {where} for some seconds, on one address, "
-            "for this test only",
+            f"hangtop: opens port {port} and another {where}, for this test only",
             file=sys.stderr,
         )
 
