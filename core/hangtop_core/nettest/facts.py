@@ -97,6 +97,8 @@ class JobRun(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
     forced: bool = False
     """Whether ranks were told the interface."""
+    units: tuple[str, ...] = ()
+    """Of a smaller job: the nodes, or the GPUs of one node, that it was made of."""
 
     @property
     def ok(self) -> bool:
@@ -132,7 +134,9 @@ class Facts(Struct):
     """Nodes with torch that were left out of the job, and why."""
     jobs: list[JobRun] = field(default_factory=list)
     pair_jobs: list[JobRun] = field(default_factory=list)
-    """Jobs of two nodes, to find out who fails, or what each pair achieves."""
+    """Jobs of two nodes or GPUs, to find out who fails, or what each pair achieves."""
+    alone: list[JobRun] = field(default_factory=list)
+    """Jobs of one GPU each, after one over all has failed."""
     lines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What torch and NCCL printed, by node."""
     took_s: float = 0.0

@@ -159,7 +159,7 @@ def _job(facts: Facts, run: JobRun) -> str:
 def _pairs(facts: Facts) -> Iterator[str]:
     for run in facts.pair_jobs:
         into, _ = rates(run)
-        names = " - ".join(run.nodes)
+        names = " - ".join(run.units)
         if not run.ok:
             step = next(one.step for one in run.outcomes if not one.ok)
             yield f"{names}: fails at {step}"
@@ -199,6 +199,7 @@ def document(facts: Facts, found: Sequence[Finding], status: int) -> dict[str, A
         "ways": facts.ways,
         "jobs": facts.jobs,
         "pairs": facts.pair_jobs,
+        "alone": facts.alone,
     }
 
 

@@ -193,7 +193,8 @@ def test_how_a_way_fails_says_why(how: str, cause: str, sign: str) -> None:
     made = broken(facts(), how, "n1-n3", "n2-n3")
     one = only(made)
     assert (one.cause, one.nodes) == (cause, ("n3",))
-    assert one.summary.startswith("no other node reaches n3 (10.0.0.3)")
+    lost = "large packets into n3 (10.0.0.3) get lost"
+    assert one.summary.startswith(("no other node reaches n3 (10.0.0.3)", lost))
     assert sign in one.evidence[0]
     assert "from n[1-2] to n3" in one.evidence[0]
 
@@ -230,7 +231,8 @@ def failing(step: str, error: str, *nodes: str) -> JobRun:
 
 def pair(one: str, other: str, ok: bool) -> JobRun:
     step, error = (None, None) if ok else ("init", "timed out")
-    return run(*(Outcome(Member(node), step=step, error=error) for node in (one, other)))
+    made = run(*(Outcome(Member(node), step=step, error=error) for node in (one, other)))
+    return msgspec.structs.replace(made, units=(one, other))
 
 
 def test_a_job_is_narrowed_down_to_a_node() -> None:
