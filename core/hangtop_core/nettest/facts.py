@@ -55,6 +55,10 @@ class Way(Struct, frozen=True):
         return self.how == "ok"
 
 
+STEPS = ("store", "init", "barrier", "all_reduce", "bandwidth", "numerics", "memory")
+"""What ranks of a job do, in this order."""
+
+
 class Member(Struct, frozen=True):
     """One process of a job: on which node, which of its processes, on what."""
 
@@ -79,6 +83,8 @@ class Outcome(Struct, frozen=True):
     error: str | None = None
     wrong: bool = False
     stuck: bool = False
+    gone: bool = False
+    """Its process, or the connection to its node, has ended."""
     rates: tuple[tuple[int, int], ...] = ()
     """Distance to the rank it received from, and bytes a second."""
     numerics: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -34,6 +34,7 @@ DOES = {
     "barrier": "wait for one another",
     "all_reduce": "add up numbers",
     "bandwidth": "send to one another",
+    "start": "start",
     "numerics": "compute",
     "memory": "use the memory of the GPU",
 }
@@ -116,6 +117,7 @@ def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
     if guilty:
         return
     whom = _own_fault(run)
+    cause = "job-failed" if whom else cause
     why = f" because of {whom[0]}" if len(whom) == 1 else ""
     evidence = [*errors, *explained(facts)]
     if tried:
@@ -131,9 +133,8 @@ def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
 
 
 def _own_fault(run: JobRun) -> list[str]:
-    """Nodes whose processes ended, or got stuck while others failed later: their own trouble."""
-    ended = [one for one in run.outcomes if one.error and "its process ended" in one.error]
-    return list(dict.fromkeys(one.member.node for one in ended))
+    """Nodes whose processes, or whose connections to here, ended: their own trouble."""
+    return list(dict.fromkeys(one.member.node for one in run.outcomes if one.gone))
 
 
 def _who(facts: Facts, one: Blame) -> str:

@@ -251,6 +251,14 @@ def test_a_job_is_narrowed_down_to_a_node() -> None:
     assert "only together they fail" in only(made).evidence[0]
 
 
+def test_a_process_that_ended_is_the_trouble_of_its_node() -> None:
+    ended = Outcome(Member("n2"), step="init", error="its process was ended by signal 6", gone=True)
+    late = Outcome(Member("n1"), step="init", error="Connection reset by peer")
+    one = only(facts(jobs=[run(late, ended, Outcome(Member("n3")))]))
+    assert (one.cause, one.nodes) == ("job-failed", ("n2",))
+    assert "fails because of n2" in one.summary
+
+
 def test_a_job_that_works_once_its_interface_is_named() -> None:
     made = facts(jobs=[failing("init", "Connection refused", *NODES), run(forced=True)])
     made.names["n2"].names["n2"] = ("127.0.1.1",)
