@@ -76,6 +76,8 @@ def save(
     """
     redactor = Redactor(redaction or Redaction())
     try:
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         descriptor, part = tempfile.mkstemp(".part", f".{path.name[:200]}-", path.parent)
     except OSError as error:
         raise CaptureWriteError(f"cannot write {path}: {error.strerror}", _fix(error)) from None
