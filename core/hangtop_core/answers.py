@@ -13,6 +13,7 @@ from hangtop_core.attach import messages, reports
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.columns import Shared
 from hangtop_core.model import StackSample, ThreadStack
+from hangtop_core.numerics import Numerics
 from hangtop_core.ras import BadReportError, Ras, from_json
 from hangtop_core.rastext import from_text
 from hangtop_core.text import clean
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["nonblocking", "blocking", "native"]
 
+_CUT = "its file is long, and only the beginning was read"
 _MODES: dict[str, Mode] = {"nonblocking": "nonblocking", "blocking": "blocking", "native": "native"}
 
 
@@ -102,6 +104,24 @@ class Answers:
             if _still_nothing(known.recorder, made) or outlasts(known.recorder, made):
                 return
             known.recorder = made
+            self._store.touched(view, known)
+
+    def numerics(self, name: str, piece: reports.NumericsPiece) -> None:
+        """Fold what a rank has found that is not finite."""
+        view = self._store.nodes[name]
+        known = self._store.live(name, piece.pid, piece.start)
+        if known is not None:
+            known.numerics = Numerics(
+                rank=known.process.rank,
+                node=name,
+                pid=piece.pid,
+                path=piece.path,
+                attempt=piece.header.attempt,
+                firsts=tuple(one for one in piece.lines if isinstance(one, reports.FirstLine)),
+                seen=piece.seen,
+                notes=tuple(one.text for one in piece.lines if isinstance(one, reports.NoteLine)),
+                failure=piece.failure.text if piece.failure else _CUT if piece.cut else None,
+            )
             self._store.touched(view, known)
 
     def log(self, name: str, piece: reports.LogPiece) -> None:

@@ -22,7 +22,8 @@ from platformdirs import user_state_path
 
 import hangtop_hook
 from hangtop_core.errors import UsageError
-from hangtop_hook import logs, names, server
+from hangtop_core.text import plural
+from hangtop_hook import logs, names, numericsfile, server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +48,8 @@ class Parts:
     """Stacks of all threads on a signal."""
     sync_cuda: bool = False
     """CUDA_LAUNCH_BLOCKING."""
+    numerics: numericsfile.Settings | None = None
+    """How the first inf or nan is looked for, if it is."""
 
 
 def make(directory: Path | None, parts: Parts) -> Path:
@@ -68,7 +71,9 @@ def make(directory: Path | None, parts: Parts) -> Path:
                 f"What lies there runs in your job. Try: chmod 700 {path}",
             )
         copy_hook(path / HOOK)
-        for part, wanted in (("flight", True), ("logs", parts.logs), ("stacks", parts.stacks)):
+        kinds = {"flight": True, "logs": parts.logs, "stacks": parts.stacks}
+        kinds["numerics"] = parts.numerics is not None
+        for part, wanted in kinds.items():
             if wanted:
                 (path / part).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
@@ -103,6 +108,8 @@ def environment(
     }
     if parts.sync_cuda:
         found["CUDA_LAUNCH_BLOCKING"] = "1"
+    if parts.numerics is not None:
+        found[numericsfile.VARIABLE] = numericsfile.to_text(parts.numerics)
     return found
 
 
@@ -181,8 +188,9 @@ def tidy(run: Path) -> list[str]:
     with contextlib.suppress(OSError):
         Path(server.socket_directory()).rmdir()
     kinds = {"log": "logs/*", "dump": "flight/*", "stack file": "stacks/*"}
+    kinds["numerics file"] = "numerics/*"
     counts = {kind: len(list(run.glob(pattern))) for kind, pattern in kinds.items()}
-    return [f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items() if count]
+    return [plural(count, kind) for kind, count in counts.items() if count]
 
 
 def is_full(run: Path) -> bool:

@@ -6,8 +6,11 @@ Python imports `activate.py` at start, as `sitecustomize`: see there. From then 
 - `importing` waits for the program to import torch.distributed; torch is never imported from here,
 - `names` knows the variables that switch torch's flight recorder on, by version,
 - `server` starts torch's own worker server on a unix socket once the program joins a process group,
+- `numerics` finds the first inf or nan of a program, where the run asks for that (`measures`,
+  `modulenames`, `numericsfile`),
 - `logs` lets a rank write to a file of its own, which `tee` copies to where its output went,
-- `permit` lets the user's own tools look into the process, and dumps stacks on a signal.
+- `permit` lets the user's own tools look into the process, and dumps stacks on a signal,
+- `prompt` opens a pdb prompt on another signal, for `terminal`, which a person runs beside it.
 
 Standard library only, Python 3.8 or newer. Nothing here may change what a program does: an error
 costs one line on standard error and the part that failed.
@@ -39,6 +42,10 @@ def start(directory: str) -> None:
     os.environ.setdefault(RUN_DIR, directory)
     attempt("permit", permit.let_own_tools_look)
     attempt("importing", importing.wait_for_torch, directory)
+    if "HANGTOP_NUMERICS" in os.environ:
+        from . import numerics
+
+        attempt("numerics", numerics.start, directory)
     number = processes.rank_at_start()
     if number is not None:
         become_rank(directory, number)
@@ -46,12 +53,13 @@ def start(directory: str) -> None:
 
 def become_rank(directory: str, number: int) -> None:
     """Do what only a rank needs; once per process."""
-    from . import logs, permit, processes
+    from . import logs, permit, processes, prompt
 
     if not processes.claim():
         return
     attempt("logs", logs.redirect, directory, number)
     attempt("signal", permit.dump_on_signal, directory, number)
+    attempt("debug", prompt.wait_for_debugger, directory)
 
 
 def attempt(part: str, action: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Acting when the program imports torch.distributed, and when it joins a process group.
+"""Acting when the program imports a module of torch, and when it joins a process group.
 
 A finder that comes first on sys.meta_path waits for one module name; any other import costs it a
 comparison. It never imports anything, and is gone once the module has come.
@@ -20,12 +20,14 @@ FUNCTION = "init_process_group"
 class Finder:
     """Finds one module, as the finders behind it do, and acts before and after it is run."""
 
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
+    def __init__(self, name: str, before: Callable[[], None], after: Callable[[Any], None]) -> None:
+        self.name = name
+        self.before = before
+        self.after = after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The import protocol; None of everything but MODULE."""
-        if name != MODULE:
+        """The import protocol; None of everything but the module that is waited for."""
+        if name != self.name:
             return None
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
         for finder in list(sys.meta_path):
@@ -41,19 +43,26 @@ class Finder:
         run = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
-            attempt("names", set_names, self.directory)
+            attempt("before " + self.name, self.before)
             run(module)
-            attempt("process group", wrap, module, self.directory)
+            attempt("after " + self.name, self.after, module)
 
         attempt("importing", setattr, spec.loader, "exec_module", exec_module)
 
 
+def when_imported(
+    name: str, after: Callable[[Any], None], before: Callable[[], None] = lambda: None
+) -> None:
+    """Call ``after`` with a module once it is there, and ``before`` ahead of its import."""
+    if name in sys.modules:
+        after(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, Finder(name, before, after))
+
+
 def wait_for_torch(directory: str) -> None:
     """Act when MODULE is imported; at once where it has been."""
-    if MODULE in sys.modules:
-        wrap(sys.modules[MODULE], directory)
-    else:
-        sys.meta_path.insert(0, Finder(directory))
+    when_imported(MODULE, lambda module: wrap(module, directory), lambda: set_names(directory))
 
 
 def set_names(directory: str) -> None:

@@ -7,7 +7,7 @@ What an action does is a method `do_<id>` of the screen, or of the app.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -82,6 +82,17 @@ def can_strace(now: Situation) -> str | None:
 def can_stop(now: Situation) -> str | None:
     """A trace must be running."""
     return None if now.tracing else "no trace is running"
+
+
+def can_core(now: Situation) -> str | None:
+    """gdb stops the rank while it writes its memory."""
+    wrong = needs_rank(now) or _writes(now) or _silent(now)
+    return wrong or _tool(now, "gdb") or _gone(now)
+
+
+def can_debug(now: Situation) -> str | None:
+    """A prompt stops the rank; whether there is a way to one is said when it is asked for."""
+    return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
 
 
 def _writes(now: Situation) -> str | None:
@@ -319,6 +330,14 @@ PAIRED = {
     "read_recorders": "r/R",
 }
 """Keys as the footer shows them, where two belong together."""
+
+
+def page_names(pages: Sequence[str], most: int = 99) -> str:
+    """`Overview, Stacks, GPUs`; of more than ``most`` only so many, and how many more."""
+    names = ["GPUs" if page == "gpus" else page.capitalize() for page in pages]
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return ", ".join(names)
 
 
 def key_name(key: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.analysis.flight.picture import Picture
+    from hangtop_core.asks import Ask
     from hangtop_core.capture import Capture
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.outputs import Wanted
@@ -67,8 +68,16 @@ class Offline:
         """Refused."""
         return self._refused()
 
+    def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
+        """Refused."""
+        return self._refused()
+
     def cancel_strace(self, node: str, pid: int) -> None:
         """There is no trace."""
+
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], Any]) -> Future[Any]:
+        """Refused."""
+        return self._refused()
 
     def retry(self, node: str) -> None:
         """There is no node."""

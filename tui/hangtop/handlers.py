@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hangtop import clipboard, pager, palette
-from hangtop.asking import Asking
 from hangtop.keep import capture
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
+from hangtop.stopping import Stopping
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
 from hangtop_core.text import plural
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hangtop.items import Item
 
 
-class Handlers(Asking):
+class Handlers(Stopping):
     """Mixed into the app; one method for each action, `do_<id>`."""
 
     def reason(self, name: str, screen: str) -> str | None:

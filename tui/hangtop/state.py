@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hangtop.situation import Situation
 from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
 from hangtop_core.history import History
+from hangtop_core.syscalls import Calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0
+TraceForm = Literal["all", "network", "file", "lines"]
+TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "lines")
+"""How a trace is shown: calls folded, all or some of them, or its lines."""
 
 
 @dataclass
@@ -33,6 +37,17 @@ class Trace:
     lines: list[str] = field(default_factory=list)
     ended: str | None = None
     """How it ended and where it was saved; None while it runs."""
+    calls: Calls = field(init=False)
+    """The same lines folded."""
+
+    def __post_init__(self) -> None:
+        self.calls = Calls(self.pid)
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Take lines as they come."""
+        self.lines.extend(lines)
+        for one in lines:
+            self.calls.add(one)
 
 
 @dataclass
@@ -56,6 +71,7 @@ class State:
     node_name: str | None = None
     """The node under the cursor of Nodes."""
     marks: frozenset[str] = frozenset()
+    trace_form: TraceForm = "all"
     cut: bool = True
     all_threads: bool = False
     interval: float = 0.0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from hangtop_core.attach.messages import Count, Key, Pid, Time
 from hangtop_core.model import Failure
+from hangtop_core.numerics import First, Header, Note, Seen
 from hangtop_core.text import Text
 
 
@@ -41,5 +42,27 @@ class LogPiece(Struct, frozen=True):
     changed: Time = 0.0
     start: Count = 0
     text: Annotated[str, Meta(max_length=1 << 21)] | None = None
+    cut: bool = False
+    failure: Failure | None = None
+
+
+class FirstLine(First, frozen=True, kw_only=True, tag_field="type", tag="first"):
+    """A line of a numerics file about the first of a kind."""
+
+
+class NoteLine(Note, frozen=True, tag_field="type", tag="note"):
+    """A line of a numerics file that says why it ends."""
+
+
+class NumericsPiece(Struct, frozen=True):
+    """What one rank has found that is not finite."""
+
+    pid: Pid
+    at: Time
+    start: int | None = None
+    path: Text = ""
+    header: Header = field(default_factory=Header)
+    lines: Annotated[tuple[FirstLine | NoteLine, ...], Meta(max_length=64)] = ()
+    seen: Seen | None = None
     cut: bool = False
     failure: Failure | None = None

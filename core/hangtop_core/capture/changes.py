@@ -249,7 +249,7 @@ class Maker:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Damaged(f"{part.name}: {str(error)[:200]}") from None
 
-    def changed(self, old: Any, raw: Any) -> Any:
+    def changed(self, old: Struct, raw: Any) -> Any:
         """A struct with the differences that were written.
 
         Raises:

@@ -14,6 +14,7 @@ from hangtop.cli.passing import end_alike, start
 from hangtop_core import prepare
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
+from hangtop_hook.numericsfile import Settings
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Start the command and wait for it; its exit status is ours."""
     command = arguments.words[arguments.words[:1] == ["--"] :]
     check(arguments, command)
-    parts = prepare.Parts(not arguments.no_logs, not arguments.no_signal, arguments.sync_cuda)
+    parts = prepare.Parts(
+        not arguments.no_logs, not arguments.no_signal, arguments.sync_cuda, numerics(arguments)
+    )
     outer = os.environ.get(RUN_DIR)
     if outer and not arguments.print_env:
         say(f"this is already a prepared run, in {outer}: the command starts as it is")
@@ -54,6 +57,19 @@ def run(arguments: argparse.Namespace) -> int:
         # Every rank has a log: without one nobody is left who could still need the directory.
         finish(directory, drop_empty=arguments.dir is None and parts.logs)
     return end_alike(status)
+
+
+def numerics(arguments: argparse.Namespace) -> Settings | None:
+    """How inf and nan are looked for; None where they are not."""
+    wanted = arguments.trace_batches or arguments.abort_after_batch is not None
+    if not (arguments.detect_overflow or wanted or arguments.overflow == "abort"):
+        return None
+    return Settings(
+        arguments.frames,
+        arguments.trace_batches,
+        arguments.abort_after_batch,
+        arguments.overflow == "abort",
+    )
 
 
 def attempt(command: Sequence[str], variables: Mapping[str, str]) -> int:

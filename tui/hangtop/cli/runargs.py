@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter
+from hangtop_hook.numericsfile import FRAMES
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
+
+MAX_FRAMES = 10_000
 
 
 def add_run(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -29,6 +33,7 @@ def add_run(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop run --dir /shared/runs/7 -- srun python train.py\n"
         "  hangtop run -- mpirun -n 16 --hostfile hosts python train.py\n"
         "  hangtop run --sync-cuda -- python train.py    CUDA kernels one after the other\n"
+        "  hangtop run --detect-overflow -- torchrun ...  where the first inf or nan comes from\n"
         "  hangtop run --print-env --dir /shared/runs/7  for sbatch scripts and Kubernetes\n\n"
         "When it hangs: `hangtop` in another terminal. Afterwards: `hangtop flight DIR/flight`.\n"
         "Nodes see the run's directory where it is on a shared file system (default: below\n"
@@ -55,4 +60,62 @@ def add_run(commands: Commands[argparse.ArgumentParser]) -> None:
         help="start nothing: print what would be set, as export lines of a shell",
     )
     parser.add_argument("--json", action="store_true", help="with --print-env: for programs")
+    _add_numerics(parser)
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to start")
+
+
+def _add_numerics(parser: argparse.ArgumentParser) -> None:
+    numerics = parser.add_argument_group(
+        "inf and nan",
+        "Find the module in which the first inf or nan appears, in activations, weights and "
+        "gradients, with the smallest and largest absolute values of what was called before; "
+        "`hangtop numerics` shows it. A batch is a call of the model; the first is 0.",
+    )
+    numerics.add_argument(
+        "--detect-overflow", action="store_true", help="look for the first inf or nan"
+    )
+    numerics.add_argument(
+        "--overflow",
+        choices=("continue", "abort"),
+        default="continue",
+        help="what the rank does then: go on, or raise FloatingPointError (default: continue)",
+    )
+    numerics.add_argument(
+        "--trace-batches",
+        type=batches,
+        default=(),
+        metavar="LIST",
+        help="write everything of these batches, as 1,3-5",
+    )
+    numerics.add_argument(
+        "--abort-after-batch",
+        type=whole,
+        metavar="N",
+        help="raise FloatingPointError once batch N is over",
+    )
+    numerics.add_argument(
+        "--frames",
+        type=partial(whole, least=1, most=MAX_FRAMES),
+        default=FRAMES,
+        metavar="N",
+        help=f"calls of modules that are kept (default: {FRAMES})",
+    )
+
+
+def batches(text: str) -> tuple[tuple[int, int], ...]:
+    """Read `1,3-5` as first and last batches."""
+    found = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        pair = whole(first), whole(last if dash else first)
+        if pair[0] > pair[1]:
+            raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
+        found.append(pair)
+    return tuple(found)
+
+
+def whole(text: str, least: int = 0, most: int = 10**9) -> int:
+    """Read a number."""
+    if not text.strip().isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+    return int(text)

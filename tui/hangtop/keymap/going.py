@@ -11,7 +11,7 @@ PAGES: tuple[tuple[str, str, str, Possible], ...] = (
     ("2", "stacks", "Merged stacks, fewest ranks marked", needs_processes),
     ("3", "rank", "Everything about one rank", needs_processes),
     ("4", "recorder", "Flight recorders: who has joined what, group by group", always),
-    ("5", "verdict", "Verdict: evidence, what to do, blind spots", always),
+    ("5", "verdict", "Verdict: evidence, what to do, what is ruled out, timeline", always),
     ("6", "gpus", "GPUs: utilisation with power, whose they are; ports", needs_processes),
     ("8", "logs", "Logs: the first error, what follows, one rank's lines", needs_processes),
     ("9", "nodes", "Nodes: who answers, since when, what is wrong, the fix", needs_processes),

@@ -36,6 +36,8 @@ NARROW = (100, 30)
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
+_NO_ROWS = "this pane has no rows to filter; Tab leads to others"
+
 
 class Page(Screen[None], inherit_bindings=False):
     """A screen of panes over the shared state."""
@@ -110,7 +112,8 @@ class Page(Screen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another screen was shown."""
-        self.focus_pane(self.active)
+        wanted, self.hangtop.lead_pane = self.hangtop.lead_pane, None
+        self.focus_pane(wanted if wanted in self.PANES else self.active)
 
     def on_descendant_focus(self) -> None:
         """A click, or Textual itself, may move the focus."""
@@ -325,7 +328,10 @@ class Page(Screen[None], inherit_bindings=False):
         return {}, frozenset()
 
     def do_filter(self) -> None:
-        """Open the filter line."""
+        """Open the filter line, where there are rows."""
+        if self.filtered is None:
+            self.hangtop.tell(_NO_ROWS, "warn")
+            return
         self.query_one(FilterBar).open(self.filter_text)
         self.show_bars()
 
@@ -333,7 +339,7 @@ class Page(Screen[None], inherit_bindings=False):
         """Filter the table; what is wrong with the text, if anything."""
         table = self.filtered
         if table is None:
-            return "this pane has no rows to filter"
+            return _NO_ROWS
         accept = None
         if text.strip():
             try:

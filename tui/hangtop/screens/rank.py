@@ -8,12 +8,15 @@ from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
 from hangtop.spans import line
+from hangtop.state import TRACE_FORMS
 from hangtop.views import files
 from hangtop.views import rank as views
 from hangtop.views.common import main_frames, rank_key
+from hangtop.views.numerics import has_numerics, numerics_lines, numerics_title
 from hangtop.views.trace import trace_lines, trace_title
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
+from hangtop_core.analysis.ends import ends
 from hangtop_core.analysis.frames import site
 
 if TYPE_CHECKING:
@@ -24,16 +27,18 @@ if TYPE_CHECKING:
     from hangtop import query
     from hangtop_core.model import Rank
 
+MAYBE = ("children", "numerics")
+"""Panes that are there only when they have something to show."""
 READ_AGAIN_S = 30.0
 """Descriptors are read again this long after the last time, while the screen is looked at."""
 
 
 class RankPage(Page):
-    """Stack, process, files, threads, children, trace."""
+    """Stack, process, files, threads, children, numerics, trace."""
 
     CSS_PATH = "rank.tcss"
     NAME = "rank"
-    PANES = ("stack", "process", "files", "threads", "children", "trace")
+    PANES = ("stack", "process", "files", "threads", "children", "numerics", "trace")
     FIELDS: ClassVar[frozenset[str]] = frozenset({"fd", "kind", "target", "name", "state", "wchan"})
 
     def __init__(self) -> None:
@@ -74,11 +79,14 @@ class RankPage(Page):
                 key=lambda row: row.key,
                 flat=flat,
             )
+            yield TextPane("NUMERICS", pane_id="numerics", flat=flat, indent=4)
             yield TextPane("STRACE", pane_id="trace", flat=flat)
 
     def wanted(self, name: str) -> bool:
         """Without children, and while it shows a trace, the trace has the whole line."""
         rank, trace = self.state.rank, self.state.trace
+        if name == "numerics":
+            return has_numerics(rank)
         if name != "children" or rank is None:
             return name != "children"
         return bool(rank.children) and not (trace and trace.rank_key == rank_key(rank))
@@ -99,7 +107,7 @@ class RankPage(Page):
             self._nothing()
             return
         state.rank_key = rank_key(rank)
-        if self.pane("children").display != self._room_for("children"):
+        if any(self.pane(name).display != self._room_for(name) for name in MAYBE):
             self.lay_out()
         self.text("stack").retitle(*views.stack_title(snapshot, rank, now))
         self.text("stack").set_lines(
@@ -110,6 +118,7 @@ class RankPage(Page):
         )
         self.text("process").set_lines(views.process_lines(snapshot, rank, now))
         self._fill_tables(rank, now)
+        self._fill_numerics(rank)
         self.show_trace()
         self._ask_files(rank)
 
@@ -133,8 +142,16 @@ class RankPage(Page):
             self.table("children").retitle(line(("CHILDREN  ", "title"), str(len(children))))
             self.table("children").set_items(children)
 
+    def _fill_numerics(self, rank: Rank) -> None:
+        told = rank.numerics
+        found = has_numerics(rank) and told is not None and told.first is not None
+        self.query_one("#lower").set_class(found, "-found")
+        pane = self.text("numerics")
+        pane.retitle(*numerics_title(rank))
+        pane.set_lines(numerics_lines(rank, self.state.job))
+
     def _nothing(self) -> None:
-        for name in ("stack", "process", "trace"):
+        for name in ("stack", "process", "numerics", "trace"):
             self.text(name).set_lines([])
         for name in ("files", "threads", "children"):
             self.table(name).set_items([])
@@ -143,18 +160,23 @@ class RankPage(Page):
 
     def show_trace(self) -> None:
         """The trace of this rank, or how to start one."""
+        if not self.is_mounted:
+            return  # its lines may come before the page, and after it
         trace = self.state.trace
         mine = trace if trace and trace.rank_key == self.state.rank_key else None
         pane = self.text("trace")
         ended = mine.ended if mine else None
-        # The last lines tell where all of them were saved.
+        # The last lines tell where all of them were saved; calls that are folded begin with that.
         last = mine is not None and ended != self._trace_ended
-        pane.follow = mine is not None and (last or (ended is None and self.following))
+        flows = mine is not None and self.state.trace_form == "lines"
+        pane.follow = flows and (last or (ended is None and self.following))
         self._trace_ended = ended
         self.query_one("#lower").set_class(mine is not None, "-traced")
-        situation = self.state.situation(self.NAME)
-        pane.retitle(*trace_title(mine, self.hangtop.real_now()))
-        pane.set_lines(trace_lines(mine, self.state.rank, situation))
+        situation, form = self.state.situation(self.NAME), self.state.trace_form
+        snapshot, rank = self.state.snapshot, self.state.rank
+        names = ends(snapshot, rank) if mine and snapshot and rank else {}
+        pane.retitle(*trace_title(mine, self.hangtop.real_now(), form))
+        pane.set_lines(trace_lines(mine, rank, situation, form, names))
 
     def tick(self) -> None:
         """The countdown of a running trace."""
@@ -226,6 +248,21 @@ class RankPage(Page):
         if self.following:
             self.pane("trace").move_end(1)
         self.hangtop.tell("following the trace" if self.following else "the trace stays; F follows")
+
+    def do_trace_form(self) -> None:
+        """Calls folded by thread, those of the network or of files, or the lines."""
+        place = TRACE_FORMS.index(self.state.trace_form)
+        self.state.trace_form = TRACE_FORMS[(place + 1) % len(TRACE_FORMS)]
+        self.focus_pane("trace")
+
+    def do_holders(self) -> None:
+        """Ask who else has the file under the cursor open."""
+        rank, row = self.state.rank, self.table("files").current
+        if self.active != "files" or rank is None or row is None or row.item.fd < 0:
+            self.hangtop.tell("choose an open file first: Tab leads to OPEN FILES")
+            return
+        self.hangtop.requests.holders(rank, row.item.fd)
+        self.hangtop.tell(f"asking who else has fd {row.item.fd}…")
 
     def do_descriptors(self) -> None:
         """All descriptors, read again, with the room of the whole screen."""

@@ -1,0 +1,39 @@
+"""What an inf or nan adds to verdicts: a rank that saw one may have left its loop by it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact
+from hangtop_core.numerics import earliest
+from hangtop_core.text import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Evidence
+
+STEP = (
+    "look for a branch that one rank takes when its loss or gradients are not finite; "
+    "`hangtop numerics` shows the values of the calls before"
+)
+
+
+def numbers_facts(case: Case, blamed: Collection[int]) -> tuple[Evidence, ...]:
+    """The first inf or nan of the ranks that are blamed; of the job, where none of them has one."""
+    told = [one.numerics for one in case.job.ranks if one.numerics is not None]
+    mine = [one for one in told if one.rank in blamed and one.first is not None]
+    first = earliest(told)
+    if first is None:
+        return ()
+    chosen = sorted(mine, key=lambda one: one.rank or 0)[:SHOWN] or [first[0]]
+    return tuple(
+        fact("numerics", one.rank, f"saw {_words(case, one.first.sentence, one.first.at)}")
+        for one in chosen
+        if one.first is not None
+    )
+
+
+def _words(case: Case, sentence: str, at: float) -> str:
+    return f"{sentence}, {duration(max(case.snapshot.at - at, 0.0))} ago"

@@ -1,0 +1,335 @@
+"""Finding the first inf or nan of a program: in activations, weights and gradients, by module.
+
+Hooks that torch has for all modules note the smallest and largest absolute value of what goes in
+and comes out, of the weights, and of gradients on their way back; the optimizer's are noted ahead
+of its step. Nothing waits for a device meanwhile: values are read when the outermost module has
+returned, when backward is over, and ahead of a step. A full backward hook would be simpler, but
+it puts a node of its own into the graph and forbids operations in place; a hook on a tensor does
+neither. What was compiled has no modules any more: inputs, outputs and weights of the compiled
+module itself are looked at.
+
+A batch is a call of an outermost module; numbers begin at 0. Where a program calls several, as a
+model and its loss, the next batch begins with the first of them that is called again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from . import attempt, importing, processes
+from .measures import Measure, Measurer, read, tensors
+from .modulenames import Name, Names
+from .numericsfile import File, Settings, from_environment
+
+MODULE = "torch.nn.modules.module"
+MAX_PENDING = 8192
+"""Measures that wait to be read; then they are, wherever the program is."""
+_KINDS = {"input": "activation", "output": "activation", "weight": "weight"}
+
+Site = Optional[Tuple[Any, int]]
+
+
+class Frame:
+    """One call of a module, one gradient on its way through it, or one module at a step."""
+
+    __slots__ = ("batch", "kind", "measures", "name", "site")
+
+    def __init__(self, kind: str, batch: int, name: Name, site: Site) -> None:
+        self.kind = kind
+        self.batch = batch
+        self.name = name
+        self.site = site
+        self.measures: List[Measure] = []
+
+
+class Bad(NamedTuple):
+    """Something that is not finite."""
+
+    what: str
+    kind: str
+    frame: Frame
+    measure: Measure
+
+
+class Stop(FloatingPointError):
+    """Raised in the program where it was wished that it ends."""
+
+
+def start(directory: str) -> None:
+    """Watch the modules of this process, if the run wants that and it is not a rank's helper."""
+    settings = from_environment(os.environ)
+    owner = os.environ.get(processes.RANK_PID, str(os.getpid()))
+    if settings is not None and owner == str(os.getpid()):
+        wanted = settings
+
+        def begin(module: Any) -> None:
+            register(module, directory, wanted)
+
+        importing.when_imported(MODULE, begin)
+
+
+def register(module: Any, directory: str, settings: Settings) -> Watcher:
+    """Register the hooks in torch.nn.modules.module; the rest of torch may not be there yet."""
+    watcher = Watcher(File(directory, settings), settings)
+
+    def before(module: Any, arguments: Any) -> None:
+        if sys.modules["torch"].compiler.is_compiling():
+            return
+        watcher.guarded(watcher.before, module, arguments)
+
+    def after(module: Any, arguments: Any, *rest: Any) -> None:
+        if sys.modules["torch"].compiler.is_compiling():
+            return
+        watcher.guarded(watcher.after, module, *rest)
+
+    watcher.handles.append(module.register_module_forward_pre_hook(before))
+    add = module.register_module_forward_hook
+    try:
+        watcher.handles.append(add(after, with_kwargs=True, always_call=True))
+    except TypeError:  # torch 2.4: arguments by name are not seen
+        watcher.handles.append(add(after, always_call=True))
+    return watcher
+
+
+class Watcher:
+    """What is known of the modules of this process."""
+
+    def __init__(self, file: File, settings: Settings) -> None:
+        self.pid = os.getpid()
+        self.off = False
+        self.batch = 0
+        self.handles: List[Any] = []
+        """What was registered in torch, for all modules and optimizers."""
+        self._file = file
+        self._settings = settings
+        self._names = Names()
+        self._measurer: Any = None
+        self._calls = threading.local()
+        self._called: Set[int] = set()
+        self._lock = threading.RLock()
+        self._pending: List[Tuple[Frame, Measure]] = []
+        self._finished: List[Frame] = []
+        self._rings: Dict[str, Deque[Frame]] = {}
+        self._found: Set[str] = set()
+        self._scaled: Optional[bool] = None
+        self._backward = -1
+
+    def guarded(self, action: Any, *arguments: Any) -> None:
+        """Act, unless this process is another one by now; an error ends watching, nothing else."""
+        if self.off or os.getpid() != self.pid:
+            return
+        try:
+            if self._measurer is None:
+                self._begin()
+            if not self._is_unfit():
+                action(*arguments)
+        except Stop:
+            self.stop()
+            raise
+        except Exception as error:
+            self.stop()
+            from . import complain
+
+            complain("numerics", error)
+            attempt("numerics", self._file.note, "stopped: %s: %s" % (type(error).__name__, error))
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self.off = True
+        for handle in self.handles:
+            handle.remove()
+
+    def _begin(self) -> None:
+        self._torch = torch = sys.modules["torch"]
+        self._inside = os.path.dirname(str(torch.__file__)) + os.sep
+        self._measurer = Measurer()
+        optimizer = sys.modules["torch.optim.optimizer"]
+        hook = optimizer.register_optimizer_step_pre_hook(
+            lambda optimizer, *_: self.guarded(self.step, optimizer)
+        )
+        self.handles.append(hook)
+
+    def _is_unfit(self) -> bool:
+        """Whether what happens is recorded or transformed: no operation of ours may get into it."""
+        core = self._torch._C
+        if core._get_tracing_state() or core._functorch.peek_interpreter_stack() is not None:
+            return True
+        cuda = self._torch.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+    def before(self, module: Any, arguments: Any) -> None:
+        """Note what goes into a module, and its own weights."""
+        stack = self._stack()
+        backward = self._torch._C._current_graph_task_id() != -1
+        if not stack and not backward:  # in backward, a checkpoint calls its modules once more
+            self._count(module)
+        root = stack[0][0] if stack else module
+        name = self._names.of(module, root)
+        if name is None:
+            return
+        frame = Frame("forward", self.batch, name, self._site())
+        stack.append((module, frame))
+        with self._measurer.apart():
+            for path, tensor in tensors(arguments, "input"):
+                self._measure(frame, "input", path, tensor)
+            for path, parameter in module._parameters.items():
+                if parameter is not None:
+                    self._measure(frame, "weight", path, parameter)
+
+    def after(self, module: Any, *rest: Any) -> None:
+        """Note what comes out of a module; it is None where the module raised."""
+        stack = self._stack()
+        if not any(called is module for called, _ in stack):
+            return
+        called, frame = stack.pop()
+        while called is not module:  # calls that were left without a word
+            called, frame = stack.pop()
+        with self._measurer.apart():
+            for name, tensor in tensors(rest[0] if len(rest) == 2 else {}, "input"):
+                self._measure(frame, "input", name, tensor)
+            for name, tensor in tensors(rest[-1], "output"):
+                self._measure(frame, "output", name, tensor)
+        for name, tensor in tensors(rest[-1], "output"):
+            self._follow_back(frame, name, tensor)
+        self._finished.append(frame)
+        if not stack or len(self._pending) > MAX_PENDING:
+            self.look()
+
+    def _stack(self) -> List[Tuple[Any, Frame]]:
+        """The calls that this thread is in."""
+        if not hasattr(self._calls, "stack"):
+            self._calls.stack = []
+        stack: List[Tuple[Any, Frame]] = self._calls.stack
+        return stack
+
+    def _count(self, root: Any) -> None:
+        if id(root) in self._called:
+            self._called.clear()
+            self._end_batch()
+            self.batch += 1
+        self._called.add(id(root))
+
+    def _end_batch(self) -> None:
+        self.look()
+        self._file.seen(self.batch)
+        last = self._settings.abort_after
+        if last is not None and self.batch >= last:
+            self._file.note("ended after batch %d, as asked for" % self.batch)
+            raise Stop("ended after batch %d, as --abort-after-batch says" % self.batch)
+
+    def _site(self) -> Site:
+        """Where the program calls the module: the innermost frame outside torch."""
+        frame = sys._getframe(4)
+        while frame.f_code.co_filename.startswith((self._inside, "<eval_with_key>")):
+            if frame.f_back is None:
+                return None
+            frame = frame.f_back
+        return frame.f_code, frame.f_lineno
+
+    def _measure(self, frame: Frame, role: str, name: str, tensor: Any) -> None:
+        measure = self._measurer.measure(role, name, tensor)
+        if measure is not None:
+            frame.measures.append(measure)
+            self._pending.append((frame, measure))
+
+    def _follow_back(self, frame: Frame, name: str, tensor: Any) -> None:
+        """Be told the gradient of an output; a tensor without history would keep the hook."""
+        if not getattr(tensor, "requires_grad", False) or tensor.grad_fn is None:
+            return
+
+        def hook(gradient: Any) -> None:
+            if not self._torch.compiler.is_compiling():
+                self.guarded(self.gradient, frame, "gradient of " + name, gradient)
+
+        tensor.register_hook(hook)
+
+    def gradient(self, call: Frame, name: str, gradient: Any) -> None:
+        """Note a gradient on its way back."""
+        frame = Frame("backward", call.batch, call.name, call.site)
+        with self._measurer.apart():
+            self._measure(frame, "gradient", name, gradient)
+        self._finished.append(frame)
+        task = self._torch._C._current_graph_task_id()
+        if task not in (-1, self._backward):
+            self._backward = task
+            engine = self._torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: self.guarded(self.look))
+
+    def step(self, optimizer: Any) -> None:
+        """Note the gradients that an optimizer is about to use."""
+        if getattr(optimizer, "found_inf", None) is not None:
+            return  # a fused one, to which GradScaler leaves the check
+        frames: Dict[Name, Frame] = {}
+        with self._measurer.apart():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        owner, name = self._names.of_parameter(parameter)
+                        owner = owner or Name("", "", "")
+                        frame = frames.setdefault(owner, Frame("step", self.batch, owner, None))
+                        self._measure(frame, "gradient", name + ".grad", parameter.grad)
+        self._finished += frames.values()
+        self.look()
+
+    def look(self) -> None:
+        """Read what was noted, and tell what is not finite."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+            finished, self._finished = self._finished, []
+            with self._measurer.apart():
+                read(self._torch, [measure for _, measure in pending])
+            found = self._first(pending)
+            for bad in found:
+                self._file.found(bad, self._until(bad.frame, finished))
+            for frame in finished:
+                self._ring(frame.kind).append(frame)
+            self._file.trace(finished)
+        if found and self._settings.stop and any(not self._file.expected(bad) for bad in found):
+            raise Stop(self._file.sentence(found[0]))
+
+    def _first(self, pending: Sequence[Tuple[Frame, Measure]]) -> List[Bad]:
+        """The first of each kind that was not found before."""
+        found = []
+        for frame, measure in pending:
+            what = measure.bad()
+            if what is None:
+                continue
+            kind = _KINDS.get(measure.role, "gradient")
+            if kind == "gradient" and frame.kind == "backward" and self._is_scaled():
+                kind = "scaled gradient"
+            if kind not in self._found:
+                self._found.add(kind)
+                found.append(Bad(what, kind, frame, measure))
+        return found
+
+    def _ring(self, kind: str) -> Deque[Frame]:
+        """The last frames of a kind: forward, backward and steps each keep their own."""
+        return self._rings.setdefault(kind, deque(maxlen=self._settings.frames))
+
+    def _until(self, last: Frame, finished: List[Frame]) -> List[Frame]:
+        """The frames up to one of the same kind, as many as are kept."""
+        frames = list(self._ring(last.kind))
+        for frame in finished:
+            if frame is last:
+                break
+            if frame.kind == last.kind:
+                frames.append(frame)
+        return [*frames, last][-self._settings.frames :]
+
+    def _is_scaled(self) -> bool:
+        """Whether the program has a GradScaler, under which gradients overflow by design.
+
+        Only asked when the first gradient is not finite: to look through all objects takes a while.
+        """
+        if self._scaled is None:
+            import gc
+
+            amp = sys.modules.get("torch.amp.grad_scaler")
+            scaler = getattr(amp, "GradScaler", ())
+            found = [one for one in gc.get_objects() if issubclass(type(one), scaler)]
+            self._scaled = any(one.is_enabled() for one in found)
+        return self._scaled

@@ -1,0 +1,93 @@
+"""The `numerics` request: what the files of ranks say that look for inf and nan.
+
+Ranks of `hangtop run --detect-overflow` write them, as docs/numerics.md says. The file is read by
+way of the rank's descriptor, so that it is the right one also inside a container.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import permission, procfs, table
+from .requests import Message, Request, failure, pids_of
+
+SCHEMA = "hangtop.numerics/1"
+MAX_READ = 64 << 20
+"""Bytes of one file: batches that are traced are long, and not what is looked for."""
+MAX_LINE = 4 << 20
+MAX_LINES = 16
+MAX_FRAMES = 64
+MAX_TEXT = 400
+"""Characters of one text: names of modules and files."""
+_WANTED = (b'{"type":"first"', b'{"type":"note"')
+_SEEN = b'{"type":"seen"'
+_NEVER = "it has no file for that: no batch is over yet, or the rank was not started with "
+_NEVER += "`hangtop run --detect-overflow`"
+
+
+def handle(request: Request, rights: permission.Rights) -> Message:
+    """Answer `numerics`: a piece per process."""
+    pids = pids_of(request.message)
+    for pid in pids:
+        request.check()
+        request.give(piece(pid, rights))
+    return {"pids": len(pids)}
+
+
+def piece(pid: int, rights: permission.Rights) -> Message:
+    """Return what one process has written, or why there is nothing."""
+    stat = procfs.read_stat(pid)
+    found: Message = {"pid": pid, "at": table.clock(), "start": getattr(stat, "start", None)}
+    try:
+        fds = os.listdir("/proc/%d/fd" % pid)
+    except PermissionError:
+        return dict(found, failure=failure("denied", *permission.why_denied(pid, rights)))
+    except OSError:
+        return dict(found, failure=failure("gone", "the process is gone"))
+    for fd in fds:
+        link = "/proc/%d/fd/%s" % (pid, fd)
+        path = procfs.link(link) or ""
+        if path.endswith("-%d.jsonl" % pid) and "/numerics/" in path:
+            try:
+                with open(link, "rb") as file:
+                    return dict(found, path=path, **_told(file))
+            except (OSError, ValueError) as error:
+                return dict(found, path=path, failure=failure("error", str(error)[:200]))
+    return dict(found, failure=failure("missing", _NEVER))
+
+
+def _told(file: Any) -> Dict[str, Any]:
+    """Return header, lines and the last batch of a file; raise ValueError for another one."""
+    header = json.loads(file.readline(MAX_LINE))
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        raise ValueError("the file is none of this version")
+    lines: List[Any] = []
+    seen: Optional[bytes] = None
+    while file.tell() < MAX_READ:
+        line = file.readline(MAX_LINE)
+        if not line.endswith(b"\n"):  # the end, or a line that is being written
+            break
+        if line.startswith(_SEEN):
+            seen = line
+        elif line.startswith(_WANTED) and len(lines) < MAX_LINES:
+            lines.append(bounded(json.loads(line)))
+    found = {"header": bounded(header), "lines": lines, "cut": file.tell() >= MAX_READ}
+    if seen is not None:
+        found["seen"] = bounded(json.loads(seen))
+    return found
+
+
+def bounded(value: Any, depth: int = 6) -> Any:
+    """Return a value with what is too long cut: of frames the last ones."""
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if isinstance(value, (list, dict)) and not depth:
+        return None
+    if isinstance(value, list):
+        return [bounded(one, depth - 1) for one in value[-MAX_FRAMES:]]
+    if isinstance(value, dict):
+        pairs: List[Tuple[str, Any]] = list(value.items())[:MAX_FRAMES]
+        return {key[:MAX_TEXT]: bounded(one, depth - 1) for key, one in pairs}
+    return value

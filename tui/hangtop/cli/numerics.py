@@ -1,0 +1,98 @@
+"""`hangtop numerics`: which rank saw the first inf or nan, and where."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.observe import SETTLE_S, answers_to, choose, find_job
+from hangtop.cli.output import width
+from hangtop.cli.targets import launchers
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import HangtopError, NoLogError, UsageError
+from hangtop_core.following import follow
+from hangtop_core.numerics import earliest
+from hangtop_core.numericsfiles import find, read
+from hangtop_core.numericsreport import document, numerics_text
+from hangtop_core.session import Session
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.model import Job
+    from hangtop_core.numerics import Numerics
+    from hangtop_core.updates import Update
+
+ANSWER_S = 25.0
+"""Seconds that one node has to read the files of its ranks."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    if arguments.path:
+        found = [
+            read(path, lambda batch: traced(arguments, batch)) for path in find(arguments.path)
+        ]
+    elif arguments.batch:
+        raise UsageError("--batch needs the folder of a run: only files hold traced batches")
+    else:
+        found = live(arguments)
+    found = [one for one in found if arguments.rank in (None, one.rank)]
+    if not found:
+        raise NoLogError(f"nothing was written by rank {arguments.rank}", "")
+    found.sort(key=lambda one: (one.rank is None, one.rank or 0, one.attempt, one.pid))
+    if arguments.json:
+        print(to_json(document(found)).decode())
+    else:
+        print(numerics_text(found, min(width(), 140), arguments.calls), end="")
+    return 0 if earliest(found) is None else 10
+
+
+def traced(arguments: argparse.Namespace, batch: int) -> bool:
+    """Whether a batch was asked for."""
+    return any(first <= batch <= last for first, last in arguments.batch)
+
+
+def live(arguments: argparse.Namespace) -> list[Numerics]:
+    """Ask the ranks of a job that is there."""
+    arguments = complete(arguments)
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        update, _ = find_job(session, arguments.job_key, arguments.pid)
+        update = session.wait(partial(is_whole, arguments), SETTLE_S) or session.latest or update
+        job = choose(update.snapshot, arguments.job_key)
+        ask(session, job)
+        tick = update.snapshot.tick
+        newest = session.wait(lambda other: other.snapshot.tick > tick + 1, ANSWER_S) or update
+        job = follow(job, newest.snapshot) or job
+    found = [one.numerics for one in job.ranks if one.numerics is not None]
+    if not any(one.path for one in found):
+        why = next((one.failure for one in found if one.failure), "no rank has answered")
+        raise NoLogError(
+            f"no rank of this job looks for inf and nan: {clean(why, 200)}",
+            "Start it with: hangtop run --detect-overflow -- COMMAND",
+        )
+    return found
+
+
+def is_whole(arguments: argparse.Namespace, update: Update) -> bool:
+    """Whether all ranks of the job are seen."""
+    key = arguments.job_key
+    jobs = [job for job in update.snapshot.jobs if key is None or answers_to(job, key)]
+    return any(len(job.ranks) >= (job.world_size or 1) for job in jobs)
+
+
+def ask(session: Session, job: Job) -> None:
+    """Ask every node for its ranks, and say which did not answer."""
+    pids: dict[str, list[int]] = {}
+    for rank in job.ranks:
+        pids.setdefault(rank.node, []).append(rank.process.pid)
+    futures = {node: session.numerics(node, some) for node, some in pids.items()}
+    for node, future in futures.items():
+        try:
+            future.result(ANSWER_S)
+        except (HangtopError, TimeoutError) as error:
+            print(f"hangtop: {clean(node)}: {clean(str(error) or 'no answer')}", file=sys.stderr)
