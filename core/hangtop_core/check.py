@@ -135,6 +135,8 @@ class RankCheck(Struct, frozen=True):
     """Whether the kernel would let the probe look into it."""
     why: Text | None = None
     fix: Text | None = None
+    core_size: Bytes | None = None
+    """Its soft limit of cores; None is unlimited or unknown."""
     recorder: Annotated[tuple[RecorderWay, ...], Meta(max_length=64)] = ()
     """How every way to its flight recorder stands."""
 

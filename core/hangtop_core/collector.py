@@ -82,6 +82,8 @@ class Collector:
         self._ending: dict[str, Ending] = {}
         """Nodes whose probe has said that it ends."""
         self._odd: Mapping[str, frozenset[int]] = {}
+        self._sample_cost: dict[str, float] = {}
+        """CPU seconds of a node for one sample, as it has told last."""
 
     def set_time(self, now: Moment) -> None:
         """Say what time it is, before anything else is asked of the collector."""
@@ -254,13 +256,21 @@ class Collector:
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
         watching = self._watching
-        rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest)
+        cost = self._sample_cost.get(link.name, sampling.SAMPLE_COST_S)
+        share = watching.budget
+        if share is None and watching.sample_early is not None:
+            share = sampling.SCREEN_SHARE
+        apart = cost / share if share else 0.0
+        if sampling.gpus_stand_still(view.node.gpus, now, watching.rest):
+            apart = 0.0
+        rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest, apart)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:
             self.answers.renew(link.name, pid, read_at)
         if plan.sample:
-            self._by_itself(link, self.asks.stacks(plan.sample, by_itself=True))
+            ask = self.asks.stacks(plan.sample, by_itself=True)
+            self._by_itself(link, ask, lambda said: self._note_cost(link, said))
         if plan.descriptors:
             self._by_itself(link, self.asks.descriptors(plan.descriptors, by_itself=True))
         for pid in plan.numerics:
@@ -270,7 +280,14 @@ class Collector:
         if plan.recorder and not self._watching.readonly:
             self._by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 
-    def _by_itself(self, link: Link, ask: Ask) -> None:
+    def _note_cost(self, link: Link, said: object) -> None:
+        spent = messages.decode(said, messages.Sampled)
+        if spent.cpu_s and spent.pids:  # what has not run since costs nothing
+            self._sample_cost[link.name] = min(spent.cpu_s / spent.pids, sampling.MAX_COST_S)
+
+    def _by_itself(
+        self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
+    ) -> None:
         if ask.op in link.unsupported:
             return
         busy = self._busy[link.name]
@@ -283,7 +300,7 @@ class Collector:
             if isinstance(error, RefusedError) and error.kind == "unsupported":
                 link.unsupported.add(ask.op)
 
-        self.ask(link, ask, done)
+        self.ask(link, ask, done, summary)
 
     # Requests
 

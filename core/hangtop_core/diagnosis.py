@@ -12,11 +12,22 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+SCHEMA = "hangtop.diagnosis/1"
+
 JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
 
 Source = Literal[
     "stacks", "flight", "process", "gpu", "network", "log", "kernel", "environment", "numerics"
 ]
+
+
+MomentKind = Literal[
+    "started", "watched", "sign", "stopped", "hung", "due", "left", "flight", "log", "kernel", "gpu"
+]
+"""What happened at a moment of the timeline: the job started, hangtop began to watch, a rank that
+is blamed last got anywhere, the last rank did, the wait was long enough to be called a hang, the
+first operation times out, a rank left, a collective was issued; or what logs, the kernel or a GPU
+said."""
 
 
 class Culprit(Struct, frozen=True, gc=False):
@@ -47,6 +58,29 @@ class Verdict(Struct, frozen=True):
     summary: str
     evidence: tuple[Evidence, ...]
     next_steps: tuple[str, ...]
+    weaker: str = ""
+    """Why it comes after the first verdict; empty for that one."""
+    apart: bool = False
+    """Whether it is a fault of its own beside the first, not another explanation of the same."""
+
+
+class Exclusion(Struct, frozen=True):
+    """What is ruled out, and by what was looked at."""
+
+    causes: tuple[str, ...]
+    """Codes of the verdicts that there are not for this reason."""
+    text: str
+    looked_at: str
+
+
+class Moment(Struct, frozen=True):
+    """One moment of the timeline of a job."""
+
+    at: float
+    """Seconds since the epoch, on the clock of the machine where hangtop runs."""
+    kind: MomentKind
+    rank: int | None
+    text: str
 
 
 class BlindSpot(Struct, frozen=True):
@@ -88,6 +122,9 @@ class Diagnosis(Struct, frozen=True):
     blind_spots: tuple[BlindSpot, ...] = ()
     stalled_for_s: float | None = None
     """How long nothing that means progress has moved, also when that is not yet called hung."""
+    ruled_out: tuple[Exclusion, ...] = ()
+    timeline: tuple[Moment, ...] = ()
+    """Earliest first; what is still to come stands last."""
 
 
 def to_json(value: Any, indent: int | None = 2) -> bytes:

@@ -2,10 +2,13 @@
 
     HangtopError
     ├── UsageError            an argument that cannot be used
+    │   └── BadCaptureError       a file that is no capture, or none that can be opened
+    ├── CaptureWriteError     a capture could not be written
     ├── NoJobError            no training job where it was looked for
-    │   └── NoNodeError           whether there is one is not known: no node answered
+    │   └── NoNodeError           nothing is known of one: no node answered, or none lets it be read
     ├── NoDumpError           no flight-recorder dump where it was looked for
     ├── NoLogError            no log that can be read where it was looked for
+    ├── NoCoreError           no core file where it was looked for
     ├── RequestError          something asked of a node did not come
     │   ├── UnknownNodeError      no such node in this session
     │   ├── NodeNotReadyError     the node cannot be asked now
@@ -49,6 +52,18 @@ class UsageError(HangtopError):
     HELP = "`hangtop --help` shows every option with examples."
 
 
+class BadCaptureError(UsageError):
+    """A file is no capture, or one that cannot be opened."""
+
+    HELP = "`hangtop capture -o FILE` writes captures, and so does key w on the screens."
+
+
+class CaptureWriteError(HangtopError):
+    """A capture could not be written."""
+
+    HELP = "-o FILE writes it to another place."
+
+
 class NoJobError(HangtopError):
     """There is no training job where it was looked for."""
 
@@ -62,7 +77,7 @@ class NoJobError(HangtopError):
 
 
 class NoNodeError(NoJobError):
-    """No node answered, so it is not known whether there is a training job."""
+    """No node answered, or none lets its ranks be read: nothing is known of a training job."""
 
     HELP = "No probe could be started."
 
@@ -83,6 +98,12 @@ class NoLogError(HangtopError):
     """There is no log where it was looked for."""
 
     HELP = "Name log files, folders that hold some, or - for standard input."
+
+
+class NoCoreError(HangtopError):
+    """There is no core file where it was looked for."""
+
+    HELP = "Name the core file: hangtop core CORE."
 
 
 class RequestError(HangtopError):

@@ -11,13 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hangtop_core.text import clean
+from hangtop_core.text import SAID, clean
 from hangtop_probe import fixes as names
 
 T = TypeVar("T")
-
-SAID = "the node says: "
-"""Before a fix that is a node's own words."""
 
 TEXTS: Mapping[str, str] = {
     names.SUDO: "sudo hangtop",

@@ -22,6 +22,9 @@ EVIDENCE_S = 10.0
 """Seconds in which evidence for a hang still comes in after it was first called one: descriptors,
 logs and recorders are read only then."""
 
+ENDING_S = 3.0
+"""Seconds in which it may still be found out why a job has ended: its logs are read only then."""
+
 WHOLE_S = 10.0
 """Seconds in which the other ranks of a job still show up after the first."""
 
@@ -35,7 +38,8 @@ class Happened(Struct, frozen=True):
     at: float
     job: Job
     diagnosis: Diagnosis | None = None
-    """As of then; None where nothing was concluded."""
+    """As of then; None where nothing was concluded. Of `ended`, its first verdict says why, where
+    that was seen; there is none where all was well."""
     after_s: float | None = None
     """Of `resumed`: how long it hung. Of `restarted` and `ended`: the same, if it did hang."""
 
@@ -48,6 +52,8 @@ class _Known:
         self.ranks: frozenset[Identity] = frozenset()
         """The ranks that were alive when it last had some."""
         self.over = False
+        self.ending: float | None = None
+        """Since when all of its processes are gone, until that is told."""
         self.first_at = 0.0
         self.introduced = False
         self.suspected: float | None = None
@@ -76,6 +82,15 @@ class Hangs:
     def running(self) -> bool:
         """Whether a job is there that has not ended."""
         return any(not one.over for one in self._known)
+
+    def clock_was_set(self, by: float) -> None:
+        """Put what was noted on the clock as it is now: ``by`` seconds later than before."""
+        for known in self._known:
+            known.first_at += by
+            known.hung_since += by
+            known.suspected = None if known.suspected is None else known.suspected + by
+            known.told = None if known.told is None else known.told + by
+            known.ending = None if known.ending is None else known.ending + by
 
     def fold(self, update: Update, key: str | None = None) -> list[Happened]:
         """Return what has happened since the last update.
@@ -123,7 +138,10 @@ class Hangs:
                 found.append(Happened("restarted", at, job, diagnosis, after))
                 known.over = False
             known.ranks = alive
+            known.ending = None
         elif known.ranks and not any(map(_lives, job.launchers)):
+            if not known.over and _may_tell_why(known, diagnosis, at):
+                return []
             if not known.over:
                 known.over = True
                 after = known.forget_hang(at)
@@ -137,6 +155,14 @@ class Hangs:
 def _lives(launcher: Process) -> bool:
     """One that has ended may be listed until its parent looks after it."""
     return launcher.gone_at is None and launcher.state[:1] not in ("Z", "X", "x")
+
+
+def _may_tell_why(known: _Known, diagnosis: Diagnosis | None, at: float) -> bool:
+    """Whether it may yet come out why a job has ended."""
+    known.ending = at if known.ending is None else known.ending
+    if diagnosis is not None and diagnosis.state == "exited" and diagnosis.verdicts:
+        return False
+    return at - known.ending < ENDING_S
 
 
 def _introduced(

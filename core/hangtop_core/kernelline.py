@@ -1,44 +1,22 @@
-"""Lines of a node's kernel log, and what the known ones say.
-
-Their wording is that of Linux 4.18 to 6.18: mm/oom_kill.c, arch/*/mm/fault.c,
-arch/x86/kernel/traps.c, kernel/hung_task.c; and of NVIDIA's driver (`NVRM: Xid`).
-"""
+"""Lines of a node's kernel log, and what the known ones say: rows K1 to K5 of `logs.known`."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.text import Text
+from hangtop_core.logs.known import recognise
+from hangtop_core.text import Text, duration
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Node
 
 Kind = Literal["oom", "fault", "xid", "hung-task"]
 
-_KNOWN: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    (
-        "oom",
-        re.compile(r"[Oo]ut of memory.*Killed process (?P<pid>\d{1,10}) \((?P<comm>[^)]*)\)"),
-    ),
-    (
-        "fault",
-        re.compile(
-            r"^(?:traps: )?(?P<comm>.{1,16})\[(?P<pid>\d{1,10})\]:? "
-            r"(?:segfault at|general protection|trap |unhandled |bad frame)"
-        ),
-    ),
-    (
-        "xid",
-        re.compile(
-            r"NVRM: Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]{4,20})\): (?P<number>\d{1,4})"
-            r"(?:, pid='?(?P<pid>\d{1,10}))?(?:.*?name=(?P<comm>[^,]{1,32}))?"
-        ),
-    ),
-    (
-        "hung-task",
-        re.compile(r"task (?P<comm>.{1,32}):(?P<pid>\d{1,10}) blocked for more than \d+ seconds"),
-    ),
-)
+_KINDS: dict[str, Kind] = {"K1": "xid", "K2": "oom", "K3": "hung-task", "K5": "fault"}
 
 
 class KernelLine(Struct, frozen=True, gc=False, array_like=True):
@@ -61,18 +39,45 @@ class Known(Struct, frozen=True, gc=False):
     """Of an Xid."""
 
 
-def read(line: KernelLine) -> Known | None:
-    """What a line says, if it is one that we know."""
-    for kind, pattern in _KNOWN:
-        met = pattern.search(line.text)
-        if met is not None:
-            told = met.groupdict()
-            pid, number = told.get("pid"), told.get("number")
-            return Known(
-                kind,
-                int(pid) if pid else None,
-                told.get("comm") or "",
-                told.get("device") or "",
-                int(number) if number else None,
+RECENT_S = 3600.0
+"""What the kernel said so long ago may be why there is no job any more."""
+_HOW = {"oom": "killed for want of memory", "fault": "crashed"}
+_PYTHON = re.compile(r"python|pt_|torch")
+"""Names of processes: a main thread of Python, and those that torch gives."""
+
+
+def deaths(node: Node, now: float, most: int = 3) -> tuple[str, ...]:
+    """Python processes that the kernel of a node has ended lately, the newest first."""
+    found = []
+    for line in reversed(node.kernel_lines):
+        told = read(line)
+        how = _HOW.get(told.kind) if told is not None else None
+        if told is None or how is None or not 0 <= now - line.at <= RECENT_S:
+            continue
+        if _PYTHON.match(told.comm):
+            found.append(
+                f"pid {told.pid} ({told.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
             )
-    return None
+    return tuple(found[:most])
+
+
+def read(line: KernelLine) -> Known | None:
+    """What a line says, if it is one about a process or a GPU that we know."""
+    return _known(line.text)
+
+
+@lru_cache(4096)
+def _known(text: str) -> Known | None:
+    found = recognise(text)
+    kind = _KINDS.get(found[0].code) if found is not None else None
+    if found is None or kind is None:
+        return None
+    told = found[1]
+    pid, number = told.get("pid"), told.get("xid")
+    return Known(
+        kind,
+        int(pid) if pid else None,
+        told.get("comm", ""),
+        told.get("gpu", ""),
+        int(number) if number else None,
+    )

@@ -28,6 +28,11 @@ class Meters(Struct, frozen=True, gc=False):
     """rchar: bytes returned by read-like calls, cached or not."""
     write_bytes: int | None = None
     """wchar."""
+    printed_bytes: int = 0
+    """By how much the files of descriptors 1 and 2 have grown since it was first looked at, by
+    their positions in /proc/PID/fdinfo; 0 for pipes and terminals."""
+    main_printed_bytes: int = 0
+    """Of that, what grew while the main thread wrote (/proc/PID/task/PID/io)."""
     major_faults: int | None = None
     rss: int | None = None
 

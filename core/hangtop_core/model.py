@@ -175,6 +175,12 @@ class Process(Struct, frozen=True):
     tracer: Text | None = None
     """Name of the tracer's program."""
     cgroup: Text | None = None
+    cpu_quota: float | None = None
+    """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
+    cpu_quota_of: Text | None = None
+    """The directory of that cgroup below /sys/fs/cgroup."""
+    cpu_throttled: float | None = None
+    """Share of periods in which that had been used up before their end, since the last look."""
     dumping_core: bool = False
     frozen: bool = False
     net_ns: int | None = None
@@ -253,6 +259,8 @@ class DescriptorTable(Struct, frozen=True):
     failure: Failure | None = None
     waiting_locks: tuple[Descriptor, ...] = ()
     """Files this process waits to lock, from /proc/locks, with their holders."""
+    opening: Descriptor | None = None
+    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
 
 
 class RecorderWay(Struct, frozen=True, gc=False):
@@ -317,7 +325,11 @@ class Rank(Struct, frozen=True):
     worked_at: float | None = None
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
     io_moved_at: float | None = None
-    """When its read or write byte counters last moved by more than noise."""
+    """When its read or write byte counters last moved by more than noise, its own log apart."""
+    printed_at: float | None = None
+    """When its main thread was last seen to write, and its log to grow."""
+    wrote_at: float | None = None
+    """When it last wrote much: a log line now and then is not."""
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

@@ -33,3 +33,17 @@ def _fold(names: tuple[str, ...]) -> str:
         return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return ",".join(names)
+
+
+MAX_NAMES = 20_000
+
+
+def unfold(text: str) -> list[str]:
+    """Return the names of a set such as ``gpu[01-16]``; none where it cannot be read as one."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        found = NodeSet(text, resolver=RESOLVER_NOGROUP)
+        return [str(name) for name in found] if len(found) <= MAX_NAMES else []
+    except NodeSetException:
+        return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
@@ -17,12 +18,21 @@ from hangtop_core.rankset import fold, parse
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hangtop_core.diagnosis import BlindSpot, Culprit, Diagnosis, JobSummary, Verdict
+    from hangtop_core.diagnosis import (
+        BlindSpot,
+        Culprit,
+        Diagnosis,
+        JobSummary,
+        Moment,
+        Verdict,
+    )
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
+MAX_WORLD = 1_000_000
+"""A world size above this is no size: it is what some process says of itself."""
 _MIN_WIDTH = 40
 
 
@@ -45,12 +55,20 @@ def headline(diagnosis: Diagnosis) -> str:
 def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     """The whole diagnosis, wrapped to a width in characters."""
     width = max(width, _MIN_WIDTH)
-    lines = list(_wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
-    lines += _wrap(_watchdog(diagnosis.watchdog_in_s), width)
+    lines = list(wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
+    lines += wrap(_watchdog(diagnosis.watchdog_in_s), width)
     for number, verdict in enumerate(diagnosis.verdicts, 1):
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if diagnosis.state == "hung" and not diagnosis.verdicts:
         lines += ["", "No cause could be told."]
+    if diagnosis.ruled_out:
+        lines += ["", "Ruled out"]
+        for out in diagnosis.ruled_out:
+            lines += wrap(f"{out.text}: {out.looked_at}", width, "  ", "    ")
+    if diagnosis.timeline:
+        lines += ["", "Timeline"]
+        for text in timeline_lines(diagnosis.timeline):
+            lines += wrap(text, width, "  ", " " * 21)
     if diagnosis.blind_spots:
         lines += ["", "Blind spots"]
         for spot in diagnosis.blind_spots:
@@ -83,26 +101,38 @@ def _job_text(job: JobSummary | None) -> str:
 def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:
     """One verdict, wrapped to a width in characters."""
     of = f"Verdict {number} of {total}" if total > 1 else "Verdict"
+    of += " (a fault of its own)" if verdict.apart else ""
     word = confidence_word(verdict.confidence)
     yield f"{of}: {verdict.cause}   confidence {verdict.confidence:.2f} ({word})"
-    yield from _wrap(verdict.summary, width, "  ")
+    yield from wrap(verdict.summary, width, "  ")
+    if verdict.weaker:
+        yield from wrap(f"beside the first: {verdict.weaker}", width, "  ", "    ")
     if verdict.culprits:
         named = [_named(one) for one in verdict.culprits[:8]]
         more = len(verdict.culprits) - 8
         rest = f" and {more} more" if more > 0 else ""
-        yield from _wrap(f"to blame: {', '.join(named)}{rest}", width, "  ")
+        yield from wrap(f"to blame: {', '.join(named)}{rest}", width, "  ")
     if verdict.victims:
-        yield from _wrap(f"waiting:  {fold(verdict.victims)}", width, "  ", "            ")
+        yield from wrap(f"waiting:  {fold(verdict.victims)}", width, "  ", "            ")
     if verdict.evidence:
         yield "  Evidence"
         for one in verdict.evidence:
             label = f"{one.source:<11}"
             rank = f"rank {one.rank}: " if one.rank is not None else ""
-            yield from _wrap(f"{label} {rank}{one.text}", width, "    ", " " * 16)
+            yield from wrap(f"{label} {rank}{one.text}", width, "    ", " " * 16)
     if verdict.next_steps:
         yield "  What to do"
         for step in verdict.next_steps:
-            yield from _wrap(step, width, "    - ", "      ")
+            yield from wrap(step, width, "    - ", "      ")
+
+
+def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:
+    """`10:29:31 +2:04  rank 3 last got anywhere`: local time, and since the first moment."""
+    days = {datetime.fromtimestamp(one.at).date() for one in moments}
+    form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M:%S"
+    for one in moments:
+        after = f"+{duration(one.at - moments[0].at)}"
+        yield f"{datetime.fromtimestamp(one.at).strftime(form)} {after:>8}  {one.text}"
 
 
 def _named(one: Culprit) -> str:
@@ -116,12 +146,13 @@ def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
     if spot.what == "ranks":
         ranks = f" {fold(spot.ranks)}"
     nodes = f" ({shorten(nodesets.fold(spot.nodes), 60)})" if spot.nodes else ""
-    yield from _wrap(f"{spot.what}{ranks}{nodes}: {spot.why}", width, "  ", "    ")
+    yield from wrap(f"{spot.what}{ranks}{nodes}: {spot.why}", width, "  ", "    ")
     if spot.fix:
-        yield from _wrap(f"fix: {spot.fix}", width, "    ", "      ")
+        yield from wrap(f"fix: {spot.fix}", width, "    ", "      ")
 
 
-def _wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    """Break a text into lines, the first and the others each with what stands before them."""
     return textwrap.wrap(
         text,
         width,
@@ -143,19 +174,23 @@ def merged_text(
     width: int = WIDTH,
     *,
     job: Job | None = None,
+    whole: bool = False,
     join: bool = False,
     ascii_only: bool = False,
 ) -> str:
     """The merged tree: count, share and age of every frame, ranks where they change.
 
-    With ``job``, and where it has several nodes, the nodes of these ranks, too.
+    With ``job``, and where it has several nodes, the nodes of these ranks, too; where it is the
+    ``whole`` job, also which of its ranks were not found.
     """
     width = max(width, _MIN_WIDTH)
     nodes: dict[int, set[str]] = defaultdict(set)
     for rank in job.ranks if job is not None and len(job.nodes) > 1 else ():
         nodes[rank.rank].add(rank.node)
     sampled = sum(len(one.ranks) for one in merged.classes)
-    head = f"{plural(sampled, 'rank')} of {merged.total} gave a stack, "
+    lacking = _not_found(job) if job is not None and whole else ()
+    total = merged.total + len(lacking) + (len(job.unnumbered) if job is not None else 0)
+    head = f"{plural(sampled, 'rank')} of {total} gave a stack, "
     head += plural(len(merged.classes), "class", "classes")
     lines = [head]
     if merged.roots:
@@ -173,8 +208,19 @@ def merged_text(
         fix = f" (fix: {one.fix})" if one.fix else ""
         on = shorten(nodesets.fold(one.nodes), 60)
         text = f"no stack from {fold(one.ranks)} ({on}): {one.why}{fix}"
-        lines += ["", *_wrap(clean(text, 600), width)]
+        lines += ["", *wrap(clean(text, 600), width)]
+    if lacking and job is not None:
+        named = f"rank{'s' * (len(lacking) > 1)} {fold(lacking)}"
+        lines += ["", f"no process was found of {named}: WORLD_SIZE is {job.world_size}"]
     return "\n".join(lines) + "\n"
+
+
+def _not_found(job: Job) -> tuple[int, ...]:
+    """Ranks of the world that nothing was seen of; none where the number of some is unknown."""
+    if job.unnumbered or job.world_size is None or job.world_size > MAX_WORLD:
+        return ()
+    seen = {rank.rank for rank in job.ranks}
+    return tuple(rank for rank in range(job.world_size) if rank not in seen)
 
 
 def _lead(row: Row, ascii_only: bool, below: bool = False) -> str:
@@ -232,7 +278,7 @@ def each_text(
                 at = f"{clean(rank.node)}:{rank.rank}"
                 title = f"  {at}  {clean(child.label)}, process {child.pid}"
                 if sample is not None:
-                    body = "\n".join(_sample_lines(snapshot, sample))
+                    body = "\n".join(sample_lines(snapshot, sample))
                     blocks.append(f"{title}\n{textwrap.indent(body, '  ')}")
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
@@ -248,11 +294,14 @@ def _rank_text(snapshot: Snapshot, rank: Rank) -> str:
         why = process.denied or ("the process is gone" if rank.state == "exited" else None)
         lines.append(f"No stack: {clean(why or 'not sampled yet')}")
     else:
-        lines += _sample_lines(snapshot, rank.sample)
+        lines += sample_lines(snapshot, rank.sample)
     return "\n".join(lines)
 
 
-def _sample_lines(snapshot: Snapshot, sample: StackSample) -> Iterator[str]:
+def sample_lines(
+    snapshot: Snapshot, sample: StackSample, *, with_locals: bool = True
+) -> Iterator[str]:
+    """The threads of one sample, innermost frame first; with the variables that were read."""
     if sample.failure is not None:
         fix = f" (fix: {clean(sample.failure.fix)})" if sample.failure.fix else ""
         yield f"No stack: {clean(sample.failure.text)}{fix}"
@@ -263,5 +312,5 @@ def _sample_lines(snapshot: Snapshot, sample: StackSample) -> Iterator[str]:
         yield f'Thread {thread.tid} ({"+".join(marks)}): "{name}"'
         for depth, frame in enumerate(snapshot.stacks.get(thread.stack, ())):
             yield f"    {frame_text(frame)}"
-            for local in thread.locals[depth] if depth < len(thread.locals) else ():
+            for local in thread.locals[depth] if with_locals and depth < len(thread.locals) else ():
                 yield f"        {clean(local.name, 80)}: {clean(local.value, 160)}"

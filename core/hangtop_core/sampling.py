@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hangtop_core.hardware import Gpu
     from hangtop_core.model import StackSample, Thread
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
@@ -31,6 +32,14 @@ LONG_REST = 7.0
 (torch 2.13 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL)."""
 REAL_AGAIN = 60.0
 """Seconds after which even a process that never moved is really sampled: other threads may."""
+SAMPLE_COST_S = 0.015
+"""CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
+SCREEN_SHARE = 0.003
+"""Of one core of a node, for stacks of processes that move, where somebody looks at a screen."""
+MAX_COST_S = 0.2
+"""CPU seconds of one sample that are believed: a node that is out of breath is asked anyway."""
+ROUND_S = 4.0
+"""Seconds in the same functions after which what a process has open tells something."""
 STEADY_MOVES = 6
 """Samples of a moving process at the full rate; then the rate halves, down to a sixth."""
 ASK_AGAIN = 30.0
@@ -58,6 +67,10 @@ class Rate(NamedTuple):
     rest: float = QUIET
     """Seconds of rest after which a process is looked at closely, unless it wakes up now and then:
     who only waits for hangs need not look at every rest between two steps."""
+    apart: float = 0.0
+    """Seconds at least between two samples of processes that move, of one node: they take turns.
+    So what stacks cost does not grow with the ranks of a node. Not in the first half minute of a
+    process that is sampled `early`."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -97,6 +110,8 @@ def plan(
     """
     read_at = now if read_at is None else read_at
     due: list[tuple[tuple[int, float], int]] = []
+    moving: list[tuple[tuple[int, float], int]] = []
+    last_any = 0.0
     result = Plan([], [], [], [], [])
     for known in processes:
         pid, role = known.process.pid, known.process.role
@@ -108,18 +123,33 @@ def plan(
                 # What it did since it was sampled is not known before the table is read again.
                 if known.sample is not None and known.sample.at < read_at:
                     result.renew.append(pid)
-            elif _sample_due(known, now, every, free, rate.rest):
+            elif _sample_due(known, now, every, free, rate.rest, read_at):
                 last = known.sample.at if known.sample is not None else 0.0
-                due.append(((0 if role == "rank" else 1, last), pid))
-        if len(result.descriptors) < MAX_TABLES and _table_due(known, now, pid in odd, rate.rest):
+                moves = _takes_turns(known, now, rate, read_at)
+                (moving if moves else due).append(((0 if role == "rank" else 1, last), pid))
+            last_any = max(last_any, known.full_sample_at)
+        if len(result.descriptors) < MAX_TABLES and _table_due(
+            known, now, pid in odd, rate.rest, read_at
+        ):
             result.descriptors.append(pid)
-        if role == "rank" and _recorder_due(known, now, rate.rest):
+        if role == "rank" and _recorder_due(known, now, rate.rest, read_at):
             result.recorder.append(pid)
         if role == "rank" and _numerics_due(known, now):
             result.numerics.append(pid)
+    if moving and not due and now - last_any >= rate.apart:
+        due.append(min(moving))
     due.sort()
     result.sample.extend(pid for _, pid in due[:MAX_SAMPLES])
     return result
+
+
+def gpus_stand_still(gpus: Iterable[Gpu], now: float, rest: float) -> bool:
+    """Whether GPUs of a node have worked while they were watched, and none has for so long.
+
+    Ranks that spin while they wait look as if they moved; then it is time to look at their stacks.
+    """
+    worked = [gpu.worked_at for gpu in gpus if gpu.worked_at is not None]
+    return bool(worked) and max(worked) < now - rest
 
 
 def can_sample(known: Tracked) -> bool:
@@ -132,8 +162,17 @@ def can_sample(known: Tracked) -> bool:
     return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
 
 
-def _quiet(known: Tracked, now: float, rest: float) -> bool:
-    return known.moved_at is None or known.moved_at < now - rest
+def _takes_turns(known: Tracked, now: float, rate: Rate, read_at: float) -> bool:
+    """Whether it moves, and is not new to somebody who looks."""
+    if not rate.apart or _quiet(known, read_at, rate.rest):
+        return False
+    first = known.sample.first_at if known.sample is not None else None
+    return rate.early is None or (first is not None and now - first > EARLY)
+
+
+def _quiet(known: Tracked, read_at: float, rest: float) -> bool:
+    """Whether it rested when its table was last read: of what it did since nothing is known."""
+    return known.moved_at is None or known.moved_at < read_at - rest
 
 
 def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool:
@@ -150,21 +189,23 @@ def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool
     )
 
 
-def _sample_due(known: Tracked, now: float, every: float, free: int, rest: float) -> bool:
+def _sample_due(
+    known: Tracked, now: float, every: float, free: int, rest: float, read_at: float
+) -> bool:
     sample = known.sample
     if sample is None:
         return known.attempts == 0 or now - known.full_sample_at > every
     if known.attempts:
         return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
     age = now - sample.at
-    if age > rest and _came_to_rest(known, sample, now, rest):
+    if age > rest and _came_to_rest(known, sample, read_at, rest):
         return True
     slower = max(known.moving_samples - STEADY_MOVES - free, 0)
     factor = 1.0 if known.process.role == "rank" else 6.0
     return age >= every * min(factor * 2.0**slower, 6.0)
 
 
-def _came_to_rest(known: Tracked, sample: StackSample, now: float, rest: float) -> bool:
+def _came_to_rest(known: Tracked, sample: StackSample, read_at: float, rest: float) -> bool:
     """Whether it ran after its last sample and rests now: what it rests in is what matters.
 
     One that keeps waking up in the same functions has to rest for longer than it usually does.
@@ -173,13 +214,13 @@ def _came_to_rest(known: Tracked, sample: StackSample, now: float, rest: float) 
         return False
     since = sample.same_functions_since
     wakes_often = since is not None and since < sample.at
-    return now - known.moved_at > (max(LONG_REST, rest) if wakes_often else rest)
+    return read_at - known.moved_at > (max(LONG_REST, rest) if wakes_often else rest)
 
 
-def _table_due(known: Tracked, now: float, odd: bool, rest: float) -> bool:
-    if known.process.role not in _TABLE_ROLES or not _quiet(known, now, rest):
+def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: float) -> bool:
+    if known.process.role not in _TABLE_ROLES or not (odd or _waits_on_file(known)):
         return False
-    if not (odd or _waits_on_file(known)):
+    if not _quiet(known, read_at, rest) and not (odd and _goes_round(known, now)):
         return False
     table = known.descriptors
     if table is None:
@@ -188,12 +229,19 @@ def _table_due(known: Tracked, now: float, odd: bool, rest: float) -> bool:
     return now - table.at > (ASK_AGAIN if moved else 2 * ASK_AGAIN)
 
 
+def _goes_round(known: Tracked, now: float) -> bool:
+    """Whether it runs in the same functions: it may try again and again to write to a full disk."""
+    since = known.sample.same_functions_since if known.sample is not None else None
+    return since is not None and now - since >= ROUND_S
+
+
 def _waits_on_file(known: Tracked) -> bool:
     """Whether the main thread is in a system call on a descriptor, a lock or a disk."""
     main = main_thread(known)
     if main is None:
         return False
-    return main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+    opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
+    return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
 
 
 def main_thread(known: Tracked) -> Thread | None:
@@ -202,14 +250,14 @@ def main_thread(known: Tracked) -> Thread | None:
     return next((thread for thread in known.process.threads if thread.tid == pid), None)
 
 
-def _recorder_due(known: Tracked, now: float, rest: float) -> bool:
+def _recorder_due(known: Tracked, now: float, rest: float, read_at: float) -> bool:
     """Whether to look for a rank's recorder: at once where it can answer, else when it rests.
 
     Looking costs the node a few file names. A rank that rests may yet write a dump: torch does so
     when a collective times out.
     """
     server = any(thread.name == WORKER_SERVER for thread in known.process.threads)
-    quiet = _quiet(known, now, rest)
+    quiet = _quiet(known, read_at, rest)
     recorder = known.recorder
     if recorder is None:
         return server or quiet

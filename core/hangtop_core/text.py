@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 Text = Annotated[str, Meta(max_length=4096)]
 """Text from a node: bounded, and untrusted until `clean` has seen it."""
+
+SAID = "the node says: "
+"""Before a fix that is a node's own words."""
 
 ELLIPSIS = "…"
 
@@ -130,3 +136,11 @@ def size(count: float | None) -> str:
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """Write ``1 rank``, ``4 ranks``; ``nouns`` where an s does not make the plural."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def name_pids(pids: Sequence[int]) -> str:
+    """`pid 7`, `pids 7, 9`, of very many only the first: `pids 7, 9, 11, 12 and 60 more`."""
+    if len(pids) == 1:
+        return f"pid {pids[0]}"
+    shown = ", ".join(str(pid) for pid in pids[:8])
+    return f"pids {shown}" + (f" and {len(pids) - 8} more" if len(pids) > 8 else "")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 IO_NOISE = 512.0
 """Bytes a second that mean nothing: a heartbeat, a log line, a metrics socket."""
+MUCH = 65536.0
+"""Bytes a second that a program writes which saves something, however slowly."""
 SHARE_WINDOW = 5.0
 """Seconds over which shares of a core are averaged."""
 MAX_GONE_CHILDREN = 16
@@ -74,6 +76,8 @@ class Tracked:
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
         self.io_moved_at: float | None = None
+        self.printed_at: float | None = None
+        self.wrote_at: float | None = None
         self.worked_at: float | None = None
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
@@ -162,11 +166,18 @@ class Tracked:
             self.worked_at = at
             news = True
         if at > before:
-            count = _grown(old.read_bytes, new.read_bytes)
-            count += _grown(old.write_bytes, new.write_bytes)
+            written = _grown(old.write_bytes, new.write_bytes)
+            # What a spinner or a heartbeat prints is no progress, however much it is.
+            written = max(written - _grown(old.printed_bytes, new.printed_bytes), 0)
+            count = _grown(old.read_bytes, new.read_bytes) + written
+            if new.main_printed_bytes > old.main_printed_bytes:
+                self.printed_at = at
+                news = True
             if count / (at - before) > IO_NOISE:
                 self.io_moved_at = at
                 news = True
+            if written / (at - before) > MUCH:
+                self.wrote_at = at
         return news
 
     def pass_time(self, at: float) -> None:
@@ -258,6 +269,8 @@ class Tracked:
                 moved_at=self.moved_at,
                 left_at=self.left_at,
                 io_moved_at=self.io_moved_at,
+                printed_at=self.printed_at,
+                wrote_at=self.wrote_at,
                 worked_at=self.worked_at,
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,

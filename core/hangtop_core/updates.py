@@ -29,6 +29,9 @@ class Options(Struct, frozen=True):
     slurm_step: str | None = None
     watch: bool = True
     """Without it nodes are only connected to, and nothing is asked of them by itself."""
+    budget: float | None = None
+    """Share of one core that a node may spend on passes over its processes, and again on stacks of
+    those that move; None for what is meant for somebody who looks."""
     rest: float = QUIET
     """How long a process rests before its stack is taken, and what else its rest asks for."""
 

@@ -28,6 +28,8 @@ class Watching(Struct, frozen=True):
     enabled: bool = True
     rest: float = QUIET
     """As in `sampling.Rate`."""
+    budget: float | None = None
+    """As in `Options`."""
 
     def request(self) -> dict[str, Any]:
         """Return the parameters of `watch`."""
@@ -38,6 +40,8 @@ class Watching(Struct, frozen=True):
         }
         if self.slurm_jobs:
             params |= {"slurm_jobs": self.slurm_jobs, "slurm_step": self.slurm_step}
+        if self.budget is not None:
+            params["budget"] = self.budget
         return params
 
 
@@ -54,4 +58,5 @@ def watching(options: Options) -> Watching:
         options.slurm_step,
         options.watch,
         options.rest,
+        options.budget,
     )

@@ -30,6 +30,38 @@ class ThreadRow(NamedTuple):
 
 MAX_THREADS = 512
 """Threads reported of one process; the count is told apart."""
+IN_TURN, IN_TURN_AT_REST = 16, 64
+"""Threads beside the main thread that are looked at in one pass, while that runs and while it
+rests: a rank may have hundreds, and what they wait in matters once it does not get on."""
+
+
+class Printed(NamedTuple):
+    """How far the files behind descriptors 1 and 2 of a process have grown."""
+
+    places: Tuple[int, ...]
+    """Positions of the two, as the kernel keeps them: no file system is touched."""
+    total: int = 0
+    """Bytes by which they have moved since the first look, whoever wrote."""
+    main: int = 0
+    """Of these, those of rounds in which the main thread wrote as well."""
+    wrote: Optional[int] = None
+    """wchar of the main thread alone, /proc/PID/task/PID/io."""
+
+    @classmethod
+    def after(cls, old: "Optional[Printed]", pid: int) -> "Printed":
+        """Look again."""
+        found = [procfs.read("/proc/%d/fdinfo/%d" % (pid, fd), 512) or b"" for fd in (1, 2)]
+        # Where both are one open file, both say the same.
+        places = tuple(sorted({procfs.value_of(one, b"pos") or 0 for one in found}))
+        if old is not None and places == old.places:
+            return old
+        io = procfs.read("/proc/%d/task/%d/io" % (pid, pid)) or b""
+        wrote = procfs.value_of(io, b"wchar")
+        if old is None:
+            return cls(places, wrote=wrote)
+        grown = max(sum(places) - sum(old.places), 0)
+        by_main = None not in (wrote, old.wrote) and wrote != old.wrote
+        return cls(places, old.total + grown, old.main + (grown if by_main else 0), wrote)
 
 
 class Activity:
@@ -39,13 +71,17 @@ class Activity:
         self.pid = pid
         self._rows: Dict[int, ThreadRow] = {}
         self._ran: Dict[int, bytes] = {}
-        self._rounds = 0
+        self._next = self._turns = 0
+        """Whose turn it is, and how often all have had theirs."""
         self._sched_of: Optional[bytes] = None
         self._sched: Tuple[Optional[float], Optional[int]] = (None, None)
         self._looked: Optional[float] = None
         """When its main thread was looked at last, in monotonic seconds."""
         self._wait: Optional[List[bytes]] = None
         self._waits = 0
+        self._stirred = False
+        """Whether any thread ran in this round."""
+        self._printed: Optional[Printed] = None
 
     def threads(self, by_us: bool = False) -> List[ThreadRow]:
         """Return the rows of all threads, main thread first; empty for a zombie.
@@ -53,12 +89,18 @@ class Activity:
         While a tool of ours traces the process (``by_us``), a thread it stopped is shown as it
         was before.
         """
-        self._rounds += 1
+        self._stirred = False
         base = "/proc/%d/task/" % self.pid
         tids = procfs.numbers(base)[:MAX_THREADS]
+        before = self._ran.get(self.pid)
+        main = self._thread(base + str(self.pid), self.pid)
+        rests = before is not None and before == self._ran.get(self.pid)
+        due = self._in_turn([tid for tid in tids if tid != self.pid], rests)
         rows: Dict[int, ThreadRow] = {}
         for tid in tids:
-            row = self._thread(base + str(tid), tid)
+            row = main if tid == self.pid else self._rows.get(tid)
+            if row is None or tid in due:
+                row = self._thread(base + str(tid), tid)
             if row is not None and row.state == "t" and by_us:
                 row = self._rows.get(tid, row._replace(state="S", wchan=None))
             if row is not None:
@@ -67,14 +109,24 @@ class Activity:
         self._ran = {tid: ran for tid, ran in self._ran.items() if tid in rows}
         return sorted(rows.values(), key=lambda row: (row.tid != self.pid, row.tid))
 
+    def _in_turn(self, others: List[int], rests: bool) -> Set[int]:
+        """Return those of the other threads that are to be looked at in this pass."""
+        most = IN_TURN_AT_REST if rests else IN_TURN
+        begin = self._next if self._next < len(others) else 0
+        end = begin + most
+        self._next = end if end < len(others) else 0
+        self._turns += not self._next
+        return set(others[begin:end])
+
     def _thread(self, base: str, tid: int) -> Optional[ThreadRow]:
         ran = procfs.read(base + "/schedstat", 128)
         old = self._rows.get(tid)
-        # Every sixteenth round all is read again, against kernels with lazy accounting.
-        fresh = (tid + self._rounds) % 16 == 0
+        # Every sixteenth time all is read again, against kernels with lazy accounting.
+        fresh = (tid + self._turns) % 16 == 0
         if old is not None and ran and not fresh and ran == self._ran.get(tid):
             return old
         if ran:
+            self._stirred = self._stirred or ran != self._ran.get(tid)
             self._ran[tid] = ran
         if tid == self.pid:
             self._note_wait(base)
@@ -98,6 +150,8 @@ class Activity:
         now = time.monotonic()
         ran_at, switches = self._scheduled(stat, clock, now)
         io = procfs.read("/proc/%d/io" % self.pid) or b""
+        if self._stirred or self._printed is None:
+            self._printed = Printed.after(self._printed, self.pid)
         last_ran = None if ran_at is None else max(0.0, round(now - ran_at, 2))
         return {
             "cpu_s": round(stat.cpu_ticks / procfs.CLOCK_TICKS, 2),
@@ -107,6 +161,8 @@ class Activity:
             "main_last_ran_s": last_ran,
             "read_bytes": procfs.value_of(io, b"rchar"),
             "write_bytes": procfs.value_of(io, b"wchar"),
+            "printed_bytes": self._printed.total,
+            "main_printed_bytes": self._printed.main,
             "major_faults": stat.major_faults,
             "rss": stat.rss,
         }

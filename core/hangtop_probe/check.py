@@ -149,6 +149,7 @@ def _rank(fields: Dict[str, Any], rights: permission.Rights, tools: Tools) -> Me
         "attach": attach,
         "why": why,
         "fix": fix,
+        "core_size": (fields.get("limits") or {}).get("core_size"),
     }
     told["recorder"] = recorder.look(pid, fields["rank"], rights, tools) if attach else []
     return told

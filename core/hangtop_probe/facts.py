@@ -1,6 +1,6 @@
 """What is read of a process once and then rarely: what it is, not what it does.
 
-Command line, environment, limits, cgroup, working directory, outputs. Read through a guard,
+Command line, environment, limits, working directory, outputs. Read through a guard,
 because the memory lock of a wedged process can hang the reader.
 """
 
@@ -71,7 +71,6 @@ def describe(pid: int, facts: Facts) -> Dict[str, Any]:
         "fd_count": descriptor_count(base + "/fd"),
         "outputs": _outputs(pid),
         "net_ns": _foreign_net(pid),
-        **_cgroup(pid),
     }
 
 
@@ -110,27 +109,6 @@ def _foreign_net(pid: int) -> Optional[int]:
 def _outputs(pid: int) -> Tuple[str, ...]:
     links = [procfs.link("/proc/%d/fd/%d" % (pid, fd)) for fd in (1, 2)]
     return tuple(secrets.mask_path(link) for link in links if link is not None)
-
-
-def _cgroup(pid: int) -> Dict[str, Any]:
-    groups = procfs.parse_cgroup(procfs.read("/proc/%d/cgroup" % pid) or b"")
-    path = groups.get("", "/")
-    if path == "/":
-        path = next((groups[c] for c in ("memory", "cpu", "freezer") if c in groups), path)
-    return {"cgroup": path, "frozen": _frozen(groups)}
-
-
-def _frozen(groups: Mapping[str, str]) -> bool:
-    """cgroup.events of version 2, freezer.state of version 1."""
-    if "" in groups:
-        for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
-            events = procfs.read(root + groups[""] + "/cgroup.events")
-            if events and b"frozen 1" in events:
-                return True
-    if "freezer" in groups:
-        state = procfs.read("/sys/fs/cgroup/freezer" + groups["freezer"] + "/freezer.state")
-        return bool(state and state.strip() in (b"FROZEN", b"FREEZING"))
-    return False
 
 
 def remember(known: Dict[str, None], outputs: Tuple[str, ...]) -> None:

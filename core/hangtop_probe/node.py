@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import fixes, gpus, kernellog, permission, procfs, tools, wire
+from . import corepattern, fixes, gpus, kernellog, permission, procfs, tools, wire
 from .procfs import words
 
 Fact = Dict[str, Any]
@@ -108,6 +108,7 @@ def capabilities(rights: permission.Rights) -> Dict[str, Fact]:
         "ptrace": permission.ptrace_fact(rights),
         "nvml": nvml(),
         "kernel log": kernellog.fact(),
+        "core": corepattern.fact(),
     }
 
 

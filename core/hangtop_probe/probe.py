@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from . import (
     cache,
     check,
+    cores,
     descriptors,
     fixes,
     holders,
@@ -28,7 +29,10 @@ from .server import Handler, describe
 from .stacks import Sampler
 from .table import Table
 from .tools import Tools
-from .watch import Watch
+from .watch import BUDGET, Watch
+
+if TYPE_CHECKING:
+    from .nettest import Nettest
 
 UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
 
@@ -51,6 +55,7 @@ class Probe:
         self._ending = threading.Event()
         self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
+        self._nettest: Optional[Nettest] = None
         self._lock = threading.Lock()
 
     def handlers(self) -> Dict[str, Handler]:
@@ -63,11 +68,25 @@ class Probe:
             "ras": lambda request: ras.handle(request, self.rights),
             "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
             "log": self.logs.handle,
+            "core": lambda request: cores.handle(request, self.tools, self.rights),
             "numerics": lambda request: numerics.handle(request, self.rights),
             "strace": lambda request: strace.handle(request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),
+            "nettest": self.nettest,
         }
+
+    def nettest(self, request: Request) -> Message:
+        """Answer `nettest`; what it needs is loaded when somebody asks for it, and not sent
+        where nobody can, as over pdsh."""
+        with self._lock:
+            if self._nettest is None:
+                try:
+                    from .nettest import Nettest
+                except ImportError:
+                    raise Refused("unsupported", "this probe has no nettest") from None
+                self._nettest = Nettest(self.tools, self.rights)
+        return self._nettest.handle(request)
 
     def _resolve(self, pid: int) -> None:
         self.sampler.take(pid, "nonblocking", True, 3.0, self._ending)
@@ -103,10 +122,11 @@ class Probe:
             self.bear_silence(float(silence))
         try:
             interval = float(message.get("interval") or 1.0)
-            watch = Watch(self.table, interval, Hardware(self.gpus))
+            budget = float(message.get("budget") or BUDGET)
         except (TypeError, ValueError):
-            raise Refused("error", "interval is no number of seconds") from None
-        self.resolver.start()
+            raise Refused("error", "interval or budget is no number") from None
+        watch = Watch(self.table, interval, Hardware(self.gpus), budget)
+        self.resolver.start(watch.interval)
         while True:
             request.wait_credit()
             if message.pop("resync", False):

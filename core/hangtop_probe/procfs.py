@@ -38,6 +38,8 @@ class Stat(NamedTuple):
     """Wait status, for a zombie; zero where not permitted."""
     cpu: Optional[int] = None
     """CPU it last ran on; for a process, its main thread."""
+    image: int = 0
+    """Where its arguments begin: another random place with every exec; 0 where not permitted."""
 
     @property
     def kernel(self) -> bool:
@@ -83,6 +85,7 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         threads, start, rss = int(fields[17]), int(fields[19]), int(fields[21])
         exit_status = int(fields[49]) if len(fields) > 49 else 0
         cpu = int(fields[36]) if len(fields) > 36 else None
+        image = int(fields[45]) if len(fields) > 45 else 0
     except ValueError:
         return None
     name, state = text(data[left + 1 : right]), text(fields[0][:1])
@@ -99,6 +102,7 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         rss * PAGE_SIZE,
         exit_status,
         cpu,
+        image,
     )
 
 

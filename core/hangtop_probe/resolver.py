@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, NamedTuple
+from typing import TYPE_CHECKING, Callable, Dict, NamedTuple
 
 from . import procfs, table
 
+if TYPE_CHECKING:
+    from .entry import Identity
+
 _DELAYS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds between one try and the next: importing torch takes a while before `_wrap` runs."""
+_PACE = 0.5
+"""Seconds between two looks at candidates that are still to be tried."""
 _LIBRARIES = (b"libtorch_python", b"libtorch_cpu")
 _MAX_MAPS = 8 << 20
 
@@ -30,12 +35,14 @@ class Resolver:
     def __init__(self, processes: table.Table, take: Callable[[int], None]) -> None:
         self._table = processes
         self._take = take
-        self._tries: Dict[table.Identity, _Try] = {}
+        self._tries: Dict[Identity, _Try] = {}
+        self._passes = _PACE
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="resolver", daemon=True)
 
-    def start(self) -> None:
-        """Start, once."""
+    def start(self, passes: float) -> None:
+        """Start, once; ``passes``: seconds between two passes, which alone bring new candidates."""
+        self._passes = max(passes, _PACE)
         if not self._thread.is_alive() and not self._stop.is_set():
             self._thread.start()
 
@@ -44,15 +51,18 @@ class Resolver:
         self._stop.set()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.5):
+        pause = _PACE
+        while not self._stop.wait(pause):
             candidates = self._table.spawn_candidates()
             self._tries = {k: v for k, v in self._tries.items() if k in candidates}
             for identity in candidates:
                 if self._stop.is_set():
                     return
                 self._attempt(identity)
+            open_ = any(one.tries < len(_DELAYS) for one in self._tries.values())
+            pause = _PACE if open_ else self._passes
 
-    def _attempt(self, identity: table.Identity) -> None:
+    def _attempt(self, identity: Identity) -> None:
         now = time.monotonic()
         last = self._tries.get(identity, _Try(0, 0.0))
         if last.tries >= len(_DELAYS) or now < last.not_before:

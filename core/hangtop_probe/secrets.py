@@ -8,9 +8,11 @@ sees them.
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterable, List, Mapping, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Tuple
 
 from .procfs import words
+
+Note = Callable[[str], object]
 
 MASK = "***"
 MAX_VALUE = 1024
@@ -29,7 +31,7 @@ _NAMES = frozenset(
     SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_JOB_ID SLURM_JOBID SLURM_STEP_ID SLURM_STEPID
     SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_JOB_NODELIST
     SLURM_STEP_NODELIST SLURM_JOB_NAME SLURM_NODENAME SLURMD_NODENAME SLURM_CLUSTER_NAME
-    HANGTOP_NUMERICS
+    HANGTOP_NUMERICS HANGTOP_RUN_DIR
     """)
 )
 _PREFIXES = (
@@ -51,8 +53,8 @@ _PREFIXES = (
 )
 
 _SENSITIVE = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key|private[-_]?key"
-    r"|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn)"
+    r"(?:pass(?:word|wd|phrase|code)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key"
+    r"|account[-_]?key|private[-_]?key|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn)"
 )
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % _SENSITIVE, re.IGNORECASE)
 _KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
@@ -64,15 +66,57 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 _PLAIN_VALUE = re.compile(r"^(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none)?$", re.I)
-_TOKENS = re.compile(
-    r"(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
-    r"|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abprs]-[A-Za-z0-9-]{10,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|npm_[A-Za-z0-9]{30,}"
-    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*|(?<![/\w])[0-9a-f]{40}(?![/\w]))"
+_TOKENS = (
+    ("token of Hugging Face", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
+    (
+        "token of GitHub or GitLab",
+        r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}"
+        r"|gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{16,}",
+    ),
+    (
+        "API key",
+        r"(?<![A-Za-z0-9])(?:sk|rk|pk)[-_][A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
+        r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{30,}|dapi[0-9a-f]{32}"
+        r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"
+        r"|(?:dop|doo|dor)_v1_[0-9a-f]{32,}|dckr_pat_[A-Za-z0-9_-]{20,}|lin_api_[A-Za-z0-9]{30,}"
+        r"|(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
+        r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])",
+    ),
+    (
+        "token of Slack",
+        r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
+        r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
+        r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
+    ),
+    (
+        "key of AWS",
+        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"
+        r"|(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])"
+        r"(?=[A-Za-z/+]{0,39}[0-9])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=_.-])",
+    ),
+    ("key of Google", r"AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}"),
+    (
+        "token of a package index",
+        r"npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}"
+        r"|rubygems_[0-9a-f]{40,}|oy2[a-z0-9]{43}",
+    ),
+    (
+        "JSON web token",
+        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*",
+    ),
+    ("key of 40 hex digits", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
 )
+"""Forms that are known wherever they stand: Weights & Biases keys have 40 hex digits."""
+_TOKEN = re.compile("|".join("(%s)" % form for _, form in _TOKENS))
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r"[\s\S]*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+)
+_KEY_END = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{16,76}$")
+MAX_KEY_LINES = 200
 # Every repetition before the value is bounded: text of a stranger must not cost quadratic time.
-_URL_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_URL_LOGIN = re.compile(r"(?<=://)[^/\s]{1,400}(?=@)")
 _LOGIN = re.compile(r"((?:^|[\s,;'\"=])[\w.+-]{1,64}:)[^\s/@:]{1,200}(?=@[\w\[])")
 _QUERY = re.compile(
     r"([?&;][^=&?;\s]{0,64}?(?:%s|sig)[^=&?;\s]{0,64}=)[^&\s]+" % _SENSITIVE, re.IGNORECASE
@@ -86,7 +130,12 @@ _OPTION = re.compile(
     r"((?:^|[\s'\"])(--?[\w.-]{0,64}%s[\w.-]{0,64})\s{1,4})([^\s'\"-][^\s'\"]*)" % _SENSITIVE,
     re.IGNORECASE,
 )
-_HEADER = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_HEADER = re.compile(r"\b(bearer|basic)[ \t]+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_NETRC = re.compile(r"(\blogin\s{1,4}\S{1,100}\s{1,8}password\s{1,4})\S+")
+
+
+def _ignore(kind: str) -> None:
+    """Nobody counts."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -100,15 +149,43 @@ def is_secret_name(name: str) -> bool:
     return bool(_SECRET_NAME.search(bare) or _KEY_NAME.search(bare))
 
 
-def mask_text(value: str) -> str:
-    """Mask what looks like a secret in any text: known token forms, URL logins, `token=…`."""
-    value = _URL_LOGIN.sub(MASK, value)
-    value = _LOGIN.sub(r"\1" + MASK, value)
-    value = _QUERY.sub(r"\1" + MASK, value)
-    value = _HEADER.sub(r"\1 " + MASK, value)
-    value = _INLINE.sub(_mask_inline, value)
-    value = _OPTION.sub(_mask_option, value)
-    return _TOKENS.sub(MASK, value)
+def mask_text(value: str, note: Note = _ignore) -> str:
+    """Mask what looks like a secret in any text: known token forms, URL logins, `token=…`.
+
+    ``note`` is told the kind of everything that is masked.
+    """
+
+    def tail(kind: str) -> Callable[["re.Match[str]"], str]:
+        """Mask what follows the first group."""
+
+        def masked(match: "re.Match[str]") -> str:
+            if match.group(0)[len(match.group(1)) :].strip() != MASK:
+                note(kind)
+            return match.group(1) + MASK
+
+        return masked
+
+    def login(match: "re.Match[str]") -> str:
+        if match.group(0) != MASK:
+            note("login in a URL")
+        return MASK
+
+    def token(match: "re.Match[str]") -> str:
+        note(_TOKENS[(match.lastindex or 1) - 1][0])
+        return MASK
+
+    if "PRIVATE KEY" in value:
+        value = _mask_private_keys(value, note)
+    if "@" in value:
+        value = _URL_LOGIN.sub(login, value)
+        value = _LOGIN.sub(tail("login"), value)
+    value = _QUERY.sub(tail("signature or token in a URL"), value)
+    value = _HEADER.sub(lambda match: _mask_header(match, note), value)
+    value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
+    value = _OPTION.sub(lambda match: _mask_option(match, note), value)
+    if "login" in value:
+        value = _NETRC.sub(tail("password"), value)
+    return _TOKEN.sub(token, value)
 
 
 def mask_path(path: str) -> str:
@@ -116,39 +193,89 @@ def mask_path(path: str) -> str:
     return mask_text(path) if "=" in path or "@" in path or "hf_" in path else path
 
 
-def _mask_inline(match: "re.Match[str]") -> str:
+_NEEDLE = re.compile(
+    r"=|:/|hf_|gh[pousr]_|_pat_|sk-|xox|AKIA|ASIA|AIza|eyJ|npm_|pypi-|glpat|[0-9a-f]{40}"
+    r"|[Bb]earer|[Bb]asic|(?i:pass|token|secret|key)"
+)
+
+
+def mask_lines(text: str) -> str:
+    """Mask lines that were printed; few can hold a secret, and those are looked at closely."""
+    if "PRIVATE KEY" in text:
+        text = _mask_private_keys(text, _ignore)
+    return "\n".join(mask_text(one) if _NEEDLE.search(one) else one for one in text.split("\n"))
+
+
+def _mask_private_keys(text: str, note: Note) -> str:
+    """Mask private keys in PEM, line by line, and the rest of one that began before the text."""
+
+    def key(match: "re.Match[str]") -> str:
+        note("private key")
+        return "\n".join(MASK for _ in match.group(0).split("\n"))
+
+    text = _PRIVATE_KEY.sub(key, text)
+    if not _KEY_END.search(text):
+        return text
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if _KEY_END.search(line):
+            note("private key")
+            first = number
+            while first > max(number - MAX_KEY_LINES, 0) and _KEY_LINE.search(lines[first - 1]):
+                first -= 1
+            lines[first : number + 1] = [MASK] * (number + 1 - first)
+    return "\n".join(lines)
+
+
+def _mask_header(match: "re.Match[str]", note: Note) -> str:
+    note("header of a request")
+    return match.group(1) + " " + MASK
+
+
+def _mask_inline(match: "re.Match[str]", note: Note) -> str:
     name = re.split(r"[\s,;{'\"(/]", match.group(1).rstrip(" =:'\""))[-1]
-    if not is_secret_name(name) or _PLAIN_VALUE.match(match.group(0)[len(match.group(1)) :]):
+    value = match.group(0)[len(match.group(1)) + len(match.group(2)) :]
+    if not is_secret_name(name) or _PLAIN_VALUE.match(value) or value == MASK:
         return match.group(0)
+    note("named value")
     return match.group(1) + match.group(2) + MASK
 
 
-def _mask_option(match: "re.Match[str]") -> str:
+def _mask_option(match: "re.Match[str]", note: Note) -> str:
     if not is_secret_name(match.group(2)) or _PLAIN_VALUE.match(match.group(3)):
         return match.group(0)
+    if match.group(3) != MASK:
+        note("option")
     return match.group(1) + MASK
 
 
-def mask_arguments(arguments: Iterable[str]) -> Tuple[str, ...]:
-    """Mask a command line: `--token X`, `--token=X`, `KEY=X`, URLs, known token forms.
+def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str, ...]:
+    """Mask a command line: `--token X`, `--token=X`, `-u me:X`, `KEY=X`, URLs, known token forms.
 
     Cut to 128 arguments of 512 characters each, which is said by a last argument.
     """
     masked: List[str] = []
     given = list(arguments)
-    expecting = False
+    before, expecting = "", False
     for argument in given[:MAX_ARGUMENTS]:
         name, equals, value = argument.partition("=")
-        if expecting and not argument.startswith("-"):
-            masked.append(argument if _PLAIN_VALUE.match(argument) else MASK)
-            expecting = False
+        login = before in ("-u", "--user") and ":" in argument
+        if (expecting and not argument.startswith("-")) or login:
+            plain = not login and (_PLAIN_VALUE.match(argument) or argument == MASK)
+            masked.append(argument if plain else MASK)
+            if not plain:
+                note("option")
+            before, expecting = "", False
             continue
         option = argument.startswith("-")
+        before = argument
         expecting = option and not equals and " " not in name and is_secret_name(name)
         if equals and " " not in name and is_secret_name(name) and not _PLAIN_VALUE.match(value):
             masked.append(name + "=" + MASK)
+            if value != MASK:
+                note("option")
         else:
-            masked.append(_cut(mask_text(argument), MAX_ARGUMENT))
+            masked.append(_cut(mask_text(argument, note), MAX_ARGUMENT))
     if len(given) > MAX_ARGUMENTS:
         masked.append("… %d more" % (len(given) - MAX_ARGUMENTS))
     return tuple(masked)

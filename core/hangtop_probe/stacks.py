@@ -15,11 +15,14 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import fixes, node, permission, procfs, rest, sources, table
 from .requests import Message, Refused, Request, failure, pids_of
 from .tools import MAX_OUTPUT, Done, Tools, halted
+
+if TYPE_CHECKING:
+    from .entry import Identity
 
 MODES = ("nonblocking", "blocking", "native")
 MAX_LOCAL = 200
@@ -188,7 +191,11 @@ class Sampler:
         self._cpus = node.cpus()
 
     def handle(self, request: Request) -> Message:
-        """Sample every process of the request, in parallel unless natively."""
+        """Sample every process of the request, in parallel unless natively.
+
+        The summary says what that has cost in CPU seconds: of py-spy, not of the probe itself.
+        """
+        before = _tools_cpu()
         message = request.message
         pids = pids_of(message)
         mode = message.get("mode", "nonblocking")
@@ -207,7 +214,7 @@ class Sampler:
             for job in jobs:
                 job.result()
         request.check()
-        return {"pids": len(pids)}
+        return {"pids": len(pids), "cpu_s": round(_tools_cpu() - before, 3)}
 
     def _answer(self, request: Request, pid: int, mode: str, wants: bool, seconds: float) -> None:
         request.check()
@@ -256,7 +263,7 @@ class Sampler:
     def _sampled(
         self,
         piece: Message,
-        identity: table.Identity,
+        identity: Identity,
         mode: str,
         wants: bool,
         seconds: float,
@@ -275,7 +282,7 @@ class Sampler:
         return result
 
     def _unless_rested(
-        self, identity: table.Identity, wants: bool, seconds: float, cancel: threading.Event
+        self, identity: Identity, wants: bool, seconds: float, cancel: threading.Event
     ) -> Sample:
         """Sample a process, unless it has not run since it was sampled."""
         pid = identity[0]
@@ -292,6 +299,12 @@ class Sampler:
         for key, rows in result.stacks.items():
             if key not in self._told:
                 sources.add(pid, rows)
+
+
+def _tools_cpu() -> float:
+    """Return the CPU seconds of all tools of this probe that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def refusal(states: Dict[int, str]) -> Message:

@@ -26,6 +26,10 @@ _LINES = (b" 01:", b" 08 ")
 """What a line holds whose timer for sending again runs, or whose state is CLOSE_WAIT."""
 LOOK_S = 3.0
 """Seconds between two readings of a node's connections, of which there may be ten thousands."""
+LONGEST_S = 60.0
+"""The same where a reading costs much: the kernel goes through a table of half a million places."""
+SHARE = 0.002
+"""Fraction of one core that reading them may cost."""
 SHOWN = 16
 
 
@@ -33,18 +37,22 @@ class Stalled:
     """Looks now and then, at each network namespace once for all its ranks."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.share = SHARE
         self._clock = clock
         self._seen: Dict[Optional[str], Tuple[float, Dict[int, Socket]]] = {}
+        """By network namespace: when to look again, and what was found."""
 
     def of(self, pid: int) -> "List[Message]":
         """Return those of a process in the form of model.Stalled, the longest stalled first."""
         space = procfs.link("/proc/%d/ns/net" % pid)
-        at, found = self._seen.get(space, (-LOOK_S, {}))
+        due, found = self._seen.get(space, (0.0, {}))
         now = self._clock()
-        if now - at >= LOOK_S:
+        if now >= due:
+            began = time.thread_time()
             found = _read(pid)
-            self._seen = {k: v for k, v in self._seen.items() if now - v[0] < 2 * LOOK_S}
-            self._seen[space] = (now, found)
+            pause = max(LOOK_S, (time.thread_time() - began) / self.share)
+            self._seen = {k: v for k, v in self._seen.items() if now < v[0] + LONGEST_S}
+            self._seen[space] = (now + min(pause, LONGEST_S), found)
         if not found:
             return []
         mine = [found[inode] for inode in own_inodes(pid) if inode in found]

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 
 from . import (
     activity,
+    cgroups,
     commands,
     discovery,
     facts,
@@ -25,15 +26,12 @@ from . import (
     stalled,
     versions,
 )
+from .entry import Entry, Identity, told_apart
 from .guard import Guard, Hanging
 
-Identity = Tuple[int, int]
-"""pid and start time: a pid alone may have been given to another process."""
-
-_YOUNG = frozenset([1, 2, 3, 5, 8, 12, 16, 20, 30])
-"""Passes after the first at which a process is read again."""
 _RECHECK = 20
 """Later on every so many passes."""
+_MOST_ANCESTORS = 64
 _DESCRIBE = 15
 """Passes between two readings of what rarely changes of a reported process."""
 
@@ -45,31 +43,6 @@ class Learned(NamedTuple):
     is_worker: bool = False
     worker_id: Optional[int] = None
     is_debug_server: bool = False
-
-
-class Entry:
-    """One process of the node that is no kernel thread."""
-
-    def __init__(self, stat: procfs.Stat) -> None:
-        self.stat = stat
-        self.facts = facts.Facts()
-        self.age = 0
-        self.mine = True
-        self.threads: FrozenSet[str] = frozenset()
-        self.activity = activity.Activity(stat.pid)
-        self.slow: Dict[str, Any] = {}
-        self.versions: Dict[str, str] = {}
-        self.described = -1
-        self.tracer: Tuple[int, Optional[str]] = (0, None)
-        self.dumping_core = False
-        self.by_us = False
-        self.state = stat.state
-        """The last state that was not a tool of ours at work."""
-
-    @property
-    def identity(self) -> Identity:
-        """Return pid and start time."""
-        return self.stat.pid, self.stat.start
 
 
 class Table:
@@ -95,7 +68,7 @@ class Table:
         self._file_guard = Guard(limit=1)
         """For files of the job: those of a server that is gone must not use up the other one."""
         self._clock = runclock.RunClock()
-        self._stalled = stalled.Stalled()
+        self.stalled = stalled.Stalled()
         self._boot = node.boot_time()
         self._pass = 0
         self._dirty = True
@@ -126,7 +99,7 @@ class Table:
         entry = self.entries.get(pid)
         if entry is not None:
             entry.age += 1
-            due = entry.age in _YOUNG or (pid + self._pass) % _RECHECK == 0
+            due = entry.young or (pid + self._pass) % _RECHECK == 0
             if not due and pid not in self.roles:
                 return
         stat = procfs.read_stat(pid)
@@ -137,10 +110,16 @@ class Table:
         elif entry is None or entry.stat.start != stat.start:
             self._add(stat)
         else:
-            changed = entry.stat.comm != stat.comm or entry.stat.ppid != stat.ppid
+            changed = told_apart(entry.stat) != told_apart(stat)
             entry.stat = stat
-            if changed or due:
+            if changed or (due and (pid in self.roles or self._may_differ(entry))):
                 self._look(entry)
+            elif due:
+                self._look_at_threads(entry)
+
+    def _may_differ(self, entry: Entry) -> bool:
+        """Whether a process that looks the same may still be read otherwise than before."""
+        return not entry.stat.image or entry.facts.denied is not None
 
     def _add(self, stat: procfs.Stat) -> None:
         entry = Entry(stat)
@@ -162,6 +141,12 @@ class Table:
         entry.threads = self._thread_names(entry)
         now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
         self._dirty = self._dirty or before != now or entry.age == 0
+
+    def _look_at_threads(self, entry: Entry) -> None:
+        """Read of a process that has not run another program what may have changed all the same."""
+        names = self._thread_names(entry)
+        self._dirty = self._dirty or names != entry.threads
+        entry.threads = names
 
     def _thread_names(self, entry: Entry) -> FrozenSet[str]:
         """Read thread names where they may tell a rank that has no readable number."""
@@ -243,7 +228,7 @@ class Table:
 
     def _process(self, entry: Entry, role: discovery.Attribution) -> Dict[str, Any]:
         stat = self._untraced(entry)
-        if entry.described < 0 or self._pass - entry.described >= _DESCRIBE or entry.age in _YOUNG:
+        if entry.described < 0 or self._pass - entry.described >= _DESCRIBE or entry.young:
             entry.described = self._pass
             self._describe(entry)
         zombie = stat.state == "Z"
@@ -265,7 +250,7 @@ class Table:
             dumping_core=entry.dumping_core,
         )
         if role.role == "rank":
-            fields["stalled"] = [] if zombie else self._stalled.of(stat.pid)
+            fields["stalled"] = [] if zombie else self.stalled.of(stat.pid)
         if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
             fields["exit_code"] = procfs.wait_status(stat.exit_status)
         return fields
@@ -294,6 +279,11 @@ class Table:
             return
         try:
             entry.slow = self._guard.call(lambda: facts.describe(pid, known))
+            group, held = self._guard.call(lambda: cgroups.read(pid))
+            share = None if held is None else held.share(entry.held)
+            entry.slow.update(group, cpu_throttled=share)
+            if share is not None or entry.held is None:
+                entry.held = held
         except Hanging:
             entry.slow = entry.slow or {"denied": known.denied}
         facts.remember(self.outputs, entry.slow.get("outputs", ()))
@@ -333,11 +323,32 @@ class Table:
     def spawn_candidates(self) -> List[Identity]:
         """Return children of Python processes that may be mp.spawn ranks, not yet confirmed."""
         with self._lock:
+            named = self._named()
             return [
                 entry.identity
                 for entry in self.entries.values()
-                if self._may_be_spawned(entry) and entry.identity not in self._learned
+                if self._may_be_spawned(entry)
+                and entry.identity not in self._learned
+                and (named is None or self._is_below(entry, named))
             ]
+
+    def _named(self) -> Optional[Set[int]]:
+        """Return the processes the user named and what started them; None for all there are."""
+        if self.only is None:
+            return None
+        parents = {self.entries[pid].stat.ppid for pid in self.only if pid in self.entries}
+        return parents.union(self.only)
+
+    def _is_below(self, entry: Entry, pids: Set[int]) -> bool:
+        """Whether a process, or what it descends from, is one of these."""
+        for _ in range(_MOST_ANCESTORS):
+            if entry.stat.pid in pids:
+                return True
+            parent = self.entries.get(entry.stat.ppid)
+            if parent is None:
+                break
+            entry = parent
+        return False
 
     def _may_be_spawned(self, entry: Entry) -> bool:
         parent = self.entries.get(entry.stat.ppid)

@@ -75,20 +75,23 @@ class Tools:
         argv: Sequence[str],
         orphaned: int = signal.SIGKILL,
         stderr: int = subprocess.PIPE,
+        stdin: int = subprocess.DEVNULL,
+        env: Optional[Dict[str, str]] = None,
     ) -> "subprocess.Popen[bytes]":
         """Start ``argv``; raise OSError where that fails or the probe is ending.
 
-        ``orphaned`` is the signal it gets should the probe die, ``stderr`` where it writes to.
+        ``orphaned`` is the signal it gets should the probe die, or the thread that started it;
+        ``stderr`` is where it writes to, and ``env`` its environment where that is to be another.
         """
         with self._lock:
             if self._closed:
                 raise OSError("the probe is ending")
             process = subprocess.Popen(
                 [*dying_with_us(self._setpriv, int(orphaned)), *argv],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=self._env,
+                env=self._env if env is None else env,
                 start_new_session=True,
             )
             self._running.add(process)
@@ -99,9 +102,15 @@ class Tools:
         with self._lock:
             return {process.pid for process in self._running}
 
-    def run(self, argv: Sequence[str], seconds: float, cancel: threading.Event) -> Done:
+    def run(
+        self,
+        argv: Sequence[str],
+        seconds: float,
+        cancel: threading.Event,
+        env: Optional[Dict[str, str]] = None,
+    ) -> Done:
         """Run ``argv`` to its end, at most ``seconds``, or until ``cancel``."""
-        process = self.start(argv)
+        process = self.start(argv, env=env)
         deadline = time.monotonic() + seconds
         output = _Output(process)
         while not output.complete():
@@ -134,9 +143,10 @@ class Tools:
             self._running.discard(process)
         _signal_group(process, signal.SIGKILL)
         process.wait()
-        for stream in (process.stdout, process.stderr):
+        for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(OSError):  # what was written to it is lost
+                    stream.close()
 
     def close(self) -> None:
         """End all tools and start none any more."""

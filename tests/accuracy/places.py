@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support import places as kernel
-from support.processes import wait_until
+from support.processes import environment, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,8 @@ class Place:
     environment: dict[str, str]
     release: Callable[[], None] = lambda: None
     """Called before the job is killed: what is frozen cannot be."""
+    prefix: tuple[str, ...] = ()
+    """A command that runs the job's, which follows it, in this place."""
 
 
 @contextmanager
@@ -48,6 +50,49 @@ def frozen_disk(here: Path, port: int) -> Iterator[Place]:
     """A file system that takes no writes, in PLACE."""
     with kernel.frozen_disk(here) as disk:
         yield Place({"PLACE": str(disk.point)}, disk.thaw)
+
+
+@contextmanager
+def slow_disk(here: Path, port: int) -> Iterator[Place]:
+    """A file system that takes a megabyte a second from the job, in PLACE."""
+    with kernel.slow_disk(here, 1 << 20) as (point, members, release):
+        enter = f'echo $$ >"{members}"; exec "$@"'
+        yield Place({"PLACE": str(point)}, release, ("sh", "-c", enter, "sh"))
+
+
+@contextmanager
+def small_shm(here: Path, port: int) -> Iterator[Place]:
+    """A container's /dev/shm, in which there is hardly any room."""
+    enter = 'mount -t tmpfs -o size=4m none /dev/shm && exec "$@"'
+    yield Place({}, prefix=("unshare", "--mount", "sh", "-c", enter, "sh"))
+
+
+@contextmanager
+def nowhere(here: Path, port: int) -> Iterator[Place]:
+    """A network of its own, whose only way out leads to nobody."""
+    enter = (
+        "ip link set lo up && ip link add wire type veth peer name end && ip link set wire up && "
+        "ip link set end up && ip addr add 10.9.0.2/24 dev wire && "
+        "ip neigh add 10.9.0.1 lladdr 02:00:00:00:00:99 nud permanent dev wire && "
+        'ip route add default via 10.9.0.1 && exec "$@"'
+    )
+    yield Place({}, prefix=("unshare", "--net", "sh", "-c", enter, "sh"))
+
+
+@contextmanager
+def silent_program(here: Path, port: int) -> Iterator[Place]:
+    """A program that is no store has the master's port, and never says a word."""
+    script = f"import socket; s = socket.create_server(('127.0.0.1', {port})); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as program:
+        try:
+            assert wait_until(lambda: _listens(port), 20)
+            yield Place({})
+        finally:
+            program.kill()
+
+
+def _listens(port: int) -> bool:
+    return f":{port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text()
 
 
 @contextmanager
@@ -97,6 +142,13 @@ def freeze(pid: int, place: str) -> None:
     control.write_text("FROZEN" if control.name == "freezer.state" else "1")
 
 
+def stop_launcher(pid: int, place: str) -> None:
+    """Stop torchrun, which has the store; then let the ranks use that."""
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGSTOP)
+    Path(environment(pid)["OUT_DIR"], "gate").touch()
+
+
 @contextmanager
 def pager(here: Path, port: int) -> Iterator[Place]:
     """Somebody reads a first page of the output, and no more; the pipe's name in OUTPUT."""
@@ -118,6 +170,10 @@ INSIDE: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "small_disk": small_disk,
     "frozen_disk": frozen_disk,
     "freezer": freezer,
+    "slow_disk": slow_disk,
+    "small_shm": small_shm,
+    "nowhere": nowhere,
+    "silent_program": silent_program,
     "web_server": web_server,
     "pager": pager,
 }
@@ -125,4 +181,5 @@ OUTSIDE: dict[str, Callable[[int, str], int | None]] = {
     "stop": stop,
     "trace": trace,
     "freeze": freeze,
+    "stop_launcher": stop_launcher,
 }

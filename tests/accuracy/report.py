@@ -7,6 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hangtop.demo.gallery import GALLERY
+from hangtop_core.analysis.verdict.rules import RULES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -62,6 +65,19 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def coverage(outcomes: Sequence[Outcome]) -> str:
+    """By which jobs each cause is made, here and in the demo; and which are not."""
+    jobs: dict[str, list[str]] = {}
+    for one in outcomes:
+        jobs.setdefault(one.job.cause or NOT_HUNG, []).append(one.job.name)
+    for scenario in GALLERY:
+        jobs.setdefault(scenario.cause or NOT_HUNG, []).append(f"demo {scenario.name}")
+    rows = ["| Cause | Jobs |", "|---|---|"]
+    rows += [f"| {cause} | {', '.join(names)} |" for cause, names in sorted(jobs.items())]
+    lacking = sorted({rule.cause for rule in RULES} - jobs.keys() - {"unknown"})
+    return "\n".join([*rows, "", "Made by none of them: " + ", ".join(lacking) + ".", ""])
+
+
 def document(outcomes: Sequence[Outcome]) -> str:
     """The page that is kept."""
     jobs = ["| Job | What happens | Expected | Given | |", "|---|---|---|---|---|"]
@@ -88,6 +104,9 @@ def document(outcomes: Sequence[Outcome]) -> str:
             "A confidence of 0.9 should be right nine times in ten.",
             "",
             calibration(outcomes),
+            "## The causes",
+            "",
+            coverage(outcomes),
             "## The jobs",
             "",
             *jobs,

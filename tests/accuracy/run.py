@@ -18,25 +18,33 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from typing import TYPE_CHECKING, Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE.parent), str(ROOT / "core"), str(ROOT / "tui")]
 
+from accuracy import nodes  # noqa: E402
 from accuracy.places import INSIDE, OUTSIDE, Place  # noqa: E402
 from accuracy.report import calibration, document, summary, table  # noqa: E402
-from accuracy.table import JOBS, Job  # noqa: E402
+from accuracy.table import JOBS  # noqa: E402
 from support.launch import Started, free_port  # noqa: E402
 from support.places import NoPlaceError  # noqa: E402
 from support.processes import environment, wait_until  # noqa: E402
 
+if TYPE_CHECKING:
+    from accuracy.job import Job
+
 HANG_AFTER_S = 12
 """Without progress for so long a job is called hung here; the machine may be busy."""
-READY_S = 90.0
+READY_S = 180.0
 DIAGNOSE_S = 150.0
 INTO_THE_HANG_S = 2.0
 """From the line of output that announces a hang until hangtop is started."""
+
+WATCHED_S = 12.0
+"""How long hangtop watches a job before that ends."""
 
 SILENT_S = 20.0
 """The same for a job that prints nothing: torch has to be imported."""
@@ -70,7 +78,7 @@ class Outcome:
         return self.cause_right and (self.job.cause is None or blamed)
 
 
-def command(job: Job, port: int, here: Path) -> list[str]:
+def command(job: Job, port: int, here: Path, place: Place) -> list[str]:
     """How the job is started."""
     script, *arguments = job.command.split()
     program = [str(HERE / "jobs" / script), *arguments]
@@ -96,13 +104,14 @@ def command(job: Job, port: int, here: Path) -> list[str]:
     }[job.form]
     if job.recorded:
         folder = str(here / "run")
-        return [python, "-m", "hangtop", "run", "--no-logs", "--dir", folder, "--", *argv]
-    return argv
+        argv = [python, "-m", "hangtop", "run", "--no-logs", "--dir", folder, "--", *argv]
+    return [*place.prefix, *argv]
 
 
 def pids_of(job: Job, started: Started) -> list[int]:
     """Processes by which hangtop finds the job: its launcher, or without one its ranks."""
-    if job.form != "each" and not job.recorded:
+    launched = started.process.poll() is None
+    if launched and job.form != "each" and not job.recorded:
         return [started.pid]
     return [pid for pid in started.pids() if "RANK" in environment(pid)]
 
@@ -122,6 +131,8 @@ def attempt(job: Job) -> Outcome:
 
 def observe(job: Job, here: Path) -> Outcome:
     """Start a job, wait until it is on its way into the hang, ask hangtop."""
+    if job.form == "nodes":
+        return observe_nodes(job, here)
     port = free_port()
     log = here / "log.txt"
     with ExitStack() as stack:
@@ -136,7 +147,9 @@ def observe(job: Job, here: Path) -> Outcome:
             **dict(job.environment),
         }
         output = Path(env.get("OUTPUT", log))
-        started = stack.enter_context(Started(*command(job, port, here), env=env, output=output))
+        started = stack.enter_context(
+            Started(*command(job, port, here, place), env=env, output=output)
+        )
         stack.callback(place.release)
 
         def ready() -> bool:
@@ -148,11 +161,34 @@ def observe(job: Job, here: Path) -> Outcome:
         if job.outside:
             _from_outside(job, started, env.get("PLACE", ""), stack)
         time.sleep(INTO_THE_HANG_S if job.ready else SILENT_S)
-        return ask(job, pids_of(job, started))
+        if job.watched:
+            Timer(WATCHED_S, (here / "gate").touch).start()
+        return ask(job, ["--pid", *map(str, pids_of(job, started))])
+
+
+def observe_nodes(job: Job, here: Path) -> Outcome:
+    """The same for a job over two nodes."""
+    log = here / "log.txt"
+    with nodes.pair(here) as pair, ExitStack() as stack:
+        if job.inside:
+            nodes.BEFORE[job.inside](pair)
+        started = [stack.enter_context(one) for one in nodes.start(job, pair, log)]
+
+        def ready() -> bool:
+            return len(re.findall(job.ready, log.read_text(errors="replace"))) >= job.times
+
+        if not wait_until(ready, READY_S):
+            return Outcome(job, None, error=f"not ready: {log.read_text()[-2000:]}")
+        if job.outside:
+            nodes.AFTER[job.outside](pair)
+        time.sleep(INTO_THE_HANG_S)
+        if all(one.process.poll() is not None for one in started):
+            return Outcome(job, None, error=f"ended: {log.read_text()[-2000:]}")
+        return ask(job, pair.targets, pair.path)
 
 
 def _from_outside(job: Job, started: Started, place: str, stack: ExitStack) -> None:
-    culprit = str(job.culprits[0])
+    culprit = str(job.culprits[0] if job.culprits else 0)
     names = ("RANK", "OMPI_COMM_WORLD_RANK")
     pids = [p for p in started.pids() if culprit in {environment(p).get(n) for n in names}]
     helper = OUTSIDE[job.outside](min(pids), place)
@@ -160,9 +196,10 @@ def _from_outside(job: Job, started: Started, place: str, stack: ExitStack) -> N
         stack.callback(os.kill, helper, 9)
 
 
-def ask(job: Job, pids: list[int]) -> Outcome:
-    """Run `hangtop diagnose --json` for the job of these processes."""
-    argv = ["diagnose", "--json", "--hang-after", str(HANG_AFTER_S), "--pid", *map(str, pids)]
+def ask(job: Job, targets: list[str], programs: str = os.environ["PATH"]) -> Outcome:
+    """Run `hangtop diagnose --json` for the job there, with the programs of that PATH."""
+    argv = ["diagnose", "--json", "--hang-after", str(HANG_AFTER_S), *targets]
+    argv += ["--observe", str(2 * WATCHED_S)] if job.watched else []
     path = os.pathsep.join([str(ROOT / "core"), str(ROOT / "tui")])
     done = subprocess.run(
         [sys.executable, "-m", "hangtop", *argv],
@@ -170,14 +207,15 @@ def ask(job: Job, pids: list[int]) -> Outcome:
         text=True,
         timeout=DIAGNOSE_S,
         check=False,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PATH": programs, "PYTHONPATH": path},
         stdin=subprocess.DEVNULL,
     )
     if not done.stdout:
         return Outcome(job, None, error=f"exit {done.returncode}: {done.stderr[-2000:]}")
     diagnosis: dict[str, Any] = json.loads(done.stdout)
     verdicts = diagnosis["verdicts"]
-    hung = diagnosis["state"] == "hung"
+    states = {"hung", *(["exited"] if job.watched else ()), *(["progressing"] if job.slow else ())}
+    hung = diagnosis["state"] in states
     first = verdicts[0] if verdicts else {"cause": "none", "culprits": [], "confidence": 0.0}
     lines = [f"{v['confidence']:.2f} {v['cause']}: {v['summary']}" for v in verdicts]
     return Outcome(

@@ -5,45 +5,10 @@ They are written apart from the demo gallery and from the rules, each script in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-Form = Literal["torchrun", "each", "spawn", "mpirun"]
-"""torchrun; one process per rank with RANK and its kin, by `jobs/each.py`; a script that starts
-its ranks by itself; Open MPI's mpirun."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One job of the table."""
-
-    name: str
-    command: str
-    """Script in `jobs/`, and its arguments."""
-    cause: str | None
-    """What the first verdict has to be; None for a job that does not hang."""
-    culprits: tuple[int, ...] = ()
-    what: str = ""
-    ready: str = r"[Ss]tep'?:? ?[6-9]"
-    """Found in its output once it is on its way into the hang."""
-    form: Form = "torchrun"
-    ranks: str = "3"
-    """How many; or, for `each`, the world size and which ones: `4 0,1,2`."""
-    recorded: bool = False
-    """Started by `hangtop run`, so that its flight recorder can be read."""
-    inside: str = ""
-    """Place in which it runs: a function of `places.py` or `support/places.py`."""
-    outside: str = ""
-    """What happens to the culprit from outside: a function of `places.py`."""
-    environment: tuple[tuple[str, str], ...] = ()
-
-
-def _each(ranks: str = "3 0,1,2") -> dict[str, str]:
-    return {"form": "each", "ranks": ranks}
-
+from accuracy.job import Job, each
+from accuracy.table_more import MORE
 
 GPT = r"iter [6-9]"
-LATE = r"iter 1\d"
 
 JOBS: tuple[Job, ...] = (
     # Collectives
@@ -141,7 +106,7 @@ JOBS: tuple[Job, ...] = (
         (1,),
         "a rank crashes",
         ready="step 5",
-        **_each(),
+        **each(),
     ),
     Job(
         "plain-kill",
@@ -150,7 +115,7 @@ JOBS: tuple[Job, ...] = (
         (1,),
         "a rank is killed from outside",
         ready="step 5",
-        **_each(),
+        **each(),
     ),
     Job(
         "plain-exit",
@@ -160,7 +125,7 @@ JOBS: tuple[Job, ...] = (
         "a rank leaves by SystemExit",
         ready="step 5",
         environment=(("CULPRIT", "2"),),
-        **_each(),
+        **each(),
     ),
     Job(
         "plain-oom",
@@ -170,7 +135,7 @@ JOBS: tuple[Job, ...] = (
         "a cache grows over the limit",
         ready="step 5",
         inside="limited",
-        **_each(),
+        **each(),
     ),
     Job(
         "plain-core",
@@ -180,7 +145,7 @@ JOBS: tuple[Job, ...] = (
         "a rank aborts, and its core goes to a disk that does not take it",
         ready="step 5",
         inside="frozen_disk",
-        **_each(),
+        **each(),
     ),
     # Held from outside
     Job(
@@ -235,7 +200,7 @@ JOBS: tuple[Job, ...] = (
         (1,),
         "a rank reads a file nobody writes",
         ready="step 5",
-        **_each(),
+        **each(),
     ),
     Job(
         "hf-cache-lock",
@@ -354,7 +319,7 @@ JOBS: tuple[Job, ...] = (
         ready="debug",
         inside="pager",
         environment=(("CULPRIT", "0"),),
-        **_each(),
+        **each(),
     ),
     # Start-up
     Job(
@@ -364,7 +329,7 @@ JOBS: tuple[Job, ...] = (
         (3,),
         "the last rank was not started",
         ready="joining",
-        **_each("4 0,1,2"),
+        **each("4 0,1,2"),
     ),
     Job(
         "start-late",
@@ -374,7 +339,7 @@ JOBS: tuple[Job, ...] = (
         "a rank reads its configuration before it joins",
         ready="reading the conf",
         environment=(("CULPRIT", "2"),),
-        **_each(),
+        **each(),
     ),
     Job(
         "start-twice",
@@ -383,7 +348,7 @@ JOBS: tuple[Job, ...] = (
         (1,),
         "rank 1 was started twice",
         ready="joining",
-        **_each("3 0,1,1"),
+        **each("3 0,1,1"),
     ),
     Job(
         "start-port-taken",
@@ -393,7 +358,7 @@ JOBS: tuple[Job, ...] = (
         "a web server has the port",
         ready="joining",
         inside="web_server",
-        **_each("4 0,1,2,3"),
+        **each("4 0,1,2,3"),
     ),
     Job(
         "start-unreachable",
@@ -402,8 +367,9 @@ JOBS: tuple[Job, ...] = (
         (),
         "the master's address leads nowhere",
         ready="joining",
+        inside="nowhere",
         environment=(("MASTER_ADDR", "10.255.255.1"),),
-        **_each(),
+        **each(),
     ),
     Job(
         "start-one-node",
@@ -422,7 +388,7 @@ JOBS: tuple[Job, ...] = (
         "a library calls abort(), of which the kernel log says nothing",
         ready="step 5",
         environment=(("CULPRIT", "2"),),
-        **_each(),
+        **each(),
     ),
     Job(
         "gpt-stopped",
@@ -466,8 +432,9 @@ JOBS: tuple[Job, ...] = (
         (2, 5),
         "two ranks were not started",
         ready="joining",
-        **_each("6 0,1,3,4"),
+        **each("6 0,1,3,4"),
     ),
+    *MORE,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(
@@ -514,7 +481,7 @@ JOBS: tuple[Job, ...] = (
         (),
         "one rank needs five seconds a step",
         ready="step 2",
-        **_each(),
+        **each(),
     ),
     Job("pipe-healthy", "pipe.py", None, (), "a pipeline", ready="iteration 3"),
     Job("rl-healthy", "rl.py --spawn 3", None, (), "mp.spawn", ready="update 8", form="spawn"),

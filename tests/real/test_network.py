@@ -25,6 +25,8 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
+BRIDGED = "29503"
+
 
 def of(update: Update, port: str) -> Job | None:
     """The job under test; ranks of the one before may still be there."""
@@ -55,9 +57,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module", autouse=True)
+def bridged(cluster: Cluster) -> Iterator[str]:
+    """The port of a job that starts beside all tests, over bridges as docker makes them."""
+    for node in cluster.nodes:
+        node.sh("ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0")
+        node.sh("ip link set docker0 up")
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": cluster.node(1).address, "MASTER_PORT": BRIDGED}
+    told["GLOO_SOCKET_IFNAME"] = "docker0"
+    with (
+        on_node(cluster, 1, str(SCRIPT), "steps", RANK="0", **told),
+        on_node(cluster, 2, str(SCRIPT), "steps", RANK="1", **told),
+    ):
+        yield BRIDGED
+
+
 @pytest.mark.parametrize(
     ("cause", "port", "opened"),
-    [("port-blocked", "29501", "22,29501"), ("store-unreachable", "29502", "22")],
+    [
+        ("port-blocked", "29501", f"22,29501,{BRIDGED}"),
+        ("store-unreachable", "29502", f"22,{BRIDGED}"),
+    ],
 )
 def test_ports_that_nobody_answers_on(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, cause: str, port: str, opened: str
@@ -111,3 +131,17 @@ def test_tcp_that_does_not_get_through(cluster: Cluster, monkeypatch: pytest.Mon
         assert "TCP between node-1 and node-2 does not get through" in verdict.summary
         assert {one.rank for one in verdict.culprits} <= {0, 1}
         assert any("times in a row" in fact.text for fact in verdict.evidence)
+
+
+def test_an_interface_that_leads_to_no_other_node(
+    cluster: Cluster, bridged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, and not that a rank has given up over it."""
+    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
+    with Session(Options(hang_after=2.0, interval=0.5), diagnose, launchers) as session:
+        found = session.wait(lambda now: causes(now, bridged)[:1] == ["wrong-interface"], 60)
+        assert found is not None, session.latest
+        verdict = verdicts(found, bridged)[0]
+        assert verdict.culprits
+        assert "GLOO_SOCKET_IFNAME is docker0" in verdict.summary

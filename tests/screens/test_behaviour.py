@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from hangtop.bridge import Bridge
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
+from support.build import SLEEP, STOP, World, user
 from support.player import Player, app_for, picture, player_of, settled
 from support.record import load
 
@@ -416,3 +418,57 @@ async def test_no_answer_is_not_no_job() -> None:
         assert "NO ANSWER" in text
         assert "ssh: timed out" in text
         assert "No training job" not in text.split("RANKS")[0]
+
+
+def two_faults() -> Update:
+    """Rank 2 is stopped, and rank 3 sleeps, each for reasons of its own."""
+    world = World()
+    world.waiters(2)
+    world.add(user("load", 7), STOP)
+    world.add(user("cool_down", 35), SLEEP)
+    snapshot = world.snapshot()
+    job = snapshot.jobs[0]
+    return Update(snapshot, {job.key: diagnose(snapshot, job)})
+
+
+async def test_another_fault_is_shown_with_its_evidence_and_steps_and_esc_leads_back() -> None:
+    app = app_for(two_faults())
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "5")
+        assert "missing-collective (rank 3)  a fault of its own" in text
+        assert "kill -CONT" in text
+        assert "ruled out" in text
+        text = await keys(pilot, "tab", "tab", "enter")
+        assert "VERDICT  missing-collective" in text
+        assert "2 of 2" in text
+        assert "kill -CONT" not in text
+        assert app.page is not None
+        assert app.page.active == "evidence"
+        text = await keys(pilot, "escape")
+        assert "VERDICT  rank-stopped" in text
+        await keys(pilot, "escape")
+        assert app.current_mode == "overview"
+
+
+async def test_evidence_leads_to_the_pane_that_shows_it() -> None:
+    app = app_for(load("stopped"))
+    async with app.run_test(size=SIZE) as pilot:
+        await keys(pilot, "5", "down", "enter")
+        assert app.current_mode == "rank"
+        assert app.page is not None
+        assert app.page.active == "process"
+        assert app.state.rank is not None
+        assert app.state.rank.rank == 3
+        await keys(pilot, "5", "up", "enter")
+        assert app.current_mode == "stacks"
+
+
+async def test_a_step_that_the_app_can_do_leads_to_the_rank_it_is_about() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "5", "tab", "down")
+        assert "--native   y copies  or here: Enter c" in text
+        await keys(pilot, "enter")
+        assert app.current_mode == "rank"
+        assert app.state.rank is not None
+        assert app.state.rank.rank == 2

@@ -10,7 +10,7 @@ import pytest
 from hangtop import clipboard, pager
 from hangtop.actions import FOOTERS
 from hangtop.application import HangtopApp
-from hangtop.keymap import ACTIONS, BY_ID
+from hangtop.keymap import ACTIONS, Keymap
 from hangtop.screens.page import Page
 from support.gpus import with_gpus
 from support.logs import recording, with_log
@@ -20,6 +20,7 @@ from support.record import load
 if TYPE_CHECKING:
     from pathlib import Path
 
+BY_ID = Keymap().by_id
 PAGE_KEYS = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4", "verdict": "5",
              "gpus": "6", "logs": "8", "nodes": "9"}  # fmt: skip
 RECORDED = {"nodes": "cluster", "recorder": "recorder"}
@@ -194,3 +195,18 @@ def test_every_action_is_done_somewhere() -> None:
             assert issubclass(page, Page)
             if not action.screens or page.NAME in action.screens:
                 assert hasattr(page, f"do_{action.id}") or hasattr(HangtopApp, f"do_{action.id}")
+
+
+async def test_keys_of_ones_own_work_and_are_shown() -> None:
+    keymap = Keymap({"pause": ("ctrl+p",), "redraw": ("p",), "filter": ("equals_sign",)})
+    app = app_for(load("lock"), keymap=keymap)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("p")
+        assert not app.state.paused, "it draws the screen again now"
+        await pilot.press("ctrl+p")
+        assert app.state.paused
+        foot = picture(app).splitlines()[-1]
+        assert "Ctrl-p" in foot
+        assert "  = filter" in foot
+        await pilot.press("question_mark")
+        assert await settled(pilot, lambda: "Ctrl-p" in picture(app))

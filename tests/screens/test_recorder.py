@@ -11,6 +11,7 @@ import pytest
 from hangtop import recordings
 from hangtop.application import FilesApp, HangtopApp
 from hangtop.files import NOTHING_RUNS, FileSource
+from hangtop.views.verdict import Goal
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop_core.analysis.flight.picture import FileProblem, examine
@@ -123,7 +124,7 @@ async def test_evidence_of_recorders_leads_to_the_group_that_lacks_the_rank() ->
         assert "4 Recorder" in text
         assert app.page is not None
         items = app.page.query_one("#evidence", ItemList).items
-        down = [item.target for item in items].index(("recorder", 2))
+        down = [item.target for item in items].index(Goal("recorder", 2))
         await keys(pilot, *["down"] * down, "enter")
         assert app.current_mode == "recorder"
         assert 2 in current(app, "groups").operation.missing

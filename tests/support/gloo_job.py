@@ -3,6 +3,7 @@
 gloo_job.py collective   rank 2 sleeps while the others all_reduce
 gloo_job.py steps        all ranks all_reduce, for ever
 gloo_job.py slow         as `steps`, two seconds apart
+gloo_job.py crowded N    as `steps`, with N more threads in every rank that wake up once a second
 gloo_job.py late PATH    slow steps, until rank 1 opens a FIFO (and makes PATH.opens); when that
                          has a writer, steps until there is PATH.end, and all end well
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
@@ -12,6 +13,8 @@ gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs a
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
 gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
 gloo_job.py overflow     rank 1 leaves a DistributedDataParallel loop on a loss that is not finite
+gloo_job.py two          two pairs with a group each: rank 1 stops itself in one, and rank 3 in the
+                         other waits for a lock that it holds
 gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
 gloo_job.py spawn-gil    the same, but rank 1 sleeps in C code and keeps the GIL
 """
@@ -21,7 +24,9 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import signal
 import sys
+import threading
 import time
 
 import torch
@@ -96,6 +101,16 @@ def slow() -> None:
     steps(2.0)
 
 
+def crowded(count: str) -> None:
+    def wake() -> None:
+        while True:
+            time.sleep(1.0)
+
+    for _ in range(int(count)):
+        threading.Thread(target=wake, daemon=True).start()
+    steps()
+
+
 def late(path: str) -> None:
     for _ in range(3):
         dist.all_reduce(torch.ones(4))
@@ -135,6 +150,18 @@ def flock(path: str) -> None:
     dist.barrier()
 
 
+def two() -> None:
+    rank, held = dist.get_rank(), threading.Lock()
+    group = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+    for step in range(9):
+        dist.all_reduce(torch.ones(4), group=group)
+        if step == 4 and rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if step == 4 and rank == 3:
+            held.acquire()
+            held.acquire()
+
+
 def spawned(rank: int, port: int, keep_gil: bool) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -161,7 +188,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, late, workers, pipe, flock, unmatched, overflow)
+        kinds = (steps, slow, crowded, late, workers, pipe, flock, unmatched, two, overflow)
         {one.__name__: one for one in kinds}[kind](*rest)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 import uuid
@@ -92,6 +93,37 @@ def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @contextmanager
+def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path, Callable[[], None]]]:
+    """A file system; the list of the processes that write to it at no more than this rate; and
+    what lets them write as they can."""
+    root = Path("/sys/fs/cgroup/blkio")
+    group = root / f"hangtop-test-{uuid.uuid4().hex[:8]}"
+    if not (root / "tasks").exists():
+        raise NoPlaceError("no cgroup of version 1 limits writes here")
+    image, point = tmp_path / "disk", tmp_path / "mounted"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(200 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    done = subprocess.run(["mount", "-o", "loop", str(image), str(point)], capture_output=True)
+    if done.returncode:
+        raise NoPlaceError(f"no loop device can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        device = point.stat().st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        group.mkdir()
+        rate = group / "blkio.throttle.write_bps_device"
+        try:
+            rate.write_text(f"{number} {bytes_per_s}")
+            yield point, group / "cgroup.procs", lambda: _write(rate, f"{number} 0")
+        finally:
+            rate.write_text(f"{number} 0")
+            _remove(group)
+    finally:
+        subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+@contextmanager
 def freezer() -> Iterator[tuple[Path, Callable[[], None]]]:
     """A cgroup that can be frozen: its control file, and what thaws it."""
     for root, name in FREEZERS.items():
@@ -113,6 +145,10 @@ def freezer() -> Iterator[tuple[Path, Callable[[], None]]]:
             return
         group.rmdir()
     raise NoPlaceError("no cgroup that freezes can be made here")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
 def _remove(group: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.pilot import Pilot
 
+    from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.outputs import Wanted
     from hangtop_core.updates import Update
@@ -33,6 +34,8 @@ class Player:
         self.asked: list[tuple[str, Any]] = []
         self.tracing: tuple[Future[Any], Callable[[Sequence[str]], None]] | None = None
         self.commands: tuple[CommandRecord, ...] = ()
+        self.answers: dict[str, object] = {}
+        """What other requests are answered at their end, by `op`."""
         self._callbacks: list[Callable[[Update], None]] = []
 
     def play(self, update: Update) -> None:
@@ -78,6 +81,10 @@ class Player:
     def log(self, wanted: Wanted, window: int | None = None) -> Future[Any]:
         self.asked.append(("log", wanted))
         return _done(None)
+
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], Any]) -> Future[Any]:
+        self.asked.append((ask.op, (node, ask.pids, dict(ask.params))))
+        return _done(result(self.answers[ask.op]))
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]

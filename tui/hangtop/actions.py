@@ -6,7 +6,9 @@ What an action does is a method `do_<id>` of the screen, or of the app.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +43,11 @@ def needs_rank(now: Situation) -> str | None:
     """A rank must be chosen."""
     rank = None if now.rank else "no rank is chosen"
     return needs_processes(now) or needs_job(now) or rank
+
+
+def needs_live_rank(now: Situation) -> str | None:
+    """A rank must be chosen that is there to be asked about."""
+    return needs_rank(now) or needs_live(now)
 
 
 def needs_live(now: Situation) -> str | None:
@@ -81,6 +88,17 @@ def can_strace(now: Situation) -> str | None:
 def can_stop(now: Situation) -> str | None:
     """A trace must be running."""
     return None if now.tracing else "no trace is running"
+
+
+def can_core(now: Situation) -> str | None:
+    """gdb stops the rank while it writes its memory."""
+    wrong = needs_rank(now) or _writes(now) or _silent(now)
+    return wrong or _tool(now, "gdb") or _gone(now)
+
+
+def can_debug(now: Situation) -> str | None:
+    """A prompt stops the rank; whether there is a way to one is said when it is asked for."""
+    return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
 
 
 def _writes(now: Situation) -> str | None:
@@ -275,6 +293,7 @@ KEY_NAMES = {
     "exclamation_mark": "!",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "underscore": "_",
     "space": "Space",
     "enter": "Enter",
     "escape": "Esc",
@@ -287,10 +306,6 @@ KEY_NAMES = {
     "end": "End",
     "up": "Up",
     "down": "Down",
-    "ctrl+c": "Ctrl-c",
-    "ctrl+l": "Ctrl-l",
-    "ctrl+r": "Ctrl-r",
-    "ctrl+z": "Ctrl-z",
 }
 
 PAIRED = {
@@ -305,11 +320,49 @@ PAIRED = {
 """Keys as the footer shows them, where two belong together."""
 
 
+def page_names(pages: Sequence[str], most: int = 99) -> str:
+    """`Overview, Stacks, GPUs`; of more than ``most`` only so many, and how many more."""
+    names = ["GPUs" if page == "gpus" else page.capitalize() for page in pages]
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return ", ".join(names)
+
+
 def key_name(key: str) -> str:
     """A key as people write it."""
     if key in KEY_NAMES:
         return KEY_NAMES[key]
-    return key.upper() if len(key) > 1 and key[0] == "f" and key[1:].isdecimal() else key
+    if key.startswith("ctrl+"):
+        return f"Ctrl-{key[5:]}"
+    if len(key) > 1 and key[0] == "f" and key[1:].isdecimal():
+        return key.upper()
+    with suppress(KeyError):
+        return unicodedata.lookup(key.replace("_", " ")) if len(key) > 1 else key
+    return key
+
+
+def key_from(text: str) -> str:
+    """A key in Textual's name, from how people write it: `q`, `?`, `Ctrl-r`, `F5`, `PgUp`.
+
+    Raises:
+        ValueError: when it is no key that a terminal sends.
+    """
+    written = {name.casefold(): key for key, name in KEY_NAMES.items()}
+    low = text.strip().casefold().replace("ctrl+", "ctrl-")
+    if len(text) == 1 and text.isascii() and text.isalnum():
+        return text
+    if low in written:
+        return written[low]
+    if low in KEY_NAMES:
+        return low
+    if low.startswith("f") and low[1:].isdecimal() and 1 <= int(low[1:]) <= 12:
+        return low
+    if low.startswith("ctrl-") and len(low) == 6 and low[5].isascii() and low[5].isalpha():
+        return f"ctrl+{low[5]}"
+    if len(text) == 1 and text.isprintable():
+        # As Textual names what has no shorter name (textual.keys).
+        return unicodedata.name(text, "").casefold().replace(" ", "_").replace("-", "_")
+    raise ValueError(f"{text!r} is no key")
 
 
 def keys_of(action: Action) -> str:

@@ -11,6 +11,7 @@ from hangtop_core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hangtop.keymap import Keymap
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
 
@@ -50,6 +51,7 @@ def run_app(
     job_key: str | None = None,
     files: Picture | None = None,
     notice: str = "",
+    keymap: Keymap | None = None,
     on_exit: Callable[[], None] | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
@@ -69,7 +71,15 @@ def run_app(
         options = getattr(source, "options", None)
         readonly = readonly or bool(getattr(options, "readonly", False))
         kind = HangtopApp if files is None else FilesApp
-        app = kind(source, ascii=ascii, mouse=mouse, readonly=readonly, live=live, files=files)
+        app = kind(
+            source,
+            ascii=ascii,
+            mouse=mouse,
+            readonly=readonly,
+            live=live,
+            files=files,
+            keymap=keymap,
+        )
         app.state.job_name = job_key
         app.tell(notice)
         app.run(mouse=mouse)

@@ -8,13 +8,12 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
-from textual.binding import Binding, BindingType
 
-from hangtop.actions import key_name
+from hangtop.actions import key_name, page_names
 from hangtop.bridge import Bridge
 from hangtop.files import NOTHING_RUNS, SCREENS
 from hangtop.handlers import Handlers
-from hangtop.keymap import all_keys, elsewhere, find
+from hangtop.keymap import Keymap
 from hangtop.messages import Calculated
 from hangtop.recordings import Recordings
 from hangtop.requests import Requests
@@ -75,9 +74,6 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         "logs": LogsPage,
         "nodes": NodesPage,
     }
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key, f"press({key!r})", show=False) for key in all_keys()
-    ]
 
     def __init__(
         self,
@@ -88,10 +84,14 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         readonly: bool = False,
         live: bool = True,
         files: Picture | None = None,
+        keymap: Keymap | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
+        self.keymap = keymap or Keymap()
+        for key in self.keymap.all_keys():
+            self.bind(key, f"press({key!r})", show=False)
         self.ascii = ascii
         self.mouse_on = mouse
         self.state = State(readonly=readonly, live=live, files=files is not None)
@@ -100,6 +100,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.told: tuple[str, str] = ("", "")
         self.lead: int | None = None
         """The rank that the next page is opened for."""
+        self.lead_pane: str | None = None
+        """The pane of it."""
         self._told_at = 0.0
         self._shown_at = 0.0
         self._asked_for_job = False
@@ -174,6 +176,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.requests.answered(event)
         if event.kind == "holders" and event.error is None:
             self.read_holders(event)
+        self.core_answered(event)
         if event.kind == "sample" and (rank := find_rank(self.state.job, event.about)):
             # Its frames are others now: the cursor goes where they are.
             self.lead = rank.rank
@@ -218,12 +221,16 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if self.is_running and self.page is not None:
             self.page.show_bars()
 
-    def go(self, name: str, rank: int | None = None) -> None:
-        """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group."""
+    def go(self, name: str, rank: int | None = None, pane: str | None = None) -> None:
+        """Show another page; Stacks puts its cursor on a rank's frame, Recorder on its group.
+
+        With ``pane``, one that the page has, the cursor is there.
+        """
         if self.recordings.from_files and name not in SCREENS:
             self.tell(NOTHING_RUNS, "warn")
             return
         self.lead = rank
+        self.lead_pane = pane
         if self.current_mode != name:
             self.switch_mode(name)
 
@@ -236,13 +243,13 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         if self.told[0]:
             self.tell("")  # it was about the key before
-        action = find(key, page.NAME)
+        action = self.keymap.find(key, page.NAME)
         if action is not None:
             self.perform(action.id)
             return
-        other = elsewhere(key)
+        other = self.keymap.elsewhere(key)
         if other is not None:
-            where = " and ".join(screen.title() for screen in other.screens)
+            where = page_names(other.screens, 2)
             self.tell(f"{key_name(key)} works on {where}: {other.help}", "dim")
 
     def perform(self, name: str) -> None:

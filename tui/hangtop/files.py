@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.analysis.flight.picture import Picture
+    from hangtop_core.asks import Ask
     from hangtop_core.outputs import Wanted
 
 NOTHING_RUNS = "these are files: there are no processes, stacks or nodes to look at"
@@ -72,6 +73,10 @@ class FileSource:
 
     def cancel_strace(self, node: str, pid: int) -> None:
         """There is no trace."""
+
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], Any]) -> Future[Any]:
+        """Refused."""
+        return _refused()
 
     def retry(self, node: str) -> None:
         """There is no node."""

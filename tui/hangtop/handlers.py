@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hangtop import clipboard, pager, palette
-from hangtop.asking import Asking
-from hangtop.keymap import BY_ID
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
+from hangtop.stopping import Stopping
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
 from hangtop_core.text import plural
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from hangtop.items import Item
 
 
-class Handlers(Asking):
+class Handlers(Stopping):
     """Mixed into the app; one method for each action, `do_<id>`."""
 
     def reason(self, name: str, screen: str) -> str | None:
         """Why an action is not possible on a screen now."""
-        return BY_ID[name].possible(self._app.state.situation(screen))
+        return self._app.keymap.by_id[name].possible(self._app.state.situation(screen))
 
     # Go
 
@@ -86,16 +85,16 @@ class Handlers(Asking):
     def do_palette(self) -> None:
         """The `:` line."""
         state, page = self._app.state, self._page
-        now = state.situation(page.NAME)
+        now, actions = state.situation(page.NAME), self._app.keymap.actions
         self._app.push_screen(
-            Palette(lambda text: palette.suggest(text, state.job, state.snapshot, now)),
+            Palette(lambda text: palette.suggest(text, state.job, state.snapshot, now, actions)),
             self._entered,
         )
 
     def _entered(self, text: str | None) -> None:
         if not text:
             return
-        command = palette.parse(text)
+        command = palette.parse(text, self._app.keymap.by_id)
         if command.kind == "action":
             self._app.perform(command.value)
         elif command.kind == "rank":
@@ -210,7 +209,7 @@ class Handlers(Asking):
         """All keys."""
         page = self._page
         now = self._app.state.situation(page.NAME)
-        self.read("KEYS", texts.help_lines(now), page.NAME)
+        self.read("KEYS", texts.help_lines(now, self._app.keymap.actions), page.NAME)
 
     def do_commands(self) -> None:
         """What ran on nodes."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 from hangtop.actions import Action, keys_of
 from hangtop.items import Item
-from hangtop.keymap import ACTIONS
 from hangtop.spans import line
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
     from hangtop.situation import Situation
     from hangtop_core.model import Job, Snapshot
 
@@ -27,7 +28,13 @@ class Command:
     value: str
 
 
-def suggest(text: str, job: Job | None, snapshot: Snapshot | None, now: Situation) -> list[Item]:
+def suggest(
+    text: str,
+    job: Job | None,
+    snapshot: Snapshot | None,
+    now: Situation,
+    actions: Iterable[Action],
+) -> list[Item]:
     """Entries that fit: ranks and nodes first, then screens and actions."""
     text = text.strip().casefold()
     items: list[Item] = []
@@ -48,13 +55,13 @@ def suggest(text: str, job: Job | None, snapshot: Snapshot | None, now: Situatio
     if "interval".startswith(text.split(" ")[0] if text else ""):
         value = text.partition(" ")[2] or "5"
         items.append(_item(f"interval {value}", "seconds between two pictures; 1 is usual"))
-    items += [_action(action, now) for action in _actions(text, now)]
+    items += [_action(action, now) for action in _actions(text, now, actions)]
     return items
 
 
-def _actions(text: str, now: Situation) -> list[Action]:
+def _actions(text: str, now: Situation, actions: Iterable[Action]) -> list[Action]:
     found = []
-    for action in ACTIONS:
+    for action in actions:
         here = not action.screens or now.screen in action.screens
         if here and action.id not in HIDDEN and text in f"{action.id} {action.help}".casefold():
             found.append(action)
@@ -79,7 +86,7 @@ def _action(action: Action, now: Situation) -> Item:
     return Item(name, (text,), 28)
 
 
-def parse(text: str) -> Command:
+def parse(text: str, names: Container[str]) -> Command:
     """What was chosen or typed."""
     text = text.strip()
     word, _, rest = text.partition(" ")
@@ -92,6 +99,6 @@ def parse(text: str) -> Command:
     if word == "interval":
         return Command("interval", rest.strip())
     name = text.replace(" ", "_")
-    if any(action.id == name for action in ACTIONS):
+    if name in names:
         return Command("action", name)
     return Command("unknown", text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
+from hangtop_core.cores import take
 from hangtop_core.outputs import wanted
 from hangtop_core.rankset import fold
 from hangtop_core.text import duration, plural, size
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hangtop.bridge import Bridge
     from hangtop.messages import Answered
     from hangtop.source import Source
+    from hangtop_core.cores.take import Taken
     from hangtop_core.model import Job, Node, Rank, Snapshot
 
 LOG_NODES = 64
@@ -129,6 +131,20 @@ class Requests:
         request = partial(self._source.holders, rank.node, rank.process.pid, fd)
         self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
 
+    def core_cost(self, rank: Rank) -> None:
+        """Ask what a core of a rank would cost."""
+        told = f"what a core of rank {rank.rank} costs"
+        self._tell(f"looking {told}…", "info")
+        request = partial(take.cost, self._source, rank.node, rank.process.pid)
+        self._bridge.ask("core cost", told, request, rank_key(rank))
+
+    def core(self, rank: Rank) -> None:
+        """Take a core of a rank."""
+        told = f"core of rank {rank.rank}"
+        self._tell(f"taking the {told}; it stands still meanwhile…", "info")
+        request = partial(take.take, self._source, rank.node, rank.process.pid)
+        self._bridge.ask("core", told, request, rank_key(rank))
+
     def stop_trace(self) -> None:
         """Stop the running trace."""
         trace = self._state.trace
@@ -159,6 +175,9 @@ class Requests:
             self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":
             self._tell(*_sampled(answer))
+        elif answer.kind == "core":
+            taken: Taken = answer.result
+            self._tell(f"{answer.told}: {taken.told}", "good" if taken.running_again else "warn")
         elif answer.kind == "logs" or answer.kind == "descriptors":
             self._tell(f"{answer.told}: read", "good")
 

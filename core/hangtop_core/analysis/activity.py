@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 
 WAITS_FOR_GPU = "waits for its GPU"
+_PROGRAM = frozenset({"<module>", "_run_module_as_main", "spawn_main", "_bootstrap"})
+"""One of these is at the bottom of a main thread until its program is through; handlers that were
+registered with atexit are called with nothing below them."""
+_AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})
 GPU_THREADS = ("cuda", "pt_nccl")
 """Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
 
@@ -44,6 +48,8 @@ class Reading(Struct, frozen=True):
     """The innermost frame is the user's own code."""
     natives: tuple[str, ...] = ()
     """Native functions that the innermost Python frame is in, innermost first."""
+    after: bool = False
+    """Nothing of a program is below: the interpreter calls this by itself, as it ends."""
 
 
 class Activity(Struct, frozen=True):
@@ -103,6 +109,9 @@ class Reader:
         found = early or _doing(read_, stack, sample, main, letter)
         if read_ is not None and found.kind == "busy" and _polls_gpu(process, read_):
             found = msgspec.structs.replace(found, kind="work-wait", text=WAITS_FOR_GPU)
+        if read_ is not None and read_.after and found.kind in _AT_EXIT:
+            text = f"is shutting down: a function that it calls at its end {found.text}"
+            found = msgspec.structs.replace(found, kind="teardown", text=text)
         if read_ is not None:
             found = _with_place(found, read_)
         return _resolve_store(found, store_port)
@@ -122,8 +131,9 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     loading = any("/torch/utils/data/_utils/fetch.py" in frame.file for frame in outer)
     top = next((frame for frame in stack if not frame.native), None)
     natives = tuple(frame.name for frame in takewhile(lambda one: one.native, stack))
+    after = top is not None and not any(frame.name in _PROGRAM for frame in stack)
     if met is None:
-        return Reading(top, site(stack), None, "", None, loading, not frames, natives)
+        return Reading(top, site(stack), None, "", None, loading, not frames, natives, after)
     pattern, frame = met
     name = plain_name(frame.name)
     return Reading(
@@ -135,6 +145,7 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         loading=loading or pattern.kind == "inline-data",
         own=False,
         natives=natives,
+        after=after,
     )
 
 
@@ -301,7 +312,7 @@ def _without_stack(
         return Activity(kind, f"{text} (no stack: {why})", family=family, main=main)
     if running:
         return Activity("busy", f"is busy (no stack: {why})", main=main, running=True)
-    what = f"; it sleeps in {main.wchan or main.syscall}" if main and family else ""
+    what = f", asleep in {main.wchan or main.syscall}" if main and family else ""
     return Activity("unknown", f"gave no stack ({why}){what}", family=family, main=main)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core.analysis.activity import GPU_THREADS
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
@@ -14,10 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job, Rank, Snapshot
 
 HANG_AFTER_S = 30.0
 """Seconds without any progress after which a job that waits is called hung."""
+
+PATIENCE = 10
+"""How many times as long a rank may take that computes outside of Python: a native call that has
+let go of the GIL (linear algebra, a compiler, a tokenizer) shows nothing until it returns."""
+COMPUTES_SHARE = 0.03
+"""Cores it takes at least, also on a machine with too much to do."""
 
 _AT_WORK: frozenset[Kind] = frozenset(
     {"busy", "sleep", "compiling", "checkpoint", "importing", "inline-data", "unknown", "waiting"}
@@ -69,18 +76,28 @@ def judge(
     stalled = min(standings[i].stalled_s for i in alive)
     still = min(standings[i].still_s for i in alive)
     kinds = {activities[i].kind for i in alive}
-    waits = bool(kinds & COMMUNICATION) or not kinds & _AT_WORK
-    if waits and still >= hang_after:
+    loading = any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
+    waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
+    computing = any(_computes(job.ranks[i], activities[i]) for i in alive)
+    if waits and still >= hang_after * (PATIENCE if computing else 1):
         return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.
     lately = snapshot.at - FLOOR_S
     sampled = [i for i in alive if job.ranks[i].sample is not None]
-    ran = any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
+    ran = loading or any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
     runs = ran and not waits and len(sampled) == len(alive)
     moves = any(standings[i].moved and standings[i].since > lately for i in sampled)
     return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
+
+
+def _computes(rank: Rank, activity: Activity) -> bool:
+    """Whether a main thread runs native code without the GIL, which no GPU makes it wait in."""
+    native = activity.kind == "busy" and activity.running and activity.owner is None
+    takes = (rank.main_cpu_share or 0.0) >= COMPUTES_SHARE
+    gpu = any(thread.name.startswith(GPU_THREADS) for thread in rank.process.threads)
+    return native and takes and not gpu
 
 
 def _without_ranks(

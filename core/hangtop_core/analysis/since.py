@@ -27,8 +27,8 @@ def hung_since(snapshot: Snapshot, job: Job, progress: Progress) -> float | None
         progress: of it, with a standing for each of its ranks.
     """
     began = snapshot.observed_since
-    if progress.since is None or progress.since < began - JITTER_S:
-        return progress.since
+    if progress.since is None:
+        return None
     found: list[float] = []
     for rank, standing in zip(job.ranks, progress.ranks, strict=False):
         if rank.state in ("exited", "zombie"):
@@ -42,7 +42,9 @@ def hung_since(snapshot: Snapshot, job: Job, progress: Progress) -> float | None
 
 def _before(rank: Rank, standing: Standing, began: float) -> float | None:
     """When a rank last got anywhere; None where it is not known before it was watched."""
-    if standing.since < began - JITTER_S:
+    # One that has run since and is where it was looks again and again: so it may have before.
+    polls = rank.moved_at is not None and rank.moved_at > max(began, standing.since + JITTER_S)
+    if standing.since < began - JITTER_S and not polls:
         return standing.since
     trace = rank.recorder.trace if rank.recorder is not None else None
     if trace is None or not trace.newest_ns:

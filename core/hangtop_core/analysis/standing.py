@@ -46,6 +46,13 @@ _MOVES_DATA: frozenset[Kind] = frozenset(
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
 """Waits for other threads or processes of the same rank."""
 
+_PRINTS: frozenset[Kind] = frozenset(
+    {"busy", "inline-data", "checkpoint", "importing", "compiling"}
+)
+"""What a main thread may do for which a log that it writes itself means that it gets on."""
+PRINTS_S = 600.0
+"""Seconds for which a growing log alone, in the same functions, passes for progress."""
+
 
 class Standing(Struct, frozen=True):
     """From when to when one rank is known to have got nowhere."""
@@ -81,6 +88,8 @@ class Watcher:
         self.began = snapshot.observed_since
         self._reader = reader
         self._slots = Slots(snapshot.nodes)
+        # Who writes there may only try again and again.
+        self._full = {node.name for node in snapshot.nodes if node.full_mounts}
         self._seen = {
             node.name: min(node.last_seen, snapshot.at)
             for node in snapshot.nodes
@@ -101,11 +110,21 @@ class Watcher:
             # One whose run was too short to have left its wait was caught by the reading on its
             # way back.
             return self._spinning(rank, seen)
+        if _woken_by_data(activity):
+            left = rank.moved_at
         found = self._by_scheduler(left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, rank.io_moved_at)
         return self._or_threads(rank, found) if activity.by_thread else found
+
+    def loads(self, rank: Rank, activity: Activity) -> bool:
+        """Whether a rank waits for data that a worker of it is busy with."""
+        if activity.kind != "data":
+            return False
+        workers = [one for one in rank.children if one.role == "dataloader-worker"]
+        doing = (self._reader.process(one, rank.child_samples.get(one.pid)) for one in workers)
+        return any(one.kind == "busy" for one in doing)
 
     def worker(self, rank: Rank, child: Process) -> Standing | None:
         """How long a DataLoader worker has got nowhere; None when it has nothing to do."""
@@ -155,6 +174,14 @@ class Watcher:
         found = self.by_stack(rank.sample, left_at(rank), seen)
         if activity.kind in _MOVES_DATA:
             found = self._or_moved(found, rank.io_moved_at)
+        if activity.kind in _PRINTS and seen - found.since < PRINTS_S:
+            # Only its own main thread's lines: a spinner or heartbeat in a thread says nothing,
+            # nor does what somebody prints who waits for others, or sleeps.
+            found = self._or_moved(found, rank.printed_at)
+        if _woken_by_data(activity):
+            found = self._or_moved(found, rank.moved_at)
+        if activity.kind == "sleep" and rank.node not in self._full:
+            found = self._or_moved(found, rank.wrote_at)
         if activity.kind in ("child", "compiling"):
             found = self._or_moved(found, latest(rank.child_moved_at.values()))
         if activity.kind in _FOR_THREADS:
@@ -217,6 +244,15 @@ def _polls(activity: Activity) -> bool:
     if activity.kind == "io":
         return False
     return activity.kind in POLLING or activity.kind in _MOVES_DATA
+
+
+def _woken_by_data(activity: Activity) -> bool:
+    """Whether only what it waits for wakes a thread up: a disk, or the reader of its pipe.
+
+    The bytes of a long write, and of fsync, are counted when the call returns.
+    """
+    uninterruptible = activity.main is not None and activity.main.state == "D"
+    return uninterruptible or activity.family == "pipe-write"
 
 
 def left_at(rank: Rank) -> float | None:

@@ -23,6 +23,8 @@ NAMES = {
 }
 """What people call them; those whose difference matters most come first."""
 
+_NONE: Mapping[int, str] = {}
+
 
 class Difference(Struct, frozen=True):
     """One piece of software that is not the same everywhere."""
@@ -32,13 +34,18 @@ class Difference(Struct, frozen=True):
     """By version, that of the most ranks first; among equals that of the lowest rank."""
 
 
-def differences(job: Job) -> tuple[Difference, ...]:
-    """Return what differs, in the order of `NAMES`. What is not known of a rank does not count."""
+def differences(job: Job, nccl: Mapping[int, str] = _NONE) -> tuple[Difference, ...]:
+    """Return what differs, in the order of `NAMES`. What is not known of a rank does not count.
+
+    ``nccl`` are versions by rank that logs tell, for ranks whose library does not.
+    """
     found = []
     for key in NAMES:
         by_version: dict[str, list[Rank]] = defaultdict(list)
         for rank in job.ranks:
             version = rank.process.versions.get(key)
+            if version is None and key == "nccl":
+                version = nccl.get(rank.rank)
             if version:
                 by_version[version].append(rank)
         if len(by_version) > 1:

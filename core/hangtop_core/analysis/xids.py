@@ -6,25 +6,23 @@ of Xids (docs.nvidia.com/deploy/xid-errors); hangtop has seen none of them happe
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from hangtop_core import kernelline
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hangtop_core.hardware import Gpu
+    from hangtop_core.kernelline import KernelLine
     from hangtop_core.model import Node
 
 Class = Literal["lost", "ecc", "nvlink", "engine", "program", "echo", "other"]
 """What part failed. `program`: most often its own doing; `echo`: only follows another error."""
 
-_LINE = re.compile(
-    r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[0-9a-fA-F.]*\): (\d+)"
-    r"(?:, (?:pid=|pid: )'?(\d+))?"
-)
 SAME_S = 10.0
 """Seconds within which NVML and the kernel log tell of one error."""
 
@@ -94,15 +92,20 @@ class Event(Struct, frozen=True, gc=False):
         return f"Xid {self.number}, {KINDS.get(self.number, _UNKNOWN).text}"
 
 
-def events(node: Node) -> Mapping[int, tuple[Event, ...]]:
-    """All known Xids of a node, by GPU, oldest first; what both sources tell only once."""
+def events(node: Node, more: Iterable[KernelLine] = ()) -> Mapping[int, tuple[Event, ...]]:
+    """All known Xids of a node, by GPU, oldest first; what both sources tell only once.
+
+    ``more`` are lines of its kernel that were found elsewhere.
+    """
     found: dict[int, list[Event]] = defaultdict(list)
-    for line in node.kernel_lines:
-        met = _LINE.search(line.text)
-        gpu = _by_address(node.gpus, met[1]) if met is not None else None
-        if met is not None and gpu is not None and len(met[2]) < 5:
-            pid = int(met[3]) if met[3] and len(met[3]) < 11 else None
-            found[gpu.index].append(Event(gpu.index, int(met[2]), line.at, pid, line.text))
+    for line in (*node.kernel_lines, *more):
+        told = kernelline.read(line)
+        if told is None or told.kind != "xid" or told.number is None:
+            continue
+        gpu = _by_address(node.gpus, told.device)
+        if gpu is not None:
+            event = Event(gpu.index, told.number, line.at, told.pid, line.text)
+            found[gpu.index].append(event)
     for gpu in node.gpus:
         known = [(one.number, one.at) for one in found[gpu.index]]
         found[gpu.index] += [
@@ -117,6 +120,6 @@ def events(node: Node) -> Mapping[int, tuple[Event, ...]]:
 
 def _by_address(gpus: tuple[Gpu, ...], address: str) -> Gpu | None:
     """The GPU at `0000:1b:00`, as the kernel log writes it, without the function."""
-    domain, bus, device = address.lower().split(":")
-    wanted = f"{domain[-4:].rjust(4, '0')}:{bus}:{device}"
+    domain, _, place = address.lower().partition(":")
+    wanted = f"{domain[-4:].rjust(4, '0')}:{place.partition('.')[0]}"
     return next((gpu for gpu in gpus if (gpu.bus_id or "").partition(".")[0] == wanted), None)

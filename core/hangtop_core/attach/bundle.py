@@ -163,7 +163,11 @@ def _block(data: bytes, level: int = 6) -> bytes:
 @functools.cache
 def _source(bare: bool = False) -> dict[str, bytes]:
     found: dict[str, bytes] = cachedir.read_tree(str(PACKAGE))
-    return {name: _bare(text) for name, text in found.items()} if bare else found
+    if not bare:
+        return found
+    # A test of the network needs a probe that can be told something: not one over pdsh.
+    wanted = {name: text for name, text in found.items() if not name.startswith("nettest")}
+    return {name: _bare(text) for name, text in wanted.items()}
 
 
 def _bare(source: bytes) -> bytes:

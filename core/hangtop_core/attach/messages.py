@@ -132,6 +132,14 @@ class StackThread(Struct, frozen=True):
     locals: Annotated[tuple[tuple[Local, ...], ...], Meta(max_length=5000)] = ()
 
 
+class Sampled(Struct, frozen=True):
+    """What a request for stacks says at its end."""
+
+    pids: Annotated[int, Meta(ge=0)] = 0
+    cpu_s: Time | None = None
+    """CPU seconds of the tools that were run for it."""
+
+
 class StackPiece(Struct, frozen=True):
     """What py-spy saw of one process."""
 
@@ -155,6 +163,7 @@ class DescriptorPiece(Struct, frozen=True):
     start: int | None = None
     descriptors: Annotated[tuple[Descriptor, ...], Meta(max_length=100_000)] = ()
     waiting_locks: Annotated[tuple[Descriptor, ...], Meta(max_length=1000)] = ()
+    opening: Descriptor | None = None
     failure: Failure | None = None
 
 
@@ -343,7 +352,9 @@ def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     """Turn a piece into the model's table, on the head's clock."""
-    return DescriptorTable(piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks)
+    return DescriptorTable(
+        piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks, piece.opening
+    )
 
 
 def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:

@@ -116,13 +116,14 @@ def _victims(judged: Judged) -> set[int]:
 
 def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     cause = one.record.cause or "rank-exited"
+    ranks = one.ranks or (_aborted(judged) if one.record.code == "G4" else ())
     same = [f for f in judged.follows if set(f.ranks) & set(one.ranks)]
     wakes = [f for f in judged.follows if f.record.part == "cascade" and f.record.code != "T16"]
     tail = ""
     lost = sorted({rank for f in wakes for rank in f.ranks} - set(one.ranks))
     if one is judged.first and lost:
         tail = f"; {names(lost)} lost the connection to it"
-    guilty = () if cause in _NOBODY else one.ranks
+    guilty = () if cause in _NOBODY else ranks
     return _verdict(
         cause,
         confidence,
@@ -132,6 +133,12 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
         [_evidence(one), *(_evidence(f) for f in same[:3]), *(_evidence(f) for f in wakes[:2])],
         one.nodes[0] if one.nodes else "",
     )
+
+
+def _aborted(judged: Judged) -> tuple[int, ...]:
+    """The one rank that has aborted, as its launcher says: what C++ prints then names no rank."""
+    aborts = {r for f in judged.follows if f.record.fields.get("exit") == "-6" for r in f.ranks}
+    return tuple(aborts) if len(aborts) == 1 else ()
 
 
 def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
@@ -201,6 +208,10 @@ def _of_behind(judged: Judged, one: Fold, found: tuple[list[Position], list[Posi
 
 def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
     """Only consequences: who said nothing died without a word, or its log is not here."""
+    behind = list(_behind(judged.positions))
+    if behind:
+        yield from (_of_behind(judged, one, some) for some in behind[:SHOWN])
+        return
     lost = {rank for f in (one, *judged.follows) for rank in f.ranks}
     silent = sorted(set(judged.ranks) - lost)
     if silent and len(silent) * 2 <= len(judged.ranks):

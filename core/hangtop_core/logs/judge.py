@@ -12,7 +12,7 @@ from hangtop_core.logs.record import Record
 from hangtop_core.logs.whose import FileLog, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 LATER = 5.0
 """Seconds by which a wait must have ended in vain before another rank's error, to be the earlier
@@ -44,6 +44,8 @@ class Position(Struct, frozen=True, gc=False):
     enqueued: int
     completed: int
     op: str = ""
+    at: float | None = None
+    """When it was printed."""
 
 
 class Judged(Struct, frozen=True):
@@ -66,13 +68,18 @@ class Judged(Struct, frozen=True):
     """Records of earlier attempts of torchrun, which are left out."""
 
 
-def judge(files: Sequence[FileLog]) -> Judged:
-    """Put the records of all files in order of cause and consequence."""
+def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None = None) -> Judged:
+    """Put the records of all files in order of cause and consequence.
+
+    Args:
+        files: what was read of each.
+        known: ranks by node and process id, where processes are observed.
+    """
     newest: dict[str | None, int] = {}
     for one in files:
         node, attempt = one.place.node, one.place.attempt
         newest[node] = max(newest.get(node, 0), attempt or 0)
-    whose, records = settled(files)
+    whose, records = settled(files, known)
     current, earlier = [], 0
     for record in records:
         place = files[record.file].place
@@ -99,12 +106,17 @@ def judge(files: Sequence[FileLog]) -> Judged:
 
 
 def _demoted(records: Sequence[Record]) -> Iterable[Record]:
-    """Aborts that the watchdog has brought about are consequences."""
+    """Aborts that the watchdog has brought about are consequences.
+
+    So is that a C++ exception ended a process, where the next line says which, and that is known.
+    """
+    named = {(r.file, r.order - 1) for r in records if r.text.startswith("what():")}
     waited = any(record.code in ("T1", "T2", "T7") for record in records)
     gone = any(record.code == "T16" and record.fields.get("exit") == "-6" for record in records)
     for record in records:
         aborted = record.code == "T16" and record.fields.get("exit") == "-6"
-        if waited and gone and aborted and record.part == "root":
+        told_next = record.code == "T7" and (record.file, record.order) in named
+        if (waited and gone and aborted and record.part == "root") or told_next:
             yield msgspec.structs.replace(record, part="cascade")
         else:
             yield record
@@ -191,13 +203,13 @@ def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
     }
     found: dict[tuple[int, str], Position] = {}
     for record in records:
-        if record.rank is None or record.code != "T2":
-            continue
         fields = record.fields
+        if record.rank is None or "enqueued" not in fields:
+            continue
         group = fields.get("desc") or fields.get("guid") or fields.get("pg") or "?"
         op = ops.get((record.rank, fields.get("seq")), "")
         found[record.rank, group] = Position(
-            record.rank, group, int(fields["enqueued"]), int(fields["completed"]), op
+            record.rank, group, int(fields["enqueued"]), int(fields["completed"]), op, record.at
         )
     for record in records:
         # Without a recorder's state (torch before 2.5) the number of what it waited for is all.
@@ -206,6 +218,6 @@ def _positions(records: Sequence[Record]) -> tuple[Position, ...]:
             if any(rank == record.rank for rank, _ in found):
                 continue
             found[record.rank, "?"] = Position(
-                record.rank, "?", int(seq), int(seq) - 1, record.fields.get("op", "")
+                record.rank, "?", int(seq), int(seq) - 1, record.fields.get("op", ""), record.at
             )
     return tuple(sorted(found.values(), key=lambda one: (one.group, one.rank)))

@@ -5,8 +5,8 @@ without any needle are never looked at closer. Rows are tried in order; the firs
 
 Sources: NCCL 2.18 to 2.30 (src/debug.cc, transport/net_ib.cc, misc/socket.cc, bootstrap.cc,
 init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore, elastic/multiprocessing), gloo
-(transport/tcp/pair.cc), Open MPI 4, Slurm 22 to 24, Linux 5 to 6.18 (mm/oom_kill.c,
-kernel/hung_task.c).
+(transport/tcp/pair.cc), Open MPI 4, Slurm 22 to 24, NVIDIA's driver (`NVRM: Xid`), Linux 4.18 to
+6.18 (mm/oom_kill.c, kernel/hung_task.c, arch/*/mm/fault.c, arch/x86/kernel/traps.c).
 """
 
 from __future__ import annotations
@@ -41,18 +41,25 @@ class Known:
         object.__setattr__(self, "match", re.compile(self.pattern))
 
 
-_WRONG = r"(?:docker\d*|lo|virbr\d*|veth\w*|br-\w+|cni\d*|flannel[\w.]*|cali\w*|tun\d+|podman\d*)"
+LOCAL_INTERFACE = (
+    r"(?:docker\d*|lo|virbr\d*|veth\w*|br-\w+|cni\d*|flannel[\w.]*|cali\w*|tun\d+|podman\d*)"
+)
+"""Names of interfaces that lead to no other node."""
+_GROUP = r"(?:.*?\[PG (?:ID )?(?P<pg>\S+)(?: PG GUID (?P<guid>[^\s(]*)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\])?"
+_STATE = r".{0,80}?Last enqueued \w+ work: (?P<enqueued>-?\d+), last completed \w+ work: (?P<completed>-?\d+)"
+_XID = r"NVRM: Xid \((?:PCI:)?(?P<gpu>[0-9a-fA-F:.]{4,20})\): (?P<xid>%s)\b(?:, pid(?:=|: )'?(?P<pid>\d{1,10}))?(?:.*?name=(?P<comm>[^,]{1,32}))?"
+_FAULT = r"(?:^|(?<=\s))(?:traps: )?(?P<comm>[^\s\[\]:][^\[\]:]{0,15})\[(?P<pid>\d{1,10})\]:? (?:segfault at (?P<address>[0-9a-f]+)|general protection|trap |unhandled |bad frame)"
 _AT = r"(?P<peer>[\w.:\[\]-]*[\w\]](?:<\d+>)?)"
 
 KNOWN: tuple[Known, ...] = (
     # NCCL: what it has chosen
     Known("N1", "NET/IB : Using", r"NET/IB : Using (?P<devices>.{1,300}?)(?:; OOB (?P<interface>[^:\s]+):|$)", "info",
           "NCCL uses InfiniBand or RoCE: {devices}"),
-    Known("N1", "NET/Socket : Using", rf"NET/Socket : Using \[0\](?P<interface>{_WRONG}):(?P<address>[\d.a-f:]+)", "info",
+    Known("N1", "NET/Socket : Using", rf"NET/Socket : Using \[0\](?P<interface>{LOCAL_INTERFACE}):(?P<address>[\d.a-f:]+)", "info",
           "NCCL sends over {interface} ({address}), which leads to no other node", "wrong-interface"),
     Known("N1", "NET/Socket : Using", r"NET/Socket : Using \[0\](?P<interface>[^:\s]+):(?P<address>\S+?)<", "info",
           "NCCL sends over plain sockets on {interface} ({address})"),
-    Known("N1", "Bootstrap : Using", rf"Bootstrap : Using (?P<interface>{_WRONG}):(?P<address>[\d.a-f:]+)", "info",
+    Known("N1", "Bootstrap : Using", rf"Bootstrap : Using (?P<interface>{LOCAL_INTERFACE}):(?P<address>[\d.a-f:]+)", "info",
           "NCCL meets over {interface} ({address}), which leads to no other node", "wrong-interface"),
     Known("N1", "Bootstrap : Using", r"Bootstrap : Using (?P<interface>[^:\s]+):(?P<address>\S+?)<", "info",
           "NCCL meets over {interface} ({address})"),
@@ -97,14 +104,16 @@ KNOWN: tuple[Known, ...] = (
     # torch: the watchdog
     Known("T1", "collective operation timeout", r"(?:.*?\[Rank (?P<rank>\d+)\])?.*collective operation timeout: (?:WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d+))?.*?Timeout\(ms\)=(?P<timeout_ms>\d+)\) ran for (?P<ran_ms>\d+)|NCCL operation timed out)", "timeout",
           "waited in {op} #{seq} for {ran_ms} ms, and gave up", "missing-collective", kept="seq"),
-    Known("T2", "last enqueued", r"(?:.*?\[PG (?:ID )?(?P<pg>\S+)(?: PG GUID (?P<guid>[^\s(]*)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\])?.*?(?:work sequence id|(?:at|by) (?:NCCL )?watchdog at work|[Tt]imeout at NCCL work|at work): (?P<seq>\d+)\D.*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)", "timeout",
+    Known("T2", "last enqueued", rf"{_GROUP}.*?(?:work sequence id|(?:at|by) (?:NCCL )?watchdog at work|[Tt]imeout at NCCL work|at work): (?P<seq>\d+)\D.*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)", "timeout",
           "had begun #{enqueued} of group {pg} {desc} and completed #{completed}", "missing-collective", kept="pg"),
     Known("T3", "watchdog got stuck", r"watchdog got stuck for (?P<seconds>\d+) ?seconds", "timeout",
           "its watchdog got nowhere for {seconds} s: a CUDA call, or the GIL, holds it"),
     Known("T4", "Could not acquire GIL", r"Could not acquire GIL within", "root", "a thread held the GIL and did not let go", "gil-held"),
     Known("T5", "First PG on this rank to signal dumping", r"First PG on this rank to signal dumping", "info", "this rank was the first of its own to ask for recorder dumps"),
-    Known("T5", "dump signal", r"(?:Received a dump signal due to a collective timeout from +(?:global )?(?:rank )?(?P<from>\d+)|Observed flight recorder dump signal)", "cascade",
-          "was told by another rank that a collective has timed out"),
+    Known("T5", "dump signal", rf"{_GROUP}.*?Received a dump signal due to a collective timeout from this local rank(?:{_STATE})?", "info",
+          "asks for recorder dumps; had begun #{enqueued} of group {pg} {desc} and completed #{completed}", kept="pg"),
+    Known("T5", "dump signal", rf"{_GROUP}.*?(?:Received a dump signal due to a collective timeout from +(?:global )?(?:rank )?(?P<from>\d+)(?:{_STATE})?|Observed flight recorder dump signal)", "cascade",
+          "was told by another rank that a collective has timed out; had begun #{enqueued} and completed #{completed}", kept="pg"),
     Known("T6", "Stack trace of the failed collective not found", r"Stack trace of the failed collective not found", "info",
           "the flight recorder is off: with TORCH_FR_BUFFER_SIZE=2000 it would name the place in the code"),
     Known("T7", "Some NCCL operations have failed", r"Some NCCL operations have failed or timed out", "cascade", "NCCL's work has failed, and the process ends"),
@@ -146,6 +155,8 @@ KNOWN: tuple[Known, ...] = (
     Known("G1", "Application timeout caused pair closure", r"Application timeout caused pair closure", "cascade", "gloo gave up after a timeout"),
     Known("G2", "Timed out waiting", r"Timed out waiting (?P<ms>\d+)ms for (?P<what>\w+) operation", "timeout", "waited {ms} ms to {what}, and gave up", "missing-collective"),
     Known("G3", "connectFullMesh failed", r"connectFullMesh failed", "timeout", "gloo could not connect all ranks", "port-blocked"),
+    Known("G4", "eceived data size", r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d{1,19}) vs (?P<wanted>\d{1,19})", "root",
+          "gloo got {got} bytes where {wanted} were expected: ranks disagree on the size or the type of what they exchange", "mismatched-size"),
     # NCCL's results, as exceptions carry them
     Known("N10", "remote process exited or there was a network error", r"remote process exited or there was a network error", "cascade", "NCCL lost a rank, or the network"),
     Known("N10", "ncclRemoteError", r"ncclRemoteError", "cascade", "NCCL lost a rank, or the network"),
@@ -184,14 +195,18 @@ KNOWN: tuple[Known, ...] = (
     Known("SLURM", "oom", r"(?i)oom[-_ ]kill(?:ed)? event", "root", "Slurm saw the kernel kill a process for want of memory", "rank-oom-killed"),
     Known("SLURM", "CANCELLED AT", r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT (?P<when>\S+)(?: (?P<why>DUE TO [A-Z ]+))?", "root", "Slurm ended the job: {why}", "rank-exited"),
     # The kernel
-    Known("K1", "NVRM: Xid", r"NVRM: Xid \(PCI:(?P<gpu>[0-9a-fA-F:.]+)\): (?P<xid>43|45)\b(?:, pid='?(?P<pid>\d+))?", "cascade", "GPU {gpu} reports Xid {xid}, which follows from another error", None),
-    Known("K1", "NVRM: Xid", r"NVRM: Xid \(PCI:(?P<gpu>[0-9a-fA-F:.]+)\): (?P<xid>\d+)\b(?:, pid='?(?P<pid>\d+))?", "root", "GPU {gpu} reports Xid {xid}", "gpu-xid"),
-    Known("K2", "Killed process", r"(?:Out of memory|[Mm]emory cgroup out of memory): Killed process (?P<pid>\d+) \((?P<comm>[^)]{0,16})\)", "root", "the kernel killed process {pid} ({comm}) for want of memory", "rank-oom-killed"),
-    Known("K3", "blocked for more than", r"INFO: task (?P<comm>.{1,16}):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds", "root", "process {pid} ({comm}) has waited for a disk or a file server for over {seconds} s", "io-wait"),
+    Known("K1", "NVRM: Xid", _XID % "43|45", "cascade", "GPU {gpu} reports Xid {xid}, which follows from another error", None),
+    Known("K1", "NVRM: Xid", _XID % r"\d{1,4}", "root", "GPU {gpu} reports Xid {xid}", "gpu-xid"),
+    Known("K2", "Killed process", r"[Oo]ut of memory.*Killed process (?P<pid>\d{1,10}) \((?P<comm>[^)]{0,16})\)", "root", "the kernel killed process {pid} ({comm}) for want of memory", "rank-oom-killed"),
+    Known("K3", "blocked for more than", r"task (?P<comm>.{1,32}):(?P<pid>\d{1,10}) blocked for more than (?P<seconds>\d+) seconds", "root", "process {pid} ({comm}) has waited for a disk or a file server for over {seconds} s", "io-wait"),
     Known("K4", "not responding", r"nfs: server (?P<server>\S+) not responding", "root", "the file server {server} does not answer", "io-wait"),
     Known("K4", "LustreError", r"LustreError: .*timed? ?out", "root", "a Lustre server does not answer", "io-wait"),
     Known("K4", "Port module event", r"mlx5_core \S+.*Port module event", "info", "a cable or module of a network card has changed"),
-    Known("K4", "segfault at", r"(?P<comm>[^\s\[]{1,16})\[(?P<pid>\d+)\]: segfault at (?P<address>[0-9a-f]+)", "root", "process {pid} ({comm}) crashed: segmentation fault", "rank-crashed"),
+    Known("K5", "segfault at", _FAULT, "root", "process {pid} ({comm}) crashed: segmentation fault", "rank-crashed"),
+    Known("K5", "general protection", _FAULT, "root", "process {pid} ({comm}) crashed: general protection fault", "rank-crashed"),
+    Known("K5", "] trap ", _FAULT, "root", "process {pid} ({comm}) crashed: an invalid instruction, or a trap", "rank-crashed"),
+    Known("K5", "]: unhandled ", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
+    Known("K5", "]: bad frame", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
     # Whatever else calls itself an error
     Known("E", "ERROR", r"(?:^|[\s\[|:-])ERROR[\s\]|:]", "error", "an error was logged"),
     Known("E", "CRITICAL", r"(?:^|[\s\[|:-])CRITICAL[\s\]|:]", "error", "a critical error was logged"),

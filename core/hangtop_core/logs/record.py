@@ -73,7 +73,7 @@ class Record(Struct, frozen=True):
     def shape(self) -> tuple[str, str, str]:
         """What equal records of several ranks have in common."""
         where = f"{self.where.file}:{self.where.line}" if self.where else ""
-        if self.code == "T2":
+        if self.code in ("T2", "T5"):
             # Its numbers are what it is about.
             return self.code, self.means, where
         text = self.fields.get("known") or (self.means if self.code == "T16" else self.text)

@@ -18,6 +18,11 @@ STEPS: dict[str, tuple[str, ...]] = {
         "Recorder dumps name the place in the code: TORCH_FR_BUFFER_SIZE=2000, then hangtop flight",
     ),
     "mismatched-collective": ("Make all ranks call the same collectives in the same order",),
+    "mismatched-size": (
+        "Compare the shapes and types that ranks pass: a last batch that is smaller, padding, "
+        "capacity, autocast on one rank",
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
+    ),
     "all-joined-transport": (
         "Run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET, and look for WARN",
         _KERNEL,
@@ -53,6 +58,7 @@ STEPS: dict[str, tuple[str, ...]] = {
         "Or use fewer DataLoader workers",
     ),
     "dataloader-worker-dead": (_KERNEL, "Give the workers more memory, or start fewer"),
+    "pin-memory-stuck": (_LIVE, "Try pin_memory=False"),
     "gil-held": (_LIVE, "hangtop dump --all-threads names the thread that holds the GIL"),
     "disk-full": ("On that node: df -h, df -i and quota",),
     "gpu-xid": ("nvidia-smi -q on that node; drain it if the GPU is lost",),

@@ -15,13 +15,15 @@ from hangtop_core.logs.prefix import Origin
 from hangtop_core.logs.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _ABOUT = frozenset({"T16", "MPI", "SLURM", "N7", "GPU"})
 """Lines that tell of another rank than the one that prints them."""
 _INIT = frozenset({"N8", "N8C"})
-_OF_GROUP = frozenset({"T1", "T2"})
+_OF_GROUP = frozenset({"T1", "T2", "T5"})
 """Lines whose number is a rank of their group: it counts where nothing else tells."""
+_KERNEL = frozenset({"K1", "K2", "K3", "K4", "K5"})
+"""Lines of a kernel tell of processes by pid, whoever has printed them."""
 
 
 class Place(Struct, frozen=True):
@@ -68,10 +70,13 @@ class FileLog(Struct, frozen=True):
 class Whose:
     """Knows which rank an origin is."""
 
-    def __init__(self, files: Sequence[FileLog]) -> None:
+    def __init__(
+        self, files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None = None
+    ) -> None:
+        """Learn from what files say; ``known`` are ranks by node and process id."""
         self._files = files
         self._known: dict[tuple[str | None, int | None, int], int] = {}
-        self._pids: dict[tuple[str, str], int] = {}
+        self._pids: dict[tuple[str, str], int] = dict(known or {})
         """Rank by host (empty where not told) and process id."""
         self._launched = [any(o.origin.local is not None for o in one.streams) for one in files]
         nodes: set[tuple[str | None, int | None]] = set()
@@ -133,6 +138,8 @@ class Whose:
             if rank is None and local is not None:
                 beside = record.origin._replace(local=int(local))
                 rank = self.rank(record.file, beside)
+        elif record.code in _KERNEL:
+            rank = self._pids.get((node or "", record.fields.get("pid", "")))
         elif rank is None and told and record.code in _OF_GROUP:
             rank = int(told)
         elif rank is None and "pid" in record.fields and record.code != "T15":
@@ -162,7 +169,9 @@ class Whose:
         return found
 
 
-def settled(files: Sequence[FileLog]) -> tuple[Whose, Iterable[Record]]:
+def settled(
+    files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None = None
+) -> tuple[Whose, Iterable[Record]]:
     """Who is who, and all records with the rank they are about."""
-    whose = Whose(files)
+    whose = Whose(files, known)
     return whose, [whose.settle(record) for one in files for record in one.records]

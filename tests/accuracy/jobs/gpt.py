@@ -78,6 +78,16 @@ def save_checkpoint():
                 file.seek(0)
 
 
+def save_all():
+    """Weights and both moments of the optimizer, at once, and safely on disk."""
+    state = {f"h.{n}": torch.rand(1 << 20) for n in range(12)}
+    path = os.path.join(os.environ["PLACE"], "ckpt.pt")
+    for attempt in range(100):
+        with open(path, "wb") as file:
+            torch.save({"model": state, "attempt": attempt}, file)
+            os.fsync(file.fileno())
+
+
 raw_model = GPT()
 step_model = torch.compile(raw_model) if trouble == "compile" and rank == 1 else raw_model
 model = DDP(step_model)
@@ -90,10 +100,10 @@ while iter_num < max_iters:
         if trouble == "eval" and master_process:
             print("evaluating on the whole of the validation set", flush=True)
             estimate_loss(5000)
-        if trouble == "checkpoint":
+        if trouble in ("checkpoint", "slow-disk"):
             if master_process:
                 print("saving checkpoint", flush=True)
-                save_checkpoint()
+                save_checkpoint() if trouble == "checkpoint" else save_all()
             dist.barrier()
     if trouble == "bad-batch" and iter_num == 5 and rank == 1:
         print(f"rank {rank}: token out of range, skipping this batch", flush=True)

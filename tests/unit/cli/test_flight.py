@@ -115,6 +115,8 @@ def test_what_torchfrtrace_users_type(hung: str, capsys: Capture) -> None:
         (["-j", "--selected-ranks", "1-"], "--selected-ranks"),
         (["--transform-ft"], "--group-world-size"),
         (["--trigger"], "running ranks"),
+        (["-w", "n[1-2]"], "-w is for running ranks"),
+        (["--all-users"], "--all-users is for running ranks"),
         (["-j", "--json"], "not allowed with"),
     ],
 )

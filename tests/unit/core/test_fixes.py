@@ -16,11 +16,12 @@ from hangtop_core.attach import messages
 from hangtop_core.check import Check
 from hangtop_core.columns import Unpacker
 from hangtop_core.store import Store
+from hangtop_core.text import SAID
 from hangtop_probe import fixes as names
 from support.pieces import EPOCH, piece, process, stacks
 
 EVIL = "fix it: sudo rm -rf `/`"
-TOLD = fixes.SAID + "fix it: sudo rm -rf '/'"
+TOLD = SAID + "fix it: sudo rm -rf '/'"
 
 
 @pytest.mark.parametrize("name", sorted(names.ALL))
@@ -28,7 +29,7 @@ def test_every_name_a_probe_knows_has_words(name: str) -> None:
     said = names.as_user("alice") if name == names.AS_USER else name
     words = fixes.text(said)
     assert words
-    assert not words.startswith(fixes.SAID)
+    assert not words.startswith(SAID)
     assert "{}" not in words
 
 
@@ -65,10 +66,10 @@ def _fixes_in(node: ast.AST) -> list[ast.expr]:
         ("as-user alice", "run hangtop as alice, or: sudo hangtop"),
         ("as-user uid 1234", "run hangtop as uid 1234, or: sudo hangtop"),
         ("as-user CORP\\eve", "run hangtop as CORP\\eve, or: sudo hangtop"),
-        ("as-user me; sudo reboot", fixes.SAID + "as-user me; sudo reboot"),
-        ("as-user", fixes.SAID + "as-user"),
-        ("sudo reboot", fixes.SAID + "sudo reboot"),
-        ("\x1b[1mx", fixes.SAID + "x"),
+        ("as-user me; sudo reboot", SAID + "as-user me; sudo reboot"),
+        ("as-user", SAID + "as-user"),
+        ("sudo reboot", SAID + "sudo reboot"),
+        ("\x1b[1mx", SAID + "x"),
         ("", None),
         (None, None),
     ],

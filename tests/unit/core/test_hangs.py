@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
-from hangtop_core.hangs import EVIDENCE_S, WHOLE_S, Hangs
+from hangtop_core.hangs import ENDING_S, EVIDENCE_S, WHOLE_S, Hangs
 from hangtop_core.model import Job, Process, Rank, Role, Snapshot
 from hangtop_core.updates import Update
 
@@ -127,12 +127,39 @@ def test_new_ranks_of_the_same_launcher_are_a_restart() -> None:
 def test_the_end_is_told_once_and_a_new_start_with_the_same_key_is_told() -> None:
     story = Story()
     story.at(100.0, job(1, 2))
-    assert story.at(102.0, job(1, 2, gone=True), "exited") == ["ended"]
+    assert story.at(101.0, job(1, 2, gone=True), "exited") == []
+    assert story.hangs.running
+    assert story.at(101.0 + ENDING_S, job(1, 2, gone=True), "exited") == ["ended"]
     assert not story.hangs.running
-    assert story.at(104.0, job(1, 2, gone=True), "exited") == []
+    assert story.at(105.0, job(1, 2, gone=True), "exited") == []
     assert story.at(106.0, job(3, 4)) == ["restarted"]
     assert story.at(108.0, None) == ["ended"]
     assert story.at(110.0, None) == []
+
+
+def test_the_end_is_told_as_soon_as_it_is_known_why() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2))
+    assert story.at(101.0, job(1, 2, gone=True), "exited", verdict=VERDICT) == ["ended"]
+
+
+def test_the_same_hang_is_told_once_though_the_clock_is_set() -> None:
+    story = Story()
+    assert hung(story, 102.0) == ["job"]
+    assert hung(story, 104.0) == ["hang"]
+    story.hangs.clock_was_set(-90.0)
+    assert hung(story, 16.0, since=-20.0) == []
+    assert story.at(20.0, job(1, 2), "progressing") == ["resumed"]
+    assert story.said[-1] == ("resumed", 40.0)
+
+
+def test_ranks_that_come_back_at_once_have_not_ended() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2))
+    assert story.at(101.0, job(1, 2, gone=True), "exited") == []
+    assert story.at(103.0, job(3, 4)) == ["restarted"]
+    assert story.at(105.0, job(3, 4, gone=True), "exited") == []
+    assert story.at(105.0 + ENDING_S, job(3, 4, gone=True), "exited") == ["ended"]
 
 
 def test_a_launcher_that_nobody_has_looked_after_has_ended() -> None:
@@ -141,7 +168,9 @@ def test_a_launcher_that_nobody_has_looked_after_has_ended() -> None:
     over = job(1, 2, launcher=7, gone=True)
     assert story.at(102.0, over, "exited") == []
     zombie = replace(over.launchers[0], state="Z")
-    assert story.at(104.0, replace(over, launchers=(zombie,)), "exited") == ["ended"]
+    assert story.at(104.0, replace(over, launchers=(zombie,)), "exited", verdict=VERDICT) == [
+        "ended"
+    ]
 
 
 def test_a_job_is_introduced_when_it_is_whole_or_does_not_become_so() -> None:

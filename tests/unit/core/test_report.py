@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -48,6 +49,16 @@ def test_merged_text_marks_the_fewest_and_lists_who_gave_no_stack() -> None:
     assert any("cool_down (train.py:41)  [2]" in line and "fewest" in line for line in lines)
     assert "no stack from 3 (n1): ptrace is not permitted (fix: run as root)" in text
     assert max(map(len, lines)) <= 100
+
+
+def test_merged_text_of_a_whole_job_counts_and_names_ranks_that_were_not_found() -> None:
+    snapshot = skipped()
+    job = replace(snapshot.jobs[0], world_size=7)
+    lines = merged_text(merge(snapshot, job), job=job, whole=True).splitlines()
+    assert lines[0] == "3 ranks of 7 gave a stack, 2 classes"
+    assert lines[-1] == "no process was found of ranks 4-6: WORLD_SIZE is 7"
+    # Of ranks that were named nobody asked for the others.
+    assert merged_text(merge(snapshot, job), job=job).startswith("3 ranks of 4 gave a stack")
 
 
 def test_merged_text_names_the_nodes_of_a_job_on_several() -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hangtop_core import sampling
 from hangtop_core.answers import KEPT_S, outlasts
+from hangtop_core.hardware import Gpu
 from hangtop_core.meters import Meters
 from hangtop_core.model import (
     DescriptorTable,
@@ -103,6 +104,47 @@ def test_who_waits_for_hangs_only_looks_at_long_rests() -> None:
     for ran, sampled in ((10.0, []), (16.0, [100])):
         known = with_sample(tracked(ran=ran), age=17)
         assert sampling.plan([known], NOW, rate, frozenset()).sample == sampled
+
+
+def test_ranks_that_move_take_turns_where_that_must_cost_little() -> None:
+    rate = sampling.Rate(20.0, rest=15.0, apart=10.0)
+    ranks = [with_sample(tracked(pid, ran=0.1), age=100 - pid) for pid in (10, 20, 30)]
+    assert sampling.plan(ranks, NOW, rate, frozenset()).sample == [10], "whose last one is oldest"
+    with_sample(ranks[0], age=1)
+    assert sampling.plan(ranks, NOW, rate, frozenset()).sample == []
+    assert sampling.plan(ranks, NOW + 9.0, rate, frozenset()).sample == [20]
+    rests = with_sample(tracked(40, ran=16.0), age=17)
+    assert sampling.plan([*ranks, rests], NOW, rate, frozenset()).sample == [40], "at once"
+
+
+def test_who_looks_at_a_screen_sees_the_first_half_minute_of_all_ranks() -> None:
+    rate = sampling.Rate(5.0, 1.0, apart=8.0)
+    ranks = [with_sample(tracked(pid, ran=0.1), age=6) for pid in (10, 20)]
+    assert sampling.plan(ranks, NOW, rate, frozenset()).sample == [10, 20]
+    for one in ranks:
+        with_sample(one, age=0)
+    later = NOW + sampling.EARLY
+    for one in ranks:
+        one.moved_at = later
+    assert sampling.plan(ranks, later, rate, frozenset()).sample == [10]
+
+
+def test_gpus_stand_still_once_none_has_worked_for_a_while() -> None:
+    def still(*worked: float | None) -> bool:
+        gpus = [Gpu(index, worked_at=at) for index, at in enumerate(worked)]
+        return sampling.gpus_stand_still(gpus, NOW, 15.0)
+
+    assert still(NOW - 16.0, NOW - 20.0, None)
+    assert not still(NOW - 16.0, NOW - 1.0)
+    assert not still(None), "nobody has used it yet"
+    assert not still()
+
+
+def test_what_a_rank_did_since_its_table_was_read_does_not_count_as_rest() -> None:
+    rate = sampling.Rate(20.0, rest=15.0, apart=10.0)
+    ranks = [with_sample(tracked(pid, ran=16.0), age=30) for pid in (10, 20)]
+    assert sampling.plan(ranks, NOW, rate, frozenset()).sample == [10, 20]
+    assert len(sampling.plan(ranks, NOW, rate, frozenset(), read_at=NOW - 15.0).sample) == 1
 
 
 def test_a_rank_that_came_to_rest_is_sampled_soon() -> None:
@@ -227,6 +269,14 @@ def test_odd_are_the_few() -> None:
     for known in ranks[4:]:
         with_sample(known, 1, "third")
     assert sampling.odd_ranks(ranks, table()) == {"n1": frozenset({102})}
+
+
+def test_an_odd_process_that_goes_round_in_the_same_functions_has_its_files_read() -> None:
+    known = with_sample(with_sample(tracked(ran=0.1), age=4.5), age=1.0)
+    assert plan(known).descriptors == []
+    assert plan(known, odd=frozenset({100})).descriptors == [100]
+    known = with_sample(with_sample(tracked(ran=0.1), age=4.5, stack="other"), age=1.0)
+    assert plan(known, odd=frozenset({100})).descriptors == [], "its functions have changed"
 
 
 def test_structs_replace_is_not_needed_for_an_unchanged_meter() -> None:

@@ -115,6 +115,15 @@ def test_time_on_a_cpu_is_work_and_a_wake_up_is_not(
     assert bench.ranks()[0].worked_at == worked
 
 
+def test_what_a_rank_prints_is_no_io_and_only_its_main_thread_gets_on(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    spinner = {"write_bytes": 100_000, "printed_bytes": 100_000}
+    bench.fold(5, {"pid": 100, "meters": meters(**spinner)})
+    assert (bench.ranks()[0].io_moved_at, bench.ranks()[0].printed_at) == (None, None)
+    bench.fold(9, {"pid": 100, "meters": meters(**spinner, main_printed_bytes=30)})
+    assert bench.ranks()[0].printed_at == EPOCH + 9
+
+
 def test_being_woken_by_our_own_tool_is_no_movement(bench: Bench) -> None:
     bench.fold(0, process(100, 0))
     known = bench.store.live("n1", 100)

@@ -52,3 +52,16 @@ def test_of_a_process_those_it_owns_and_that_count(monkeypatch: pytest.MonkeyPat
         data = HEAD
         assert looking.of(os.getpid()) == []
         assert len(reads) == 4
+
+        spent = [0.0]
+
+        def costly(path: str) -> bytes:
+            spent[0] += 0.01
+            return read_all(path)
+
+        monkeypatch.setattr(stalled.procfs, "read_all", costly)
+        monkeypatch.setattr(stalled.time, "thread_time", lambda: spent[0])
+        for later, count in ((stalled.LOOK_S, 6), (9.9, 6), (0.1, 8)):
+            now[0] += later
+            looking.of(os.getpid())
+            assert len(reads) == count, "20 ms of 0.2 % of a core"

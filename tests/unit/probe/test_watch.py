@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hangtop_probe import permission
+from hangtop_probe import activity, permission
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
 from hangtop_probe.tools import Tools
 from hangtop_probe.watch import BUDGET, Differ, Strings, Watch
+from support.processes import wait_until
 
 
 def row(pid: int, start: int = 1, **fields: Any) -> dict[str, Any]:
@@ -35,6 +38,43 @@ def test_only_changed_fields_are_sent() -> None:
     assert differ.delta({7: row(7, state="S", rank=1)}).set == {"7": row(7, state="S", rank=1)}
     assert differ.delta({7: row(7, state="S", rank=1)}) == ({}, {})
     assert differ.delta({7: row(7, state="T", rank=1)}).set == {"7": {"state": "T"}}
+
+
+def meters(**changes: float) -> dict[str, float]:
+    return {"cpu_s": 1.0, "main_switches": 7, "main_last_ran_s": 2.0, **changes}
+
+
+def test_that_a_rank_waits_on_is_not_told() -> None:
+    differ = Differ()
+    differ.delta({7: row(7, role="rank", meters=meters())})
+    assert differ.delta({7: row(7, role="rank", meters=meters(main_last_ran_s=3.0))}) == ({}, {})
+    moved = meters(main_last_ran_s=0.1, main_switches=8)
+    assert differ.delta({7: row(7, role="rank", meters=moved)}).set == {"7": {"meters": moved}}
+    stopped = row(7, role="rank", state="T", meters=meters(main_last_ran_s=4.0, main_switches=8))
+    assert set(differ.delta({7: stopped}).set["7"]) == {"state", "meters"}
+
+
+def test_that_a_launcher_polls_is_told_now_and_then() -> None:
+    differ = Differ()
+    differ.delta({7: row(7, role="launcher", meters=meters())})
+    later = row(7, role="launcher", meters=meters(main_switches=9))
+    assert differ.delta({7: later}, minor=False) == ({}, {})
+    assert differ.delta({7: later}, minor=True).set == {"7": {"meters": later["meters"]}}
+    rank = row(8, role="rank", meters=meters())
+    differ.delta({7: later, 8: rank})
+    ran = row(8, role="rank", meters=meters(main_switches=9))
+    assert differ.delta({7: later, 8: ran}, minor=False).set == {"8": {"meters": ran["meters"]}}
+
+
+def test_that_threads_poll_is_told_now_and_then() -> None:
+    differ = Differ()
+    differ.delta({7: row(7, role="rank", meters=meters())})
+    for cpu_s in (1.01, 1.03, 1.04):
+        polled = row(7, role="rank", meters=meters(cpu_s=cpu_s))
+        assert differ.delta({7: polled}, minor=False) == ({}, {})
+    worked = meters(cpu_s=1.06)
+    told = differ.delta({7: row(7, role="rank", meters=worked)}, minor=False)
+    assert told.set == {"7": {"meters": worked}}, "that is more than they take"
 
 
 def test_a_process_that_left_tells_its_exit_code() -> None:
@@ -91,10 +131,7 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     time.sleep(0.3)
     following = watch.piece()
     assert "whole" not in following
-    second = following["set"].get(str(child.pid), {})
-    assert set(second) <= {"meters"}
-    if fields["meters"]["main_last_ran_s"] is not None:
-        assert 0.2 < second["meters"]["main_last_ran_s"] < 5
+    assert "set" not in following, "that it waits on is not told"
     child.kill()
     time.sleep(0.2)
     assert watch.piece()["set"][str(child.pid)]["exit_code"] == -9
@@ -118,6 +155,103 @@ def test_the_interval_grows_with_the_cost_of_a_pass(monkeypatch: pytest.MonkeyPa
         spent[0] += 0.002
         watch.piece()
     assert watch.pause == 1.0
+
+
+def test_the_head_may_allow_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = [0.0]
+    monkeypatch.setattr(time, "thread_time", lambda: spent[0])
+    machine = Hardware(Gpus(Tools()), root="/nowhere")
+    watch = Watch(Table(permission.rights()), 5.0, machine, 0.001)
+    for _ in range(4):
+        spent[0] += 0.02
+        watch.piece()
+    assert watch.pause == pytest.approx(0.02 / 0.001)
+    assert Watch(Table(permission.rights()), 5.0, machine, 1.0)._budget == BUDGET
+
+
+def test_processes_that_have_left_leave_nothing_behind() -> None:
+    processes = Table(permission.rights())
+    watch = Watch(processes, 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
+    left = []
+    for _ in range(20):
+        with subprocess.Popen(["sleep", "60"]) as child:
+            try:
+                processes.scope(False, frozenset([child.pid]))
+                assert str(child.pid) in watch.piece()["set"]
+                identity = processes.identity(child.pid)
+                assert identity is not None
+                processes.learn(identity, Learned(is_worker=True))
+                left.append(identity)
+            finally:
+                child.kill()
+    for _ in range(60):
+        processes.scan()
+    assert watch.piece()["gone"].keys() <= {str(pid) for pid, _ in left}
+    pids = {pid for pid, _ in left}
+    assert not pids.intersection(processes.entries, processes.roles, watch._differ._sent)
+    assert not processes._learned.keys() & set(left)
+
+
+CROWD = """
+import threading, time
+for _ in range(100):
+    threading.Thread(target=lambda: [time.sleep(0.01) for _ in iter(int, 1)], daemon=True).start()
+print(flush=True)
+while True: time.sleep(0.01)
+"""
+
+
+def test_threads_of_a_crowd_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", CROWD], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout
+            child.stdout.readline()
+            looked: list[str] = []
+            read = activity.read_thread
+            monkeypatch.setattr(
+                activity, "read_thread", lambda base, tid: looked.append(base) or read(base, tid)
+            )
+            one = activity.Activity(child.pid)
+            first = one.threads()
+            assert len(first) == len(looked) == 101
+            assert first[0].tid == child.pid
+            seen: set[str] = set()
+            for _ in range(-(-100 // activity.IN_TURN)):
+                time.sleep(0.1)
+                looked.clear()
+                assert {row.tid for row in one.threads()} == {row.tid for row in first}
+                assert len(looked) <= activity.IN_TURN + 1
+                assert looked[0].endswith(f"/{child.pid}"), "the main thread always"
+                seen.update(looked)
+            assert len(seen) == 101
+            child.send_signal(signal.SIGSTOP)
+            for _ in range(-(-100 // activity.IN_TURN_AT_REST) + 2):
+                time.sleep(0.1)
+                states = {row.state for row in one.threads()}
+            assert states == {"T"}, "soon, once the main thread rests"
+        finally:
+            child.kill()
+
+
+def test_a_process_is_read_again_when_it_has_run_another_program() -> None:
+    script = "read line; exec sleep 60"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, text=True) as child:
+        try:
+            processes = Table(permission.rights())
+            processes.scan()
+            entry = processes.entries[child.pid]
+            entry.grown = True
+            assert entry.facts.cmdline[:2] == ("sh", "-c")
+            assert child.stdin
+            child.stdin.write("\n")
+            child.stdin.flush()
+            comm = Path(f"/proc/{child.pid}/comm")
+            assert wait_until(lambda: comm.read_text() == "sleep\n", 10)
+            for _ in range(20):
+                processes.scan()
+            assert processes.entries[child.pid].facts.cmdline == ("sleep", "60")
+        finally:
+            child.kill()
 
 
 def test_what_was_learned_is_kept_and_added_to() -> None:

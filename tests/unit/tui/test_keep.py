@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hangtop import clipboard, keydoc, pager, palette
-from hangtop.keymap import ACTIONS
+from hangtop.keymap import ACTIONS, Keymap
 
 
 def test_keys_md_is_current() -> None:
@@ -99,7 +99,7 @@ def test_a_missing_pager_is_told() -> None:
     ],
 )
 def test_palette_reads(text: str, kind: str, value: str) -> None:
-    assert palette.parse(text) == palette.Command(kind, value)  # type: ignore[arg-type]
+    assert palette.parse(text, Keymap().by_id) == palette.Command(kind, value)  # type: ignore[arg-type]
 
 
 def test_a_shell_says_what_runs_and_waits_only_when_there_is_none(

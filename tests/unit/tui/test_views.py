@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hangtop import palette
+from hangtop.keymap import ACTIONS
 from hangtop.situation import Situation
 from hangtop.spans import plain
 from hangtop.views.dumping import dump_lines
@@ -15,7 +16,7 @@ from hangtop.views.health import health_lines
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
-from hangtop.views.verdict import command_in, evidence_items
+from hangtop.views.verdict import command_in, evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
@@ -74,8 +75,11 @@ def test_a_number_in_the_palette_is_a_rank_and_nothing_else() -> None:
     snapshot = world.snapshot()
     job = snapshot.jobs[0]
     now = Situation("overview", job=job)
-    assert [item.key for item in palette.suggest("1", job, snapshot, now)] == ["rank 1", "node n1"]
-    assert palette.suggest("7", job, snapshot, now) == []
+    assert [item.key for item in palette.suggest("1", job, snapshot, now, ACTIONS)] == [
+        "rank 1",
+        "node n1",
+    ]
+    assert palette.suggest("7", job, snapshot, now, ACTIONS) == []
 
 
 @pytest.mark.parametrize("role", ["dim", "label", "victim", "head", "off", ""])
@@ -103,6 +107,23 @@ def test_a_node_says_what_it_is_reached_by_where_that_is_not_ssh() -> None:
     assert [row.reason for row in rows] == ["", "by srun (ssh: login refused)", ""]
     texts = [plain(one) for item in node_items(rows[1], None) for one in item.lines]
     assert any("srun (ssh: login refused)" in text for text in texts)
+
+
+def test_a_guess_marks_nobody_as_a_culprit() -> None:
+    world = World()
+    world.waiters(2)
+    world.add(user("cool_down", 35), SLEEP)
+    snapshot = world.snapshot()
+    job = snapshot.jobs[0]
+    sure = diagnose(snapshot, job)
+    guess = replace(sure, verdicts=(replace(sure.verdicts[0], cause="unknown", confidence=0.3),))
+    (row,) = node_rows(snapshot, job, sure, NOW, folded=False)
+    assert row.trouble == "◀ 1 culprit"
+    (row,) = node_rows(snapshot, job, guess, NOW, folded=False)
+    assert "culprit" not in row.trouble
+    assert [one.note for one in class_rows(snapshot, job, guess, NOW)] == ["", ""]
+    text = [plain(one) for one in full_lines(snapshot, job, guess)]
+    assert any(one.startswith("suspect  rank 2") for one in text)
 
 
 def test_what_is_copied_of_a_node_is_one_harmless_line() -> None:

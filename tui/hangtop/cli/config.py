@@ -1,7 +1,7 @@
 """Defaults of options, from a file of the user's: `config.toml`.
 
 Its keys are the long options, with underscores. What a value must be is read off the options
-themselves, so there is no second list of them.
+themselves, so there is no second list of them. Its table `keys` gives actions other keys.
 """
 
 from __future__ import annotations
@@ -16,11 +16,21 @@ from hangtop_core.text import clean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hangtop.keymap import Keymap
+
 WHERE = ("nodes", "hostfile", "job")
 """One of them given on the command line puts away all of them in the file, and `exclude`."""
 WAY = ("via", "command")
 """Likewise: a command that the file names is no way for somebody who asks for ssh."""
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+KEYS = "keys"
+"""The table of the file that gives actions other keys."""
+KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    dict: "a table",
+}
 
 
 def config_path() -> Path:
@@ -40,11 +50,48 @@ def read(path: Path, options: Mapping[str, argparse.Action]) -> dict[str, Any]:
     Raises:
         UsageError: naming file and key, when it cannot be read or holds what it may not.
     """
+    values = {}
+    for key, value in _load(path).items():
+        if key == KEYS:
+            continue
+        if key not in options:
+            raise _unknown(path, key, options)
+        try:
+            values[key] = _value(options[key], value, path.parent)
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            raise UsageError(f"{path}: {key}: {clean(str(error), 200)}") from error
+    return values
+
+
+def keymap(path: Path) -> Keymap:
+    """The keys of the app, as the table `keys` of the file wants them.
+
+    Raises:
+        UsageError: naming file and action, when it cannot be read or makes no sense.
+    """
+    from hangtop.actions import key_from
+    from hangtop.keymap import Keymap
+
+    table = _load(path).get(KEYS, {})
+    own = {}
+    try:
+        for name, keys in _check(table, dict).items():
+            some = keys if isinstance(keys, list) else [keys]
+            own[name] = tuple(key_from(_check(key, str)) for key in some if key != "")
+        return Keymap(own)
+    except ValueError as error:
+        raise UsageError(
+            f"{path}: {KEYS}: {clean(str(error), 200)}",
+            "`hangtop config --default` lists every action with its keys.",
+        ) from error
+
+
+def _load(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
         with path.open("rb") as file:
-            said = tomllib.load(file)
+            return tomllib.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -53,15 +100,6 @@ def read(path: Path, options: Mapping[str, argparse.Action]) -> dict[str, Any]:
         raise UsageError(
             f"{path}: {clean(str(error), 200)}", "It is TOML: https://toml.io"
         ) from error
-    values = {}
-    for key, value in said.items():
-        if key not in options:
-            raise _unknown(path, key, options)
-        try:
-            values[key] = _value(options[key], value, path.parent)
-        except (ValueError, argparse.ArgumentTypeError) as error:
-            raise UsageError(f"{path}: {key}: {clean(str(error), 200)}") from error
-    return values
 
 
 def defaults(file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from hangtop_core.following import follow
 from hangtop_core.model import Failure
 from hangtop_core.report import WIDTH, each_text, merged_text
 from hangtop_core.session import Session
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import clean, duration, name_pids, plural
 
 if TYPE_CHECKING:
     import argparse
@@ -78,13 +78,23 @@ def run(arguments: argparse.Namespace) -> int:
         print(render(snapshot, job, arguments), end="")
     else:
         write(snapshot, job, arguments)
-    for process in () if arguments.json else job.unnumbered:
-        why = clean(process.denied or "nothing in its environment says so", 600)
-        on = f" on {clean(process.node)}" if len(snapshot.nodes) > 1 else ""
-        print(f"\nno stack from pid {process.pid}{on}, a rank whose number is unknown: {why}")
+    if not arguments.json:
+        say_unnumbered(snapshot, job)
     if interrupted or answers.missing:
         return 130
     return 0 if has_stacks(job) else 13
+
+
+def say_unnumbered(snapshot: Snapshot, job: Job) -> None:
+    """Say which processes gave no stack because it is not known which rank they are."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for process in job.unnumbered:
+        why = clean(process.denied or "nothing in its environment says so", 600)
+        groups.setdefault((process.node, why), []).append(process.pid)
+    for (node, why), pids in groups.items():
+        on = f" on {clean(node)}" if len(snapshot.nodes) > 1 else ""
+        number = "a rank whose number is" if len(pids) == 1 else "ranks whose numbers are"
+        print(f"\nno stack from {name_pids(pids)}{on}, {number} unknown: {why}")
 
 
 def gpus_read(update: Update) -> bool:
@@ -153,6 +163,7 @@ def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
         merged,
         width() if to_screen else WIDTH,
         job=job,
+        whole=not arguments.pid,
         ascii_only=to_screen and not draws_unicode(),
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
+from hangtop.cli import config
 from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.output import coloured, width
@@ -31,6 +32,21 @@ if TYPE_CHECKING:
 SLOW_FILES = 64
 """From so many files on, progress is told."""
 
+_LIVE = {
+    "nodes": "-w",
+    "exclude": "-x",
+    "hostfile": "--hostfile",
+    "job": "--job",
+    "via": "--via",
+    "command": "--command",
+    "user": "-l",
+    "sudo": "--sudo",
+    "pid": "--pid",
+    "all_users": "--all-users",
+    "job_key": "--job-key",
+}
+"""Options that choose running ranks, by the name of their value."""
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
@@ -43,6 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.path and (arguments.trigger or arguments.allow_inject):
         raise UsageError(
             "--trigger and --allow-inject are for running ranks", "Leave the PATH out."
+        )
+    if arguments.path and (given := _for_live(arguments)):
+        raise UsageError(
+            f"{given} is for running ranks, and {clean(arguments.path[0], 100)} is a path of dumps",
+            "Leave out one of the two; dumps are read on this machine.",
         )
     if arguments.transform_ft and not arguments.group_world_size:
         raise UsageError("--transform-ft needs --group-world-size")
@@ -91,7 +112,13 @@ def show(picture: Picture, arguments: argparse.Namespace) -> None:
         mouse=arguments.mouse,
         live=False,
         files=picture,
+        keymap=config.keymap(config.config_path()),
     )
+
+
+def _for_live(arguments: argparse.Namespace) -> str:
+    """The option given here that says where running ranks are, or whose; empty for none."""
+    return next((flag for name, flag in _LIVE.items() if getattr(arguments, name, None)), "")
 
 
 def _live(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | None:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from concurrent.futures import wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
@@ -21,11 +21,11 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns
-from hangtop_core.errors import HangtopError, NoJobError, UsageError
+from hangtop_core.errors import HangtopError, NoJobError, NoNodeError, UsageError
 from hangtop_core.flightreport import entries_text, flight_text
 from hangtop_core.following import follow
 from hangtop_core.session import Session
-from hangtop_core.text import clean
+from hangtop_core.text import clean, name_pids
 
 if TYPE_CHECKING:
     import argparse
@@ -61,6 +61,9 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
             print("no job runs here: this is what lies where torch writes dumps", file=sys.stderr)
             return None
         job = choose(found.snapshot, arguments.job_key)
+        if not job.ranks and job.unnumbered:
+            tell_unseen(found.snapshot)
+            _refused(job)
         if not job.ranks:
             raise NoJobError(
                 "no rank is there whose recorder could be read",
@@ -84,6 +87,15 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
     if seen is None or not diagnosis.flight.entries:
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+
+
+def _refused(job: Job) -> NoReturn:
+    """Say whose the ranks are that cannot be looked into, and how they can."""
+    first = job.unnumbered[0]
+    why, _, fix = (first.denied or "nothing in their environment says which ranks").partition("; ")
+    pids = name_pids([process.pid for process in job.unnumbered])
+    text = f"the ranks cannot be read ({pids}, of user {first.user}): {why}"
+    raise NoNodeError(clean(text, 600), f"Try: {clean(fix, 300)}" if fix else "")
 
 
 def _names_targets(arguments: argparse.Namespace) -> bool:

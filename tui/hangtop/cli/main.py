@@ -21,11 +21,15 @@ from hangtop.cli.arguments import (
     add_screen,
 )
 from hangtop.cli.config import config_path
+from hangtop.cli.coreargs import add_core
+from hangtop.cli.debugargs import add_debug
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.straceargs import add_files, add_strace
+from hangtop.cli.toolargs import add_completion, add_config
 from hangtop.cli.watchargs import add_watch
 
 if TYPE_CHECKING:
@@ -48,10 +52,13 @@ examples:
   hangtop dump                     the stacks of all ranks, merged
   hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop logs train.out           the first error in the logs of all ranks, and whose it is
+  hangtop core                     why a rank crashed: the newest core file, its stacks
+  hangtop debug 3                  a pdb prompt in rank 3, of a job started by hangtop run
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
+  hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame
   hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs
   hangtop demo                     try it on a small job that really hangs
 
@@ -70,12 +77,17 @@ MODULES = {
     "watch": "hangtop.cli.watch",
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
+    "core": "hangtop.cli.core",
+    "debug": "hangtop.cli.debug",
     "numerics": "hangtop.cli.numerics",
     "strace": "hangtop.cli.strace",
     "files": "hangtop.cli.files",
     "doctor": "hangtop.cli.doctor",
+    "nettest": "hangtop.cli.nettest",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
+    "config": "hangtop.cli.configcmd",
+    "completion": "hangtop.cli.completion",
 }
 
 
@@ -85,7 +97,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = Parser(
         prog="hangtop", description=DESCRIPTION, epilog=epilog, formatter_class=Formatter
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
+    parser.add_argument(
+        "--version",
+        action="store_true",
+        help="show the version and exit; with --verbose all that a report about a bug needs",
+    )
+    parser.add_argument(
+        "--verbose", dest="version_verbose", action="store_true", help=argparse.SUPPRESS
+    )
     add_observing(parser)
     add_screen(parser)
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
@@ -94,24 +113,18 @@ def build_parser() -> argparse.ArgumentParser:
     add_watch(commands)
     add_flight(commands)
     add_logs(commands)
+    add_core(commands)
+    add_debug(commands)
     add_numerics(commands)
     add_strace(commands)
     add_files(commands)
     add_doctor(commands)
+    add_nettest(commands)
     add_run(commands)
     add_demo(commands)
+    add_config(commands)
+    add_completion(commands)
     return parser
-
-
-class Version(argparse.Action):
-    """`--version`, which imports the core only when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print and exit."""
-        from hangtop_core import __version__
-
-        print(f"hangtop {__version__}")
-        parser.exit()
 
 
 def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -137,20 +150,34 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def exit_status(error: HangtopError) -> int:
-    """The exit status for an error: 2 wrong usage, 13 no node, 12 no job, dump or log, else 1."""
-    from hangtop_core.errors import NoDumpError, NoJobError, NoLogError, NoNodeError, UsageError
+    """The exit status for an error: 2 wrong usage, 13 no node, 12 nothing to look at, else 1."""
+    from hangtop_core.errors import (
+        NoCoreError,
+        NoDumpError,
+        NoJobError,
+        NoLogError,
+        NoNodeError,
+        UsageError,
+    )
 
     if isinstance(error, UsageError):
         return 2
     if isinstance(error, NoNodeError):
         return 13
-    return 12 if isinstance(error, NoJobError | NoDumpError | NoLogError) else 1
+    return 12 if isinstance(error, NoJobError | NoDumpError | NoLogError | NoCoreError) else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
+    if arguments.version:
+        from hangtop.cli import version
+
+        print(version.full() if arguments.version_verbose else version.short())
+        return 0
+    if arguments.version_verbose:
+        parser.error("--verbose goes with --version")
     from hangtop_core.errors import HangtopError
 
     try:

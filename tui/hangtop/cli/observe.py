@@ -10,6 +10,7 @@ from hangtop_core import nodesets, rankset
 from hangtop_core.analysis.layout import OBSERVED
 from hangtop_core.errors import NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
+from hangtop_core.kernelline import deaths
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -219,6 +220,9 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
         if node.python_processes:
             lines.append("Python programs that are no ranks:")
         lines += [f"    {clean(command, 120)}" for command in node.python_processes]
+        lines += [
+            f"The kernel log of {name}: {clean(one, 200)}" for one in deaths(node, snapshot.at)
+        ]
     seen = sum(node.state in OBSERVED for node in snapshot.nodes)
     where = (
         "" if seen == len(snapshot.nodes) else f" on the {plural(seen, 'node')} that can be seen"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
+from hangtop.cli import config
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.slurm import notices
 from hangtop.cli.targets import launchers
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """Open the app; returns when the user leaves it."""
     arguments = complete(arguments, sample_early=1.0)
+    keymap = config.keymap(config.config_path())
     nodes = launchers(arguments)
     prepare()  # before the session starts: without a terminal there is nothing to observe for
     with Session(session_options(arguments), diagnose, nodes) as session:
@@ -27,4 +29,5 @@ def run(arguments: argparse.Namespace) -> int:
             mouse=arguments.mouse,
             job_key=arguments.job_key,
             notice="; ".join(notices(arguments)),
+            keymap=keymap,
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
+import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -35,6 +38,8 @@ class Teller:
         self._away: set[str] = set()
         """Nodes of which it was told that they are away."""
         self._hangs = 0
+        self._lost = 0
+        """Lines that could not be printed, on a full disk, since the last that could."""
 
     def tell(self, one: Happened) -> None:
         """Tell what has happened to a job."""
@@ -44,14 +49,15 @@ class Teller:
                 one.kind,
                 one.at,
                 job=job_data(one.job),
-                diagnosis=one.diagnosis if one.kind == "hang" else None,
+                diagnosis=one.diagnosis if one.kind == "hang" or why_ended(one) else None,
                 after_s=None if one.after_s is None else round(one.after_s, 1),
             )
             return
         self._say(one.at, f"job {clean(one.job.name)} {sentence(one)}")
+        if why := why_ended(one):
+            self._say(one.at, f"    {why}")
         if one.kind == "hang" and one.diagnosis is not None:
-            text = diagnosis_text(one.diagnosis, min(width(), 120))
-            print(coloured(text), flush=True)
+            self._print(coloured(diagnosis_text(one.diagnosis, min(width(), 120))))
 
     def nodes(self, snapshot: Snapshot) -> None:
         """Tell which nodes have gone or come since the last time; equal ones together."""
@@ -92,6 +98,11 @@ class Teller:
         text = f"--on-hang {shlex.join(argv)}: {why or 'done'}"
         self._either("on-hang", text, command=list(argv), why=why)
 
+    def clock_was_set(self, by: float) -> None:
+        """Tell that the clock jumped, or that the machine slept."""
+        text = f"the clock was set {duration(abs(by))} {'ahead' if by > 0 else 'back'}; begun anew"
+        self._either("clock", text, by_s=round(by, 1))
+
     def stopped(self) -> None:
         """Tell that it was told to stop."""
         count = plural(self._hangs, "hang")
@@ -105,12 +116,38 @@ class Teller:
 
     def _say(self, at: float, text: str) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-        print(f"{stamp}  {text}", flush=True)
+        self._print(f"{stamp}  {text}")
 
     def _line(self, event: str, at: float, **data: Any) -> None:
         stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         whole = {"schema": SCHEMA, "event": event, "at": stamp, **data}
-        print(to_json(whole, indent=None).decode(), flush=True)
+        self._print(to_json(whole, indent=None).decode())
+
+    def _print(self, text: str) -> None:
+        """Print, unless the disk is full: watching goes on, and room may be made.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        """Give up what could not be printed, so that Python does not stumble over it at the end."""
+        try:
+            sys.stdout.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        if self._lost:
+            count = plural(self._lost, "message")
+            with contextlib.suppress(OSError):
+                print(f"hangtop: {count} could not be printed at once", file=sys.stderr)
 
 
 def sentence(one: Happened) -> str:
@@ -126,6 +163,19 @@ def sentence(one: Happened) -> str:
     if one.kind == "resumed":
         return f"moves again after {duration(one.after_s)}"
     return f"was started again{hung}" if one.kind == "restarted" else f"has ended{hung}"
+
+
+def why_ended(one: Happened) -> str | None:
+    """Why a job has ended, in one sentence, where that was seen and it was not well.
+
+    That all ranks have left tells nothing: so they do when all is well.
+    """
+    if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
+        return None
+    for verdict in (one.diagnosis.verdicts or ())[:1]:
+        if verdict.cause != "rank-exited" or len(verdict.culprits) < len(one.job.ranks):
+            return clean(f"{verdict.cause}: {verdict.summary}")
+    return None
 
 
 def job_data(job: Job) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.screens.page import Page
+from hangtop.screens.outliers import OutlierPage
 from hangtop.spans import EMPTY, line
 from hangtop.views.gpu import PORT_COLUMNS, gpu_items
 from hangtop.views.gpus import FOLD_FROM, GPU_COLUMNS, GpuRow, counts, gpu_rows, none_found
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from hangtop import query
 
 
-class GpusPage(Page):
+class GpusPage(OutlierPage):
     """GPUs, the chosen one, the ports of its node."""
 
     CSS_PATH = "gpus.tcss"
     NAME = "gpus"
     PANES = ("gpus", "gpu", "ports")
     PINNED = "gpu"
+    NONE_STANDS_OUT = ("nothing is wrong with any GPU, and all do the same", "good")
+    STANDS_OUT = "{} of {} that differ"
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"node", "gpu", "does", "util", "power", "memory", "temperature", "ecc", "xid", "trouble"}
     )
@@ -57,8 +59,8 @@ class GpusPage(Page):
         return self.query_one("#gpus", LineTable)
 
     @property
-    def filtered(self) -> LineTable[Any] | None:
-        """Always the GPUs."""
+    def rows(self) -> LineTable[GpuRow]:
+        """The GPUs."""
         return self.table
 
     def fill(self) -> None:
@@ -137,7 +139,7 @@ class GpusPage(Page):
             return
         self.state.node_name = event.item.node.name
         detail = self.query_one("#gpu", ItemList)
-        detail.top, detail.cursor_key = 0, "does:0"
+        detail.start_at("does:0")
         self._fill_below()
         self.show_bars()
 
@@ -176,21 +178,6 @@ class GpusPage(Page):
             self.table.cursor_key = key
         self.show()
 
-    def do_next_outlier(self) -> None:
-        """The next GPU that differs from the others, or has something wrong."""
-        self._outlier(1)
-
-    def do_previous_outlier(self) -> None:
-        """The one before."""
-        self._outlier(-1)
-
-    def _outlier(self, step: int) -> None:
-        keys = [row.key for row in self.table.items if row.level < 2]
-        if not keys:
-            self.hangtop.tell("nothing is wrong with any GPU, and all do the same", "good")
-            return
-        here = self.table.cursor_key
-        place = (keys.index(here) + step) % len(keys) if here in keys else 0
-        self.focus_pane("gpus")
-        self.table.select(keys[place])
-        self.hangtop.tell(f"{place + 1} of {len(keys)} that differ")
+    def outliers(self) -> list[str]:
+        """GPUs that differ from the others, or have something wrong."""
+        return [row.key for row in self.table.items if row.level < 2]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.screens.page import Page
+from hangtop.screens.outliers import OutlierPage
 from hangtop.spans import EMPTY, line
 from hangtop.views.node import FIX, commands_of, node_items
 from hangtop.views.nodes import NODE_COLUMNS, NodeRow, counts, node_rows
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from hangtop import query
 
 
-class NodesPage(Page):
+class NodesPage(OutlierPage):
     """Nodes, the chosen one, its commands."""
 
     CSS_PATH = "nodes.tcss"
     NAME = "nodes"
     PANES = ("nodes", "node", "commands")
     PINNED = "node"
+    NONE_STANDS_OUT = ("every node answers, and none is to blame", "good")
+    STANDS_OUT = "{} of {} in trouble"
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"node", "state", "for", "seen", "latency", "load", "ranks", "trouble", "reason",
          "user", "python", "arch"}
@@ -57,8 +59,8 @@ class NodesPage(Page):
         return self.query_one("#nodes", LineTable)
 
     @property
-    def filtered(self) -> LineTable[Any] | None:
-        """Always the nodes."""
+    def rows(self) -> LineTable[NodeRow]:
+        """The nodes."""
         return self.table
 
     def fill(self) -> None:
@@ -132,7 +134,7 @@ class NodesPage(Page):
         """The cursor chooses the node that actions work on."""
         self.state.node_name = event.item.node.name
         detail = self.query_one("#node", ItemList)
-        detail.top, detail.cursor_key = 0, FIX
+        detail.start_at(FIX)
         self._fill_lower()
         self.show_bars()
 
@@ -169,21 +171,6 @@ class NodesPage(Page):
             self.state.node_name, self.table.chosen = name, False
         self.show()
 
-    def do_next_outlier(self) -> None:
-        """The next node that somebody should look at."""
-        self._outlier(1)
-
-    def do_previous_outlier(self) -> None:
-        """The one before."""
-        self._outlier(-1)
-
-    def _outlier(self, step: int) -> None:
-        keys = [row.key for row in self.table.items if row.level < 2]
-        if not keys:
-            self.hangtop.tell("every node answers, and none is to blame", "good")
-            return
-        here = self.table.cursor_key
-        place = (keys.index(here) + step) % len(keys) if here in keys else 0
-        self.focus_pane("nodes")
-        self.table.select(keys[place])
-        self.hangtop.tell(f"{place + 1} of {len(keys)} in trouble")
+    def outliers(self) -> list[str]:
+        """Nodes that somebody should look at."""
+        return [row.key for row in self.table.items if row.level < 2]

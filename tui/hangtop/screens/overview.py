@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.screens.page import Page
+from hangtop.screens.outliers import OutlierPage
 from hangtop.spans import EMPTY, line, second_in_view
 from hangtop.views.common import rank_key
 from hangtop.views.groups import GROUPINGS, Group, Grouping, grouped, ranks_of
@@ -35,13 +35,14 @@ VERDICT_LINES = (3, 8)
 """The panel takes at least and at most this many lines of text."""
 
 
-class OverviewPage(Page):
+class OverviewPage(OutlierPage):
     """Verdict, stack classes, health, ranks."""
 
     CSS_PATH = "overview.tcss"
     NAME = "overview"
     PANES = ("ranks", "verdict", "classes", "health")
     PINNED = "verdict"
+    NONE_STANDS_OUT = ("no rank stands out", "warn")
     FIELDS: ClassVar[frozenset[str]] = frozenset(
         {"rank", "node", "pid", "state", "cpu", "idle", "where", "why", "children"}
     )
@@ -75,6 +76,11 @@ class OverviewPage(Page):
         )
 
     @property
+    def rows(self) -> LineTable[Any]:
+        """The ranks."""
+        return self.ranks
+
+    @property
     def ranks(self) -> LineTable[Any]:
         """The table of ranks, and of the groups they are in."""
         return self.query_one("#ranks", LineTable)
@@ -83,11 +89,6 @@ class OverviewPage(Page):
     def stack_classes(self) -> LineTable[ClassRow]:
         """The table of stack classes."""
         return self.query_one("#classes", LineTable)
-
-    @property
-    def filtered(self) -> LineTable[Any] | None:
-        """Always the ranks."""
-        return self.ranks
 
     def fill(self) -> None:
         """Fill the panes."""
@@ -134,7 +135,8 @@ class OverviewPage(Page):
         tall = pane.prepare(width)
         pane.styles.height = "1fr" if alone else max(VERDICT_LINES[0], min(tall, most)) + 2
         hint = line(("5", "key"), (" in full", "dim")) if state.job else EMPTY
-        pane.retitle(verdict_title(state.diagnosis), hint)
+        best = next(iter(state.diagnosis.verdicts), None) if state.diagnosis else None
+        pane.retitle(verdict_title(best), hint)
         pane.paint()
 
     def _no_ranks(self) -> list[Any]:
@@ -214,30 +216,14 @@ class OverviewPage(Page):
                 self.state.rank_key = rank_key(rank)
                 return
 
-    def do_next_outlier(self) -> None:
-        """The next rank that something is said about."""
-        self._outlier(1)
-
-    def do_previous_outlier(self) -> None:
-        """The one before."""
-        self._outlier(-1)
-
-    def _outlier(self, step: int) -> None:
-        table = self.ranks
-        rows = [row for row in table.items if isinstance(row, RankRow)]
+    def outliers(self) -> list[str]:
+        """Ranks that are blamed or in an odd state, else those on the smallest class."""
+        rows = [row for row in self.ranks.items if isinstance(row, RankRow)]
         odd = [row for row in rows if row.order[0] < 3]
         if not odd:
             smallest = min((row.order[1] for row in rows), default=0)
             odd = [row for row in rows if row.order[1] == smallest]
-        if not odd:
-            self.hangtop.tell("no rank stands out", "warn")
-            return
-        keys = [row.key for row in odd]
-        here = table.cursor_key
-        place = (keys.index(here) + step) % len(keys) if here in keys else 0
-        self.focus_pane("ranks")
-        table.select(keys[place])
-        self.hangtop.tell(f"outlier {place + 1} of {len(keys)}")
+        return [row.key for row in odd]
 
     def do_mark(self) -> None:
         """Mark the rank, or the ranks of the group, and go one down."""

@@ -8,9 +8,8 @@ from textual.containers import Container
 from textual.screen import Screen
 
 from hangtop import query
-from hangtop.actions import FOOTERS, PAIRED, key_name
+from hangtop.actions import FOOTERS
 from hangtop.columns import Order
-from hangtop.keymap import BY_ID
 from hangtop.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.headline import headline, tabs
 from hangtop.widgets.bar import Bar
@@ -34,6 +33,8 @@ NARROW = (100, 30)
 
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
+
+_NO_ROWS = "this pane has no rows to filter; Tab leads to others"
 
 
 class Page(Screen[None], inherit_bindings=False):
@@ -107,7 +108,8 @@ class Page(Screen[None], inherit_bindings=False):
 
     def on_screen_resume(self) -> None:
         """Catch up with what happened while another screen was shown."""
-        self.focus_pane(self.active)
+        wanted, self.hangtop.lead_pane = self.hangtop.lead_pane, None
+        self.focus_pane(wanted if wanted in self.PANES else self.active)
 
     def on_descendant_focus(self) -> None:
         """A click, or Textual itself, may move the focus."""
@@ -237,9 +239,11 @@ class Page(Screen[None], inherit_bindings=False):
         now = self.state.situation(self.NAME)
         out: Line = line(" ")
         for name in FOOTERS[self.NAME]:
-            action = BY_ID[name]
+            action = self.hangtop.keymap.by_id[name]
             possible = action.possible(now) is None
-            key = PAIRED.get(name) or key_name(action.keys[0])
+            key = self.hangtop.keymap.shown(name)
+            if not key:
+                continue
             item = line(
                 (key, "key" if possible else "off"),
                 " ",
@@ -317,7 +321,10 @@ class Page(Screen[None], inherit_bindings=False):
         return {}, frozenset()
 
     def do_filter(self) -> None:
-        """Open the filter line."""
+        """Open the filter line, where there are rows."""
+        if self.filtered is None:
+            self.hangtop.tell(_NO_ROWS, "warn")
+            return
         self.query_one(FilterBar).open(self.filter_text)
         self.show_bars()
 
@@ -325,7 +332,7 @@ class Page(Screen[None], inherit_bindings=False):
         """Filter the table; what is wrong with the text, if anything."""
         table = self.filtered
         if table is None:
-            return "this pane has no rows to filter"
+            return _NO_ROWS
         accept = None
         if text.strip():
             try:

@@ -160,6 +160,8 @@ class RankPage(Page):
 
     def show_trace(self) -> None:
         """The trace of this rank, or how to start one."""
+        if not self.is_mounted:
+            return  # its lines may come before the page, and after it
         trace = self.state.trace
         mine = trace if trace and trace.rank_key == self.state.rank_key else None
         pane = self.text("trace")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Horizontal
 
-from hangtop.screens.page import Page
+from hangtop.screens.outliers import OutlierPage
 from hangtop.spans import line, plain
 from hangtop.views.common import rank_key
 from hangtop.views.stacks import (
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from hangtop.widgets.line_table import LineTable
 
 
-class StacksPage(Page):
+class StacksPage(OutlierPage):
     """Merged stacks."""
 
     CSS_PATH = "stacks.tcss"
     NAME = "stacks"
     PANES = ("tree", "class", "majority")
+    NONE_STANDS_OUT = ("all ranks are on one stack: nobody stands out", "warn")
     FIELDS: ClassVar[frozenset[str]] = frozenset({"frame", "at", "count", "age"})
 
     def __init__(self) -> None:
@@ -69,8 +70,8 @@ class StacksPage(Page):
         return self.query_one("#tree", LineTree)
 
     @property
-    def filtered(self) -> LineTable[Any] | None:
-        """Always the tree."""
+    def rows(self) -> LineTree[TreeRow]:
+        """The tree."""
         return self.stack_tree
 
     def fill(self) -> None:
@@ -234,27 +235,10 @@ class StacksPage(Page):
         self.hangtop.lead = rank.rank if rank else None
         self.show()
 
-    def do_next_outlier(self) -> None:
-        """The next group with the fewest ranks."""
-        self._outlier(1)
-
-    def do_previous_outlier(self) -> None:
-        """The one before."""
-        self._outlier(-1)
-
-    def _outlier(self, step: int) -> None:
-        """Step through the smallest groups: where the tree branches, and who gave no stack."""
+    def outliers(self) -> list[str]:
+        """The smallest groups: where the tree branches, and who gave no stack."""
         odd = [r for r in self.stack_tree.items if r.row is None or r.row.fewest]
-        odd.sort(key=lambda row: row.count)
-        if not odd:
-            self.hangtop.tell("all ranks are on one stack: nobody stands out", "warn")
-            return
-        keys = [row.key for row in odd]
-        here = self.stack_tree.cursor_key
-        place = (keys.index(here) + step) % len(keys) if here in keys else 0
-        self.focus_pane("tree")
-        self.stack_tree.select(keys[place])
-        self.hangtop.tell(f"outlier {place + 1} of {len(keys)}")
+        return [row.key for row in sorted(odd, key=lambda row: row.count)]
 
     def editor_place(self) -> tuple[str, int] | None:
         """The frame under the cursor."""

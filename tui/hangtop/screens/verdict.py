@@ -1,4 +1,4 @@
-"""Screen 5: the verdict with its evidence, what to do, other explanations, blind spots."""
+"""Screen 5: the verdict, evidence, what to do, other explanations, timeline, blind spots."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from hangtop.widgets.text_pane import TextPane
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from textual.widget import Widget
+
+    from hangtop.items import Item
+    from hangtop.spans import Line
+    from hangtop_core.diagnosis import Verdict
 
 
 class VerdictPage(Page):
@@ -26,55 +30,109 @@ class VerdictPage(Page):
 
     CSS_PATH = "verdict.tcss"
     NAME = "verdict"
-    PANES = ("evidence", "steps", "others", "blind", "full")
+    PANES = ("evidence", "steps", "others", "timeline", "blind", "full")
     PINNED = "full"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: str | None = None
+        """Which of several verdicts is shown; None for the first."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
         flat = self.hangtop.ascii
         yield TextPane("VERDICT", pane_id="full", flat=flat)
         yield ItemList("EVIDENCE", pane_id="evidence", flat=flat)
-        yield ItemList("WHAT TO DO", pane_id="steps", flat=flat)
-        with Horizontal(id="lower"):
-            yield TextPane("OTHER EXPLANATIONS", pane_id="others", flat=flat)
+        with Horizontal(id="middle"):
+            yield ItemList("WHAT TO DO", pane_id="steps", flat=flat)
             yield ItemList("BLIND SPOTS", pane_id="blind", flat=flat)
+        with Horizontal(id="lower"):
+            yield ItemList("OTHER EXPLANATIONS", pane_id="others", flat=flat)
+            yield ItemList("TIMELINE", pane_id="timeline", flat=flat)
+
+    @property
+    def shown_verdict(self) -> Verdict | None:
+        """The verdict that is shown."""
+        return views.chosen(self.state.diagnosis, self.shown)
 
     def fill(self) -> None:
         """Fill the panes."""
-        state = self.state
-        diagnosis = state.diagnosis
+        diagnosis = self.state.diagnosis
         self._fill_full()
-        evidence = views.evidence_items(diagnosis)
-        pane = self.query_one("#evidence", ItemList)
-        pane.retitle(line(("EVIDENCE", "title")), line(("Enter", "key"), (" goes to it", "dim")))
-        pane.set_items(evidence, [line(("There is no verdict, so no evidence for one.", "dim"))])
-        pane = self.query_one("#steps", ItemList)
-        pane.retitle(line(("WHAT TO DO", "title")), line(("hangtop runs none of this", "dim")))
-        steps = views.step_items(diagnosis)
-        pane.set_items(steps, [line(("There is no verdict, so no next step.", "dim"))])
-        self.query_one("#others", TextPane).set_lines(views.other_lines(diagnosis))
+        evidence = views.evidence_items(diagnosis, self.shown)
+        leads = any(item.target is not None for item in evidence)
+        self._fill_list(
+            "evidence",
+            line(("EVIDENCE", "title")),
+            line(("Enter", "key"), (" goes to it", "dim")) if leads else EMPTY,
+            evidence,
+            "There is no verdict, so no evidence for one.",
+        )
+        self._fill_list(
+            "steps",
+            line(("WHAT TO DO", "title")),
+            line(("hangtop runs none of this", "dim")),
+            views.step_items(diagnosis, self.shown),
+            "There is no verdict, so no next step.",
+        )
+        others = max(len(diagnosis.verdicts) - 1, 0) if diagnosis is not None else 0
+        out = len(diagnosis.ruled_out) if diagnosis is not None else 0
+        enter = line(("Enter", "key"), (" shows it", "dim"))
+        self._fill_list(
+            "others",
+            line(("OTHER EXPLANATIONS  ", "title"), str(others or "none")),
+            enter if others else line((f"{out} ruled out" if out else "", "dim")),
+            views.other_items(diagnosis, self.shown),
+            "No other explanation fits what was seen."
+            if self.shown_verdict is not None
+            else "There is no verdict, so no other explanation.",
+        )
+        self._fill_list(
+            "timeline",
+            line(("TIMELINE", "title")),
+            EMPTY,
+            views.timeline_items(diagnosis, self.hangtop.now()),
+            "Nothing has stopped, as far as is known.",
+        )
         blind = views.blind_items(diagnosis)
-        pane = self.query_one("#blind", ItemList)
-        pane.retitle(line(("BLIND SPOTS  ", "title"), str(len(blind) or "none")))
-        pane.set_items(blind, [line(("Everything that was looked for could be seen.", "dim"))])
+        self._fill_list(
+            "blind",
+            line(("BLIND SPOTS  ", "title"), str(len(blind) or "none")),
+            EMPTY,
+            blind,
+            "Everything that was looked for could be seen.",
+        )
+
+    def _fill_list(
+        self, name: str, title: Line, note: Line, items: Sequence[Item], none: str
+    ) -> None:
+        pane = self.query_one(f"#{name}", ItemList)
+        pane.retitle(title, note)
+        pane.set_items(items, [line((none, "dim"))])
 
     def _fill_full(self) -> None:
         state = self.state
         pane = self.query_one("#full", TextPane)
         diagnosis = state.diagnosis
-        lines = views.full_lines(state.snapshot, state.job, diagnosis)
+        lines = views.full_lines(state.snapshot, state.job, diagnosis, self.shown)
+        best = self.shown_verdict
         note = EMPTY
         if diagnosis is not None and not state.files:
             note = line(("observed ", "label"), span(diagnosis.observed_for_s))
-        pane.retitle(verdict_title(diagnosis), note)
+        title = verdict_title(best)
+        if best is not None and diagnosis is not None and best is not diagnosis.verdicts[0]:
+            place = diagnosis.verdicts.index(best) + 1
+            title = line(title, (f"  {place} of {len(diagnosis.verdicts)}", "warn"))
+            note = line(("Esc", "key"), (" shows the first", "dim"))
+        pane.retitle(title, note)
         most = 9 if self.app.size.height >= 30 else 6
         if state.job is None:
             most = max(most, self.app.size.height // 2)
         width = max(self.app.size.width - 4, 10)
         alone = self.has_class("-alone") and not pane.has_class("-pinned")
-        if self.has_class("-alone") and diagnosis is not None and diagnosis.verdicts:
+        if self.has_class("-alone") and best is not None:
             # The pane of steps is another one; the first of them is always in view.
-            lines[1:1] = [labelled("do", step) for step in diagnosis.verdicts[0].next_steps[:1]]
+            lines[1:1] = [labelled("do", step) for step in best.next_steps[:1]]
             lines = lines if alone else second_in_view(lines, width, most)
         tall = len(wrap_all(lines, width, 9))
         pane.styles.height = "1fr" if alone else max(2, min(tall, most)) + 2
@@ -82,27 +140,45 @@ class VerdictPage(Page):
 
     def path(self) -> list[str]:
         """The cause."""
-        diagnosis = self.state.diagnosis
-        if diagnosis is None or not diagnosis.verdicts:
+        best, diagnosis = self.shown_verdict, self.state.diagnosis
+        if diagnosis is None or best is None:
             return ["verdict"]
         others = len(diagnosis.verdicts) - 1
         more = [f"{plural(others, 'other explanation')}"] if others else []
-        return ["verdict", diagnosis.verdicts[0].cause, *more]
+        return ["verdict", best.cause, *more]
+
+    def do_back(self) -> None:
+        """From another explanation first back to the verdict."""
+        diagnosis, best = self.state.diagnosis, self.shown_verdict
+        if self.zoomed or diagnosis is None or best is None or best is diagnosis.verdicts[0]:
+            super().do_back()
+            return
+        self.shown = None
+        self.show()
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Evidence leads to the screen that shows it; a step is shown whole."""
-        if event.item.target is None:
-            evidence = event.pane.id == "evidence"
-            self.hangtop.tell(
-                "there is no rank whose page would show more; y copies it"
-                if evidence
-                else "y copies it; hangtop runs nothing of this by itself"
-            )
-            return
-        screen, number = event.item.target
+        """Evidence leads to the screen that shows it, another explanation is shown whole."""
+        goal = event.item.target
+        if isinstance(goal, views.Goal):
+            self._follow(goal)
+        elif event.pane.id == "others" and goal is not None:
+            self.shown = goal
+            self.focus_pane("evidence")
+        else:
+            self.hangtop.tell(_NO_GOAL.get(event.pane.id or "", "y copies it"))
+
+    def _follow(self, goal: views.Goal) -> None:
         job = self.state.job
         for rank in job.ranks if job else ():
-            if rank.rank == number:
+            if rank.rank == goal.rank:
                 self.state.rank_key = rank_key(rank)
                 break
-        self.hangtop.go(screen, number)
+        self.hangtop.go(goal.screen, goal.rank, goal.pane)
+
+
+_NO_GOAL = {
+    "evidence": "there is no rank whose page would show more; y copies it",
+    "steps": "y copies it; hangtop runs nothing of this by itself",
+    "others": "ruled out by what was looked at; y copies it",
+}
+"""Said where Enter leads nowhere."""

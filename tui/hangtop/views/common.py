@@ -153,10 +153,19 @@ def confidence(verdict: Verdict) -> Line:
     return line((f"low confidence {percent}", "dim"))
 
 
+SUSPECTED = 0.5
+"""Confidence below which nobody is marked as a culprit: a wrong name is worse than none."""
+
+
 def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
-    """Causes by culprit: the best verdict wins. Keyed by node and pid, and by rank."""
+    """Causes by culprit: the best verdict wins. Keyed by node and pid, and by rank.
+
+    Whom a verdict names that is little more than a guess is not among them.
+    """
     found: dict[tuple[str, int | None], str] = {}
     for verdict in diagnosis.verdicts if diagnosis else ():
+        if verdict.confidence < SUSPECTED:
+            continue
         for culprit in verdict.culprits:
             found.setdefault((culprit.node, culprit.pid), verdict.cause)
             if culprit.pid is None:

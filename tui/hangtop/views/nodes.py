@@ -311,7 +311,7 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
         lambda row: (len(row.ranks), row.ranks),
         minimum=5,
         maximum=14,
-        drop=2,
+        drop=4,
     ),
     Column(
         "trouble",
@@ -348,6 +348,6 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
         maximum=60,
         flex=True,
         optional=True,
-        drop=4,
+        drop=2,
     ),
 )  # fmt: skip

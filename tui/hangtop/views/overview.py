@@ -151,18 +151,20 @@ CLASS_COLUMNS: tuple[Column[ClassRow], ...] = (
 )
 
 
-def verdict_title(diagnosis: Diagnosis | None) -> Line:
-    """Title of the verdict panel: cause and confidence, or why there is none."""
-    if diagnosis is None or not diagnosis.verdicts:
+def verdict_title(best: Verdict | None) -> Line:
+    """Title of a verdict's panel: cause and confidence."""
+    if best is None:
         return line(("VERDICT", "title"))
-    best = diagnosis.verdicts[0]
     return line(("VERDICT  ", "title"), (best.cause, "culprit"), "  ", confidence(best))
 
 
 def verdict_lines(
-    snapshot: Snapshot | None, job: Job | None, diagnosis: Diagnosis | None
+    snapshot: Snapshot | None, job: Job | None, diagnosis: Diagnosis | None, *, blind: bool = True
 ) -> list[Line]:
-    """The verdict in short; without one, what is known and what is being done."""
+    """The verdict in short; without one, what is known and what is being done.
+
+    Without ``blind`` what could not be seen is left to another pane.
+    """
     if snapshot is None:
         return [line("Connecting; nothing has answered yet.")]
     if job is None:
@@ -172,8 +174,10 @@ def verdict_lines(
     if diagnosis.verdicts:
         return _given(diagnosis.verdicts, diagnosis)
     if job.unnumbered and not job.ranks and not job.launchers:
-        return [*unreadable(job), *_blind(diagnosis)]
-    return [*_none_given(diagnosis, job, snapshot.at), *_blind(diagnosis)]
+        lines = unreadable(job)
+    else:
+        lines = _none_given(diagnosis, job, snapshot.at)
+    return [*lines, *(_blind(diagnosis) if blind else ())]
 
 
 def unreadable(job: Job) -> list[Line]:
@@ -191,9 +195,16 @@ def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
     if best.next_steps:
         lines.append(labelled("do", best.next_steps[0], 5))
     if len(verdicts) > 1:
-        also = ", ".join(f"{one.cause} {one.confidence:.0%}" for one in verdicts[1:4])
+        also = ", ".join(map(_also, verdicts[1:4]))
         lines.append(labelled("also", line((also, "dim")), 5))
     return [*lines, *_blind(diagnosis)]
+
+
+def _also(verdict: Verdict) -> str:
+    """`lock-wait 82%`, with the ranks of a fault that stands apart."""
+    ranks = [one.rank for one in verdict.culprits if one.rank is not None]
+    own = f" (a fault of its own: rank{'s' * (len(ranks) > 1)} {fold(ranks)})"
+    return f"{verdict.cause} {verdict.confidence:.0%}{own if verdict.apart and ranks else ''}"
 
 
 def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:

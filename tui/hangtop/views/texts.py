@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop.actions import GROUPS, Action, keys_of
 from hangtop.items import Item
-from hangtop.keymap import ACTIONS
 from hangtop.spans import EMPTY, Line, cells, fit, labelled, line, plain
 from hangtop.views.common import ago, clock, span, state_line, worst_first
 from hangtop.views.files import FILE_COLUMNS, file_rows
@@ -22,7 +21,7 @@ from hangtop_core.flightreport import last_entries
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hangtop.situation import Situation
     from hangtop_core.commandlog import CommandRecord
@@ -36,17 +35,17 @@ PLAIN_MOVES = frozenset({"line_up", "line_down"})
 NOT_READ = line(("  not read", "dim"))
 
 
-def help_lines(now: Situation) -> list[Line]:
+def help_lines(now: Situation, actions: Sequence[Action]) -> list[Line]:
     """Keys of this screen first, then all others, with why one is not possible now."""
     lines = [line(("On this screen", "title"))]
-    here = [a for a in ACTIONS if now.screen in a.screens and a.id not in PLAIN_MOVES]
+    here = [a for a in actions if now.screen in a.screens and a.id not in PLAIN_MOVES]
     lines += [_help_line(action, now) for action in here]
     for group in GROUPS:
-        rest = [a for a in ACTIONS if a.group == group and not a.screens]
+        rest = [a for a in actions if a.group == group and not a.screens]
         if rest:
             lines += [EMPTY, line((group, "title"))]
             lines += [_help_line(action, now) for action in rest]
-    others = (a for a in ACTIONS if a.screens and now.screen not in a.screens)
+    others = (a for a in actions if a.screens and now.screen not in a.screens)
     elsewhere = [a for a in others if a.id not in PLAIN_MOVES]
     lines += [EMPTY, line(("On other screens", "title"))]
     lines += [_help_line(action, None) for action in elsewhere]

@@ -1,23 +1,25 @@
-"""The verdict in full: evidence, other explanations, what to do, what could not be seen."""
+"""The verdict in full: evidence, other explanations, what to do, when, what could not be seen."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.items import Item
-from hangtop.spans import EMPTY, Line, labelled, line
-from hangtop.views.common import confidence
+from hangtop.spans import Line, labelled, line
+from hangtop.views.common import SUSPECTED, clock, confidence
 from hangtop.views.overview import nothing_found, verdict_lines
-from hangtop_core.fixes import SAID
 from hangtop_core.rankset import fold
-from hangtop_core.text import plural
+from hangtop_core.text import SAID, duration, plural
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.diagnosis import Diagnosis, Evidence, Verdict
     from hangtop_core.model import Job, Snapshot
 
 PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
 """Screen that shows what a source said; the rank's own screen for all others."""
+RANK_PANES = {"network": "files", "environment": "process", "process": "process"}
+"""The pane of the rank's own screen that shows it."""
 GOALS = {
     "stacks": "  → 2 Stacks",
     "rank": "  → 3 Rank",
@@ -31,22 +33,57 @@ GOALS = {
 SHOWN_CULPRITS = 6
 
 
+class Goal(NamedTuple):
+    """Where Enter on a piece of evidence leads."""
+
+    screen: str
+    rank: int | None = None
+    pane: str | None = None
+
+
+def verdict_key(verdict: Verdict) -> str:
+    """What a verdict is recognised by from one update to the next."""
+    return f"{verdict.cause}:{fold([c.rank for c in verdict.culprits if c.rank is not None])}"
+
+
+def chosen(diagnosis: Diagnosis | None, key: str | None) -> Verdict | None:
+    """The verdict of this key, or the first one."""
+    verdicts = diagnosis.verdicts if diagnosis is not None else ()
+    found = (one for one in verdicts if verdict_key(one) == key)
+    return next(found, verdicts[0] if verdicts else None)
+
+
 def full_lines(
-    snapshot: Snapshot | None, job: Job | None, diagnosis: Diagnosis | None
+    snapshot: Snapshot | None,
+    job: Job | None,
+    diagnosis: Diagnosis | None,
+    key: str | None = None,
 ) -> list[Line]:
-    """The best verdict: summary, culprits, victims."""
+    """One verdict, the best without a key: summary, culprits, victims, and faults beside it."""
     if snapshot is not None and job is None:
         return nothing_found(snapshot)
-    if diagnosis is None or not diagnosis.verdicts:
-        return verdict_lines(snapshot, job, diagnosis)
-    best = diagnosis.verdicts[0]
+    best = chosen(diagnosis, key)
+    if diagnosis is None or best is None:
+        return verdict_lines(snapshot, job, diagnosis, blind=False)
     lines = [line((best.summary, "bold"))]
+    apart = [one for one in diagnosis.verdicts if one.apart and one is not best]
+    if apart and best is diagnosis.verdicts[0]:
+        told = ", ".join(f"{one.cause} ({_named(one)})" for one in apart[:3])
+        lines.append(
+            labelled(
+                "and",
+                line(
+                    (told, "culprit"),
+                    ("  faults of their own" if len(apart) > 1 else "  a fault of its own", "dim"),
+                ),
+            )
+        )
     for culprit in best.culprits[:SHOWN_CULPRITS]:
         rank = "?" if culprit.rank is None else str(culprit.rank)
         pid = "" if culprit.pid is None else f"  pid {culprit.pid}"
         where = f"  on {culprit.node}{pid}" if culprit.node else ""
         text = line((f"rank {rank}", "culprit"), where)
-        lines.append(labelled("culprit", text))
+        lines.append(labelled("culprit" if best.confidence >= SUSPECTED else "suspect", text))
     if len(best.culprits) > SHOWN_CULPRITS:
         rest = [c.rank for c in best.culprits[SHOWN_CULPRITS:] if c.rank is not None]
         lines.append(labelled("", f"and {plural(len(rest), 'rank')}: {fold(rest)}"))
@@ -57,58 +94,124 @@ def full_lines(
     return lines
 
 
-def evidence_items(diagnosis: Diagnosis | None) -> list[Item]:
-    """Evidence of the best verdict, in its order."""
-    if diagnosis is None or not diagnosis.verdicts:
+def _named(verdict: Verdict) -> str:
+    ranks = [c.rank for c in verdict.culprits if c.rank is not None]
+    return f"rank{'s' * (len(ranks) > 1)} {fold(ranks)}" if ranks else "no rank"
+
+
+def evidence_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
+    """Evidence of a verdict, in its order."""
+    best = chosen(diagnosis, key)
+    if diagnosis is None or best is None:
         return []
     items = []
     ranks = diagnosis.job is None or diagnosis.job.ranks_seen
-    for place, seen in enumerate(diagnosis.verdicts[0].evidence):
+    for place, seen in enumerate(best.evidence):
         rank = "" if seen.rank is None else f"rank {seen.rank}"
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
-        about_node = seen.source == "network" and seen.rank is None
-        goal = "nodes" if about_node else PLACES.get(seen.source, "rank")
-        where = GOALS[goal]
+        goal = _goal(seen)
+        where = GOALS[goal.screen]
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
                 lines=(line(head, seen.text, (where if ranks else "", "dim")),),
                 indent=24,
                 copy=f"{seen.source} {rank} {seen.text}".replace("  ", " "),
-                target=(goal, seen.rank) if ranks else None,
+                target=goal if ranks else None,
             )
         )
     return items
 
 
-def other_lines(diagnosis: Diagnosis | None) -> list[Line]:
-    """Every further verdict in a few lines, best first."""
-    others = diagnosis.verdicts[1:] if diagnosis else ()
-    if not others:
-        return [line(("No other explanation fits what was seen.", "dim"))]
-    lines: list[Line] = []
-    for verdict in others:
-        lines.append(line((verdict.cause, "bold"), "  ", confidence(verdict)))
-        lines.append(line("    ", verdict.summary))
-        seen = [line("    ", (f"{one.source}: {one.text}", "dim")) for one in verdict.evidence[:2]]
-        lines += [*seen, EMPTY]
-    return lines[:-1]
+def _goal(seen: Evidence) -> Goal:
+    screen = PLACES.get(seen.source)
+    if screen is not None:
+        return Goal(screen, seen.rank)
+    if seen.rank is None:
+        return Goal("nodes")
+    pane = "files" if seen.text.startswith("fd ") else RANK_PANES.get(seen.source)
+    return Goal("rank", seen.rank, pane)
 
 
-def step_items(diagnosis: Diagnosis | None) -> list[Item]:
-    """Next steps of the best verdict, with the command that `y` copies."""
-    if diagnosis is None or not diagnosis.verdicts:
+def other_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
+    """Every verdict but the one that is shown, and what is ruled out, by what was looked at."""
+    shown = chosen(diagnosis, key)
+    if diagnosis is None:
         return []
     items = []
-    for place, text in enumerate(diagnosis.verdicts[0].next_steps, 1):
+    for verdict in diagnosis.verdicts:
+        if verdict is shown:
+            continue
+        kind = ("  a fault of its own", "culprit") if verdict.apart else ("", "")
+        if verdict is diagnosis.verdicts[0]:
+            kind = ("  the first", "good")
+        lines = [
+            line((verdict.cause, "bold"), "  ", confidence(verdict), kind),
+            line("  ", verdict.summary),
+        ]
+        if verdict.weaker:
+            lines.append(line(("  ↳ ", "dim"), (verdict.weaker, "warn")))
+        name = verdict_key(verdict)
+        items.append(Item(name, tuple(lines), 4, target=name))
+    for out in diagnosis.ruled_out:
+        text = line(("ruled out  ", "good"), out.text, (f": {out.looked_at}", "dim"))
+        items.append(Item(f"out:{out.text}", (text,), 11))
+    return items
+
+
+def timeline_items(diagnosis: Diagnosis | None, now: float) -> list[Item]:
+    """What happened when, in local time, and how long after the first."""
+    moments = diagnosis.timeline if diagnosis is not None else ()
+    items = []
+    for place, one in enumerate(moments):
+        after = f"+{duration(one.at - moments[0].at)}"
+        text = one.text
+        if one.at > now:
+            text += f" (in {duration(one.at - now)})"
+        head = line(
+            (clock(one.at), "info"), (f" {after:>8}  ", "dim"), (text, _ROLES.get(one.kind, ""))
+        )
+        items.append(Item(f"{place}:{one.kind}", (head,), 19))
+    return items
+
+
+_ROLES = {"sign": "culprit", "hung": "bad", "due": "warn", "watched": "dim", "log": "bad"}
+"""How kinds of moments look; the others are plain."""
+
+
+def step_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
+    """Next steps of a verdict, with the command that `y` copies, and the key that asks for it."""
+    best = chosen(diagnosis, key)
+    items = []
+    for place, text in enumerate(best.next_steps if best is not None else (), 1):
         command = command_in(text)
         lines = [line((f"{place}  ", "bold"), text)]
+        copies = line(("y", "key"), (" copies", "dim"))
         if command == text:
-            lines = [line(lines[0], ("   y", "key"), (" copies", "dim"))]
+            lines = [line(lines[0], "   ", copies)]
         elif command:
-            lines.append(line("   ", ("y", "key"), (" copies  ", "dim"), (command, "code")))
-        items.append(Item(str(place), tuple(lines), 3, command or text))
+            lines.append(line("   ", copies, "  ", (command, "code")))
+        here = key_for(command or "")
+        goal = _rank_of(best, command or "") if best is not None and here else None
+        if goal is not None and here is not None:
+            lines[-1] = line(lines[-1], ("  or here: ", "dim"), ("Enter ", "key"), (here, "key"))
+        items.append(Item(str(place), tuple(lines), 3, command or text, goal))
     return items
+
+
+def key_for(command: str) -> str | None:
+    """The key of the Rank screen that does the same as a command, which asks before it does."""
+    if " --native" in command:
+        return "c"
+    return "s" if re.search(r"\bstrace -f -p \d", command) else None
+
+
+def _rank_of(verdict: Verdict, command: str) -> Goal | None:
+    """The page of the rank whose process a command is about; None for a child of one."""
+    found = re.search(r"(?:--pid|-p) (\d+)", command)
+    pid = int(found[1]) if found else None
+    ranks = (one.rank for one in verdict.culprits if one.pid == pid and one.rank is not None)
+    return next((Goal("rank", rank, "stack") for rank in ranks), None)
 
 
 COMMANDS = frozenset(

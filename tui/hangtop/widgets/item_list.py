@@ -31,15 +31,21 @@ class ItemList(LinePane):
         self.items: tuple[Item, ...] = ()
         self.empty: Sequence[Line] = ()
         self.cursor_key: str | None = None
+        self._moved = False
+        """Whether a person has moved the cursor; until then it is on the first entry."""
         self._laid: list[tuple[str, Line]] = []
 
     def set_items(self, items: Sequence[Item], empty: Sequence[Line] = ()) -> None:
-        """Show these entries; the cursor stays on its key."""
+        """Show these entries; the cursor stays on its key once it was moved."""
         self.items = tuple(items)
         self.empty = empty
-        if items and all(item.key != self.cursor_key for item in items):
+        if items and (not self._moved or all(item.key != self.cursor_key for item in items)):
             self.cursor_key = items[0].key
         self.paint()
+
+    def start_at(self, key: str) -> None:
+        """Put the cursor on an entry, which may not be there yet, and show the top."""
+        self.top, self.cursor_key, self._moved = 0, key, True
 
     @property
     def current(self) -> Item | None:
@@ -73,6 +79,7 @@ class ItemList(LinePane):
         if not self.items:
             self.scroll_lines(count)
             return
+        self._moved = True
         keys = [item.key for item in self.items]
         place = keys.index(self.cursor_key) if self.cursor_key in keys else 0
         self.cursor_key = keys[max(0, min(place + count, len(keys) - 1))]

@@ -27,6 +27,8 @@ PREPARE = (
     "start the job by `hangtop run -- COMMAND`; or with TORCH_FR_BUFFER_SIZE=2000 "
     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and, for NCCL, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_"
 )
+PREPARE_GLOO = "start the job by `hangtop run -- COMMAND`"
+"""gloo's recorder is on by default from torch 2.11, and there is no pipe to ask it by."""
 _SIZE = "start the job with {setting}=2000"
 _TRIGGER = "make it write one: hangtop flight --trigger, or R on the screen"
 _INJECT = "hangtop flight --allow-inject: gdb calls torch in the rank, which stops it for a second"
@@ -59,7 +61,7 @@ _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
         "stacks, and a thread that is not in a CUDA call",
         _STACK,
     ),
-    ("pipe", "gloo"): ("gloo has no dump pipe", PREPARE),
+    ("pipe", "gloo"): ("gloo has no dump pipe", PREPARE_GLOO),
     ("pipe", "nccl2"): (
         "the engine nccl2 of torch {torch} has no dump pipe",
         "TORCH_DIST_USE_NCCL2=0 chooses the engine that has",
@@ -219,6 +221,8 @@ def why_not(ways: Iterable[RecorderWay]) -> tuple[str, str]:
     now = [fix for _, why, fix in told if why and fix in (_TRIGGER, _INJECT)]
     now = now or [fix for _, why, fix in told if why and fix == _STACK][:1]
     fixes = [fix for _, why, fix in told if why and fix]
+    if any((one.way, one.code) == ("pipe", "gloo") for one in ordered):
+        fixes = [PREPARE_GLOO if fix == PREPARE else fix for fix in fixes]
     both = list(dict.fromkeys([*now, *fixes[:1]]))
     return "; ".join(reasons) or "nothing is known of it", "; or ".join(both)
 

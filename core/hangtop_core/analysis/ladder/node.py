@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hangtop_core.analysis.ladder import recorder
+from hangtop_core.analysis.ladder import cores, recorder
 from hangtop_core.analysis.ladder.rung import Rung, missing, ok, skipped, unreached, warning
 from hangtop_core.text import clean, plural, size
 
@@ -27,6 +27,7 @@ NAMES = (
     "gdb",
     "nvml",
     "flight recorder",
+    "cores",
     "clock",
 )
 CLOCK_S = 1.0
@@ -54,6 +55,7 @@ def rungs(seen: Examined, check: Check) -> list[Rung]:
         _tool("gdb", check.gdb, facts.get("gdb"), "native stacks of non-Python threads"),
         _nvml(check),
         recorder.rung(check),
+        cores.rung(check, facts.get("core")),
         _clock(seen),
     ]
     return found if seen.here else [_from_afar(rung) for rung in found]

@@ -82,3 +82,5 @@ class Rule:
     states: frozenset[JobState] = STALLED
     decisive: bool = False
     """As soon as somebody has waited for a moment, this is a hang: no need to watch longer."""
+    last: bool = False
+    """Asked only where no rule before it has found anything."""

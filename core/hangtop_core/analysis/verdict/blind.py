@@ -12,8 +12,9 @@ from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats, unseen
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
+from hangtop_core.kernelline import deaths
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import SAID, clean, duration, name_pids, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -108,15 +109,19 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
 
 
 def _unnumbered(job: Job) -> Iterator[BlindSpot]:
+    """Ranks whose number cannot be read, those with one reason together."""
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for process in job.unnumbered:
         # The probe says the fix behind the reason.
         why, _, fix = (process.denied or "").partition("; ")
+        groups[process.user, why, fix].append(process.pid)
+    for (user, why, fix), pids in groups.items():
         yield _spot(
             "rank number",
             (),
             (),
-            f"the rank number of pid {process.pid} (user {process.user}) cannot be read: "
-            f"{why or 'its environment holds none'}",
+            f"the rank number{'s' * (len(pids) > 1)} of {name_pids(pids)} (user {user}) cannot be "
+            f"read: {why or 'the environment holds none'}",
             fix or "name processes that have RANK and WORLD_SIZE, or their launcher",
         )
 
@@ -153,7 +158,8 @@ def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[B
         for name in names:
             able = node.capabilities.get(name)
             if able is not None and not able.ok:
-                why, fix = able.why or "not available", able.fix or _NO_FIX
+                why = f"{SAID}{able.why}" if able.why else "not available"
+                fix = able.fix or _NO_FIX
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), on in groups.items():
         yield _spot(name, tuple(sorted(on)), (), why, fix)
@@ -169,11 +175,12 @@ def _gpus(snapshot: Snapshot, job: Job) -> Iterator[BlindSpot]:
     for node in snapshot.nodes:
         silent = [gpu for gpu in node.gpus if gpu.state == "silent"]
         if silent:
-            groups[silent[0].error or "NVML gives no answer"].append(node.name)
+            why = silent[0].error
+            groups[f"{SAID}{why}" if why else "NVML gives no answer"].append(node.name)
         elif node.name in users and not node.gpus and node.state == "ready":
             able, said = node.capabilities.get("nvml"), node.nvml
             why = said.error or said.missing if said is not None else able.why if able else None
-            groups[why or "they have not been read yet"].append(node.name)
+            groups[f"{SAID}{why}" if why else "they have not been read yet"].append(node.name)
     for why, names in groups.items():
         ranks = sorted(rank for name in names for rank in users[name])
         fix = spelt(Command(names[0], "nvidia-smi", "see what it says"), _by_name(snapshot))
@@ -217,6 +224,9 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             seen = f" among {plural(node.processes, 'process', 'processes')}"
         if node.python_processes:
             seen += "; Python processes instead: " + "; ".join(node.python_processes[:5])
+        dead = deaths(node, snapshot.at)
+        if dead:
+            seen += "; the kernel log tells of Python processes that have died: " + "; ".join(dead)
         yield _spot(
             "training job",
             (node.name,),

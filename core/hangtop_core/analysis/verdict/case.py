@@ -103,7 +103,7 @@ class Case:
         return {
             (name, gpu): found
             for name in sorted(mine & self.nodes.keys())
-            for gpu, found in events(self.nodes[name]).items()
+            for gpu, found in events(self.nodes[name], self.said.kernel_lines.get(name, ())).items()
         }
 
     @cached_property

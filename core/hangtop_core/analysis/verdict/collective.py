@@ -91,6 +91,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or (len(kinds) == 1 and kinds <= PEER_TO_PEER)
+    left_to_others = left_to_others or bool(_heads(case))
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
@@ -131,6 +132,40 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
+def _heads(case: Case) -> tuple[Subject, ...]:
+    """Ranks in another operation, where most wait in send or recv: what they wait for is theirs."""
+    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
+    others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
+    told = case.suspects or case.by_recorders is not None
+    return others if not told and len(passing) > max(len(others), 1) else ()
+
+
+def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    heads = _heads(case)
+    if not heads:
+        return
+    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
+    calls = " or ".join(sorted({s.activity.op or s.activity.kind for s in passing}))
+    first = heads[0].activity
+    yield Hit(
+        subjects=heads,
+        explained=case.waiters,
+        summary=clean(
+            f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
+            f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
+            f"elsewhere: {is_are(heads, 'it', 'they')} {_plural(first.text, heads)} at {first.at}. "
+            "A send or recv of it is lacking, or one is too many",
+            800,
+        ),
+        evidence=common_facts(case, heads),
+        steps=(
+            f"compare how often {name_ranks(heads)} and its neighbours send and receive before "
+            f"{first.at}",
+            *trace_steps(heads[0]),
+        ),
+    )
+
+
 def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = case.waiters
     kinds = {s.activity.kind for s in waiting}
@@ -168,8 +203,8 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
                 f"{is_are(group, 'it', 'they')} {_plural(group[0].activity.text, group)} at "
-                f"{group[0].activity.at}, and gets on; the others have waited "
-                f"{duration(case.waited_s)}",
+                f"{group[0].activity.at}, and {is_are(group, 'gets', 'get')} on; the others have "
+                f"waited {duration(case.waited_s)}",
             ),
             evidence=common_facts(case, group),
             steps=(on(group[0], f"py-spy record -d 10 -o profile.svg --pid {group[0].pid}"),),
@@ -246,6 +281,15 @@ P2P = Rule(
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
     find=_p2p,
+)
+CHAIN = Rule(
+    cause="p2p-chain",
+    title="Ranks wait for sends in a chain, and its head is in another operation",
+    seen="More than half of the ranks wait in send or recv, and the others in something else.",
+    excluded="A rank is outside communication: it is the head. The recorders of all were read.",
+    confidence=0.75,
+    next_steps=("Compare how often neighbours send and receive",),
+    find=_chain,
 )
 MISMATCHED = Rule(
     cause="mismatched-collective",

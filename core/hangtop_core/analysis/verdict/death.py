@@ -10,6 +10,7 @@ from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text, unseen
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.cores import core_steps
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -21,8 +22,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.process import exit_steps
-from hangtop_core.analysis.verdict.steps import Command, on, word
-from hangtop_core.text import clean, size
+from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -41,8 +42,12 @@ _KILLED = frozenset({-signal.SIGKILL})
 _DUMPS = "CoreDumping of /proc/PID/status is 1"
 COUNTED_S = 8.0
 """The counter of kills is read every five seconds."""
+INITIAL_PIDS = 0xEFFFFFFC
+"""The namespace of processes that counts as the kernel does: PROC_PID_INIT_INO of Linux."""
 NEAR_PIDS = 64
 """How far the pid of a rank may be from that of one started just before or after it."""
+JUST_S = 3.0
+"""How long before or after the end of a rank the others stop at most."""
 NEAR_S = 5.0
 """What the kernel says this close to the end of a process may be about it."""
 
@@ -64,22 +69,29 @@ def _told(case: Case, node: str, kind: Kind) -> list[Told]:
     seen = case.nodes.get(node)
     starts = [r.process.started_at for r in case.job.ranks if r.process.started_at]
     since = min(starts, default=case.snapshot.observed_since)
-    lines = seen.kernel_lines if seen is not None else ()
+    own = seen.kernel_lines if seen is not None else ()
+    lines = (*own, *case.said.kernel_lines.get(node, ()))
     told = ((line, kernelline.read(line)) for line in lines if line.at >= since)
     return [Told(line, known) for line, known in told if known is not None and known.kind == kind]
 
 
 def _about(case: Case, subject: Subject, kind: Kind, codes: Container[int]) -> Told | None:
-    """What the kernel said of one process: by pid, or in a container by name and time.
+    """What the kernel said of one process: by pid, or where pids are others by name and time.
 
     ``codes`` are the exit statuses that fit.
     """
     code = subject.rank.process.exit_code
     left = subject.rank.process.gone_at
     pids = {rank.process.pid for rank in case.job.ranks if rank.node == subject.rank.node}
+    tids = {thread.tid for thread in subject.rank.process.threads}
+    seen = case.nodes.get(subject.rank.node)
+    same_count = seen is not None and seen.pid_ns == INITIAL_PIDS
     for told in reversed(_told(case, subject.rank.node, kind)):
-        if told.known.pid == subject.pid:
+        # A fault is told of the thread, by its own number and name.
+        if told.known.pid == subject.pid or told.known.pid in tids:
             return told
+        if same_count:
+            continue
         near = left is not None and abs(told.line.at - left) <= NEAR_S
         unknown = told.known.pid not in pids and (code is None or code in codes)
         if near and unknown and told.known.comm == subject.rank.process.comm[:15]:
@@ -121,7 +133,7 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(*evidence, *_memory_facts(case, subject)),
             steps=_memory_steps(process),
-            confidence=0.97 if told is not None else 0.85,
+            confidence=0.97 if told is not None else 0.85 if process.exit_code else 0.7,
         )
     yield from _absent_ones(case, "oom", "was killed by the kernel for want of memory")
 
@@ -160,23 +172,40 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
         beside = {r.local_rank: r for r in case.job.ranks if r.node == seat.node}
         names = {rank.process.comm[:15] for rank in beside.values()}
         for told in reversed(_told(case, seat.node, kind)):
-            if told.known.comm in names and _fits(told.known.pid, seat.local, beside):
-                yield Hit(
-                    subjects=(),
-                    absent=absent([seat]),
-                    summary=sentence(
-                        case,
-                        f"{place_text([seat])} {what} at {told.when} (pid {told.known.pid})",
-                    ),
-                    evidence=(
-                        _line_fact(seat.rank, told),
-                        fact("process", seat.rank, _between(seat.local, beside)),
-                        *place_facts([seat]),
-                    ),
-                    steps=exit_steps(next(iter(beside.values()))),
-                    confidence=0.9,
-                )
-                break
+            fits = _fits(told.known.pid, seat.local, beside)
+            thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
+            if told.known.comm not in names or not (fits or thread):
+                continue
+            text = _between(seat.local, beside) if fits else "the other ranks stopped at that time"
+            yield Hit(
+                subjects=(),
+                absent=absent([seat]),
+                summary=sentence(
+                    case,
+                    f"{place_text([seat])} {what} at {told.when} (pid {told.known.pid})",
+                ),
+                evidence=(
+                    _line_fact(seat.rank, told),
+                    fact("process", seat.rank, text),
+                    *place_facts([seat]),
+                ),
+                steps=exit_steps(next(iter(beside.values()))),
+                confidence=0.9 if fits else 0.85,
+            )
+            break
+
+
+def _may_be_thread(case: Case, told: Told, local: int, beside: Mapping[int | None, Rank]) -> bool:
+    """Whether the one rank that lacks may have had this thread, by the time of its fault.
+
+    The kernel gives the number of a thread that faults, which is a later one than its rank's.
+    """
+    stopped, pid = case.progress.since, told.known.pid
+    below, _ = _neighbours(local, beside)
+    later = pid is not None and (below is None or pid > below[1])
+    alone = sum(seat.beside for seat in case.seats) == 1
+    near = stopped is not None and abs(told.line.at - stopped) <= JUST_S
+    return later and alone and near and pid not in {r.process.pid for r in beside.values()}
 
 
 def _neighbours(
@@ -223,21 +252,9 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *([_line_fact(subject.number, told)] if told is not None else []),
                 fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
             ),
-            steps=_crash_steps(subject),
+            steps=core_steps(case, subject),
         )
     yield from _absent_ones(case, "fault", "crashed")
-
-
-def _crash_steps(subject: Subject) -> tuple[Step, ...]:
-    process = subject.rank.process
-    found = f"coredumpctl info {subject.pid}"
-    cwd = word(process.cwd) if process.cwd else None
-    steps: list[Step] = [on(subject, f"ls -lt {cwd}/core*")] if cwd else []
-    return (
-        *steps,
-        on(subject, found),
-        "run with PYTHONFAULTHANDLER=1 and ulimit -c unlimited: the next crash leaves a stack",
-    )
 
 
 def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -264,9 +281,8 @@ def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, group),
             ),
             steps=(
-                on(group[0], "cat /proc/sys/kernel/core_pattern"),
-                *([on(group[0], f"ls -l {cwd}")] if (cwd := word(clean(first.cwd or ""))) else []),
-                "wait for it, or next time: ulimit -c 0",
+                "wait until it is written, or next time: ulimit -c 0",
+                *core_steps(case, group[0]),
             ),
         )
 
@@ -290,7 +306,7 @@ CRASHED = Rule(
     "or the kernel log.",
     excluded="Killed by another process (SIGKILL, SIGTERM): `rank-exited`.",
     confidence=0.95,
-    next_steps=("Find the core file", "PYTHONFAULTHANDLER=1"),
+    next_steps=("`hangtop core` on its core file", "PYTHONFAULTHANDLER=1"),
     find=_crashed,
     states=_STATES,
     decisive=True,
@@ -301,7 +317,7 @@ DUMPING = Rule(
     seen="CoreDumping in /proc/PID/status, Linux 4.15 and later.",
     excluded="It is 0.",
     confidence=0.97,
-    next_steps=("Wait, or ulimit -c 0",),
+    next_steps=("Wait, then `hangtop core` on its core file", "Next time: ulimit -c 0"),
     find=_dumping,
     decisive=True,
 )

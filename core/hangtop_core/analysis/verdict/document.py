@@ -36,12 +36,13 @@ where the ranks are divided into equal halves, or where dumps are missing.
 
 def page() -> str:
     """The whole page, Markdown."""
-    seen: set[str] = set()
-    parts = [_HEAD]
+    ways: dict[str, list[Rule]] = {}
     for rule in RULES:
-        if rule.cause not in seen:
-            seen.add(rule.cause)
-            parts.append(_section(rule))
+        ways.setdefault(rule.cause, []).append(rule)
+    parts = [_HEAD]
+    for cause, rules in ways.items():
+        parts.append(f"## `{cause}`\n")
+        parts += [_section(rule) for rule in rules]
     parts.append(_RECORDERS)
     parts += [_pattern(pattern) for pattern in PATTERNS]
     return "\n".join(parts)
@@ -61,7 +62,7 @@ def _section(rule: Rule) -> str:
     if rule.states == frozenset({"progressing"}) or rule.cause == "long-phase":
         when = ", not a hang"
     return (
-        f"## `{rule.cause}`\n\n{rule.title}. Confidence {rule.confidence:.2f}{when}.\n\n"
+        f"{rule.title}. Confidence {rule.confidence:.2f}{when}.\n\n"
         f"**Seen:** {rule.seen}\n\n**Ruled out by, or looked at first:** {rule.excluded}\n\n"
         f"**What to do:**\n\n{steps}\n"
     )

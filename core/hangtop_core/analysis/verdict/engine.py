@@ -6,6 +6,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hangtop_core import __version__
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.progress import HANG_AFTER_S
@@ -14,22 +16,24 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
+from hangtop_core.analysis.verdict.excluded import exclusions
 from hangtop_core.analysis.verdict.logs import log_facts
 from hangtop_core.analysis.verdict.numbers import STEP, numbers_facts
+from hangtop_core.analysis.verdict.others import beside
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
-from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
+from hangtop_core.analysis.verdict.timeline import timeline
+from hangtop_core.diagnosis import SCHEMA, Diagnosis, JobState, JobSummary, Verdict
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Sequence
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-    from hangtop_core.diagnosis import Evidence
+    from hangtop_core.diagnosis import Evidence, Exclusion, Moment
     from hangtop_core.model import Job, Snapshot
 
-SCHEMA = "hangtop.diagnosis/1"
 UNDECIDED = 0.85
 """Factor on confidences while a job is stalled but not yet called hung."""
 PRESUMED = 0.6
@@ -59,21 +63,35 @@ def diagnose(
     if state in ("unknown", "starting") and stalled is not None and stalled >= FLOOR_S:
         decisive = any(_is_decisive(rule, hit) for rule, hit in hits)
         state = "hung" if decisive and (case.waiters or not job.ranks) else state
-    blamed = {id(s) for _, hit in hits for s in hit.subjects}
-    verdicts = [_verdict(case, state, rule, hit, blamed) for rule, hit in hits]
-    verdicts.sort(key=lambda one: -one.confidence)
+    verdicts, ordered = _in_order(case, state, hits)
     moving = state in ("progressing", "exited")
+    since = hung_since(snapshot, job, case.progress) if state == "hung" else None
+    stuck = state == "hung" or (not moving and (stalled or 0.0) >= FLOOR_S)
     return _diagnosis(
         snapshot,
         job,
         state,
-        hung_for_s=_since(snapshot, hung_since(snapshot, job, case.progress))
-        if state == "hung"
-        else None,
+        hung_for_s=_since(snapshot, since),
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
-        verdicts=tuple(verdicts),
+        verdicts=verdicts,
+        ruled_out=tuple(exclusions(case, {one.cause for one in verdicts})) if stuck else (),
+        timeline=timeline(case, ordered, since) if stuck or verdicts else (),
     )
+
+
+def _in_order(
+    case: Case, state: JobState, hits: Sequence[tuple[Rule, Hit]]
+) -> tuple[tuple[Verdict, ...], tuple[Hit, ...]]:
+    """Return verdicts, the surest first, and what each was made of."""
+    blamed = {id(s) for _, hit in hits for s in hit.subjects}
+    made = [(_verdict(case, state, rule, hit, blamed), hit) for rule, hit in hits]
+    made.sort(key=lambda one: -one[0].confidence)
+    verdicts = [made[0][0]] if made else []
+    for verdict, hit in made[1:]:
+        how = beside(made[0], (verdict, hit))
+        verdicts.append(msgspec.structs.replace(verdict, weaker=how.weaker, apart=how.apart))
+    return tuple(verdicts), tuple(hit for _, hit in made)
 
 
 def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
@@ -84,6 +102,8 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     found = False
     missed: set[tuple[int | None, str]] = set()
     for rule in rules:
+        if rule.last and found:
+            continue
         if state not in rule.states or (state in ("unknown", "starting") and not waits):
             continue
         for hit in rule.find(case, tuple(left)):
@@ -151,6 +171,8 @@ def _diagnosis(
     stalled_for_s: float | None = None,
     watchdog_in_s: float | None = None,
     verdicts: tuple[Verdict, ...] = (),
+    ruled_out: tuple[Exclusion, ...] = (),
+    timeline: tuple[Moment, ...] = (),
 ) -> Diagnosis:
     at = datetime.fromtimestamp(snapshot.at, UTC)
     return Diagnosis(
@@ -165,6 +187,8 @@ def _diagnosis(
         verdicts=verdicts,
         blind_spots=blind_spots(snapshot, job),
         stalled_for_s=_tenths(stalled_for_s),
+        ruled_out=ruled_out,
+        timeline=timeline,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
@@ -10,6 +11,7 @@ from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.versions import NAMES, differences
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +48,7 @@ def _misconfigured(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    found = differences(case.job)
+    found = differences(case.job, case.said.nccl)
     if not found or not case.waiters or case.contradictions:
         return
     first = found[0]
@@ -72,7 +74,10 @@ def _versions(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _version_facts(found: Sequence[Difference]) -> Iterator[Evidence]:
     for one in found:
-        yield fact("environment", None, _told(one))
+        printed = one.key == "nccl" and any(
+            "nccl" not in rank.process.versions for some in one.ranks.values() for rank in some
+        )
+        yield fact("log" if printed else "environment", None, _told(one))
 
 
 def _told(one: Difference) -> str:
@@ -85,6 +90,58 @@ def _told(one: Difference) -> str:
     return f"{NAMES[one.key]} {', '.join(reversed(parts))}"
 
 
+def _settings(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.suspects or not case.waiters:
+        return
+    users = [s for s in case.subjects if "nccl" in s.rank.process.versions]
+    for name in MUST_AGREE:
+        told: dict[str, list[Subject]] = defaultdict(list)
+        for subject in users:
+            told[subject.rank.process.env.get(name, "")].append(subject)
+        if len(told) < 2:
+            continue
+        groups = sorted(told.items(), key=lambda one: (-len(one[1]), one[1][0].number))
+        said = ", ".join(
+            f"{clean(value, 60) or 'not set'} on {nodesets.fold(s.rank.node for s in some)} "
+            f"({name_ranks(some)})"
+            for value, some in reversed(groups[:_SHOWN])
+        )
+        yield Hit(
+            subjects=tuple(s for _, some in groups[1:] for s in some),
+            summary=sentence(case, f"{name} differs between ranks: {said}"),
+            evidence=(fact("environment", None, f"{name}: {said}"),),
+            steps=(f"give all ranks the same {name}, or none",),
+        )
+        return
+
+
+MUST_AGREE = (
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_NET",
+    "NCCL_NET_PLUGIN",
+    "NCCL_IB_DISABLE",
+    "NCCL_COLLNET_ENABLE",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_BUFFSIZE",
+    "NCCL_LAUNCH_MODE",
+)
+"""Variables of NCCL by which ranks choose how to talk to one another, each for itself."""
+
+SETTINGS = Rule(
+    cause="launch-misconfigured",
+    title="Ranks were given different settings of NCCL",
+    seen="All ranks wait, NCCL is loaded, and one of these differs between them: "
+    f"{', '.join(MUST_AGREE)}.",
+    excluded="Anything above has been found. A rank stays away.",
+    confidence=0.45,
+    next_steps=("Give all ranks the same settings, from one place",),
+    find=_settings,
+    states=_STARTING,
+    last=True,
+)
 MISCONFIGURED = Rule(
     cause="launch-misconfigured",
     title="Ranks of one job were told what cannot all be true",
@@ -108,7 +165,8 @@ VERSIONS = Rule(
     title="Ranks of one job run different software",
     seen="NCCL, torch, torch's CUDA or Python differ between ranks: from the libraries they have "
     "mapped (/proc/PID/maps), torch/version.py and the folder names of wheels beside them, and the "
-    "name of the interpreter. Where these files are on a network file system, their folder.",
+    "name of the interpreter; or `NCCL version` in the logs of ranks. Where these files are on a "
+    "network file system, their folder.",
     excluded="A rank stays away, or waits in another operation: listed before. Software is the "
     "same.",
     confidence=0.7,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import signal
+from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from hangtop_core.analysis.layout import unseen
+from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
+from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.output import of_job
@@ -15,10 +22,11 @@ from hangtop_core.logs.steps import STEPS
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState, Verdict
+    from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
     from hangtop_core.logs.whose import FileLog
     from hangtop_core.model import Job, Snapshot
@@ -26,8 +34,16 @@ if TYPE_CHECKING:
 _STATES: frozenset[JobState] = STALLED | {"starting", "exited"}
 _AT_START = frozenset({"store-unreachable", "store-port-taken", "wrong-interface"})
 """Causes that matter only until ranks have met."""
-TOLD_WHY = 0.92
-"""Why a rank has left is worth more than that it has left."""
+_BY_DRIVER = frozenset({"gpu-xid", "gpu-ecc", "gpu-nvlink"})
+"""Causes that other rules tell of where a GPU's driver can be asked."""
+TOLD_WHY = 0.96
+"""Why a rank has left, or lost what it waits for, is worth more than that it has."""
+SHORTLY_S = 60.0
+"""Seconds before the last progress within which a line may have to do with a hang."""
+_KERNEL = frozenset({"K1", "K2", "K5"})
+"""Lines of kernels that tell of an event of one process or GPU."""
+_SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")
+_ABORTS = frozenset({"mismatched-size"})
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
 
@@ -39,8 +55,48 @@ class Said:
         began = [r.process.started_at for r in job.ranks if r.process.started_at]
         since = min(began, default=0.0) - EARLIER_S
         files = [_of_run(one, since) for one in of_job(snapshot.outputs, job)]
-        self.judged: Judged | None = judge(files) if files else None
+        pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
+        self.judged: Judged | None = judge(files, pids) if files else None
+        self.written = tuple(one.changed for one in files)
+        """When each file was last written, by the number that records have of it."""
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
+
+    @property
+    def _folds(self) -> tuple[Fold, ...]:
+        """All that was printed, the first error first and what only follows last."""
+        if self.judged is None:
+            return ()
+        first = (self.judged.first,) if self.judged.first is not None else ()
+        return (*first, *self.judged.others, *self.judged.notes, *self.judged.follows)
+
+    def times(self, cause: str) -> list[float]:
+        """When lines of a cause were printed, as far as they say so themselves."""
+        return [
+            record.at
+            for one in self._folds
+            for record in one.members
+            if record.cause == cause and record.exact and record.at is not None
+        ]
+
+    @cached_property
+    def kernel_lines(self) -> Mapping[str, tuple[KernelLine, ...]]:
+        """Lines of kernels in the logs, by node: a console's output often has them."""
+        found: dict[str, list[KernelLine]] = defaultdict(list)
+        for one in self._folds:
+            for record in one.members:
+                if record.code in _KERNEL and record.node is not None and record.at is not None:
+                    found[record.node].append(KernelLine(record.at, f"{record.text} (in a log)"))
+        return {node: tuple(some) for node, some in found.items()}
+
+    @cached_property
+    def nccl(self) -> Mapping[int, str]:
+        """Versions of NCCL that ranks have printed."""
+        return {
+            record.rank: record.fields["nccl"].partition("+")[0]
+            for one in self._folds
+            for record in one.members
+            if record.code == "version" and record.rank is not None
+        }
 
     def first_of(self, ranks: Sequence[int]) -> int | None:
         """Which of some ranks had the first error of its own; None where that is not told."""
@@ -120,6 +176,13 @@ def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
             yield fact("log", rank, f"its last line{ago}: {clean(line, 200)}")
 
 
+def overtaken(case: Case, times: Iterable[float | None]) -> bool:
+    """Whether the job was seen to get on well after all these moments, so far as they are known."""
+    known = [at for at in times if at is not None]
+    seen = [s.standing.since for s in case.subjects if s.standing.moved]
+    return bool(known and seen) and max(known) < max(seen) - SHORTLY_S
+
+
 def error_text(case: Case, rank: int) -> str:
     """`KeyError: 'labels' at job.py:13 (step)`, what a rank printed that has left; or empty."""
     error = case.said.error_of(rank)
@@ -133,20 +196,50 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     joining = any(s.activity.kind in ("init", "store") for s in case.waiters)
     if cause in _AT_START and not (joining or not case.waiters or case.progress.state == "exited"):
         return
+    if case.waiters and overtaken(case, case.said.times(cause)):
+        return
+    if cause in _BY_DRIVER and case.xids:
+        return
     for one in case.said.verdicts:
         if one.cause != cause:
             continue
-        left_for_it = cause == "store-port-taken" and any(seat.beside for seat in case.seats)
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
+        if not ranks and cause in _ABORTS:
+            # What the C++ runtime prints as it aborts has no rank before it.
+            aborted = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
+            blamed = tuple(aborted) if len(aborted) == 1 else ()
+        away = [s for s in case.seats if s.rank in ranks and unseen(case.snapshot, s) is None]
+        owner = _by_segment(case, one) if not ranks else None
+        blamed = blamed or ((owner,) if owner is not None else ())
+        told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
+        if cause == "store-port-taken":
+            told_why = any(seat.beside for seat in case.seats)
         yield Hit(
             subjects=blamed,
-            explained=case.waiters,
+            absent=absent(away),
+            explained=(*case.waiters, *(_ended(case) if told_why else ())),
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
             steps=STEPS.get(cause, ()),
-            confidence=max(one.confidence, TOLD_WHY) if left_for_it else one.confidence,
+            confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
+
+
+def _ended(case: Case) -> Iterator[Subject]:
+    """In a job that has ended: all of its ranks, which left because of what the log tells."""
+    if case.progress.state == "exited":
+        yield from case.subjects
+
+
+def _by_segment(case: Case, one: Verdict) -> Subject | None:
+    """Whose process could not get shared memory: torch names it /torch_PID_RANDOM_NUMBER."""
+    pids = {int(pid) for fact in one.evidence for pid in _SEGMENT.findall(fact.text)}
+    for subject in case.subjects:
+        own = {subject.pid, *(child.pid for child in subject.rank.children)}
+        if own & pids:
+            return subject
+    return None
 
 
 def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -> Rule:
@@ -162,7 +255,11 @@ def _rule(cause: str, title: str, seen: str, excluded: str, confidence: float) -
     )
 
 
-_NOT_FIRST = "An error of its own that another rank printed before. A line of an earlier run."
+_NOT_FIRST = (
+    "An error of its own that another rank printed before. A line of an earlier run, or from over "
+    f"{SHORTLY_S:.0f} seconds before the job was last seen to get on."
+)
+_ASKED = "The driver's errors are known from NVML or the kernel log: see above. " + _NOT_FIRST
 
 RULES = (
     _rule(
@@ -206,11 +303,40 @@ RULES = (
         0.75,
     ),
     _rule(
+        "mismatched-size",
+        "Ranks exchange what does not fit together",
+        "In a log: `Received data size doesn't match expected size`, of gloo, which then aborts. "
+        "Sizes and types are both told in bytes.",
+        _NOT_FIRST,
+        0.9,
+    ),
+    _rule(
         "shm-too-small",
         "Shared memory is too small",
         "In a log: `unable to allocate shared memory`, `Error while creating shared memory "
         "segment`, `out of shared memory`.",
         _NOT_FIRST,
+        0.9,
+    ),
+    _rule(
+        "gpu-xid",
+        "A log tells of a GPU's error",
+        "In a log: `NVRM: Xid`, as consoles and syslog have it; not 43 and 45, which only follow.",
+        _ASKED,
+        0.85,
+    ),
+    _rule(
+        "gpu-ecc",
+        "A rank was told of an error in its GPU's memory",
+        "In a log: `uncorrectable ECC error`.",
+        _ASKED,
+        0.9,
+    ),
+    _rule(
+        "gpu-nvlink",
+        "A rank was told of an error of NVLink",
+        "In a log: `uncorrectable NVLink error`.",
+        _ASKED,
         0.9,
     ),
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.layout import OBSERVED
-from hangtop_core.analysis.verdict.base import Hit, Rule
+from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
+from hangtop_core.logs.known import LOCAL_INTERFACE
+from hangtop_core.logs.steps import STEPS
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.meters import Stalled
 
+_LOCAL_ONLY = re.compile(LOCAL_INTERFACE)
 SURE = 4
 """Attempts in a row without an answer, 3 s by the kernel's pauses; a lossy link recovers before."""
 
@@ -108,6 +112,66 @@ def _steps(first: _Broken) -> Iterator[Step]:
     yield "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"
 
 
+def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    nodes = {s.rank.node for s in case.subjects} | {s.node for s in case.seats if s.node}
+    joining = [s for s in case.waiters if s.activity.kind in ("init", "new-group")]
+    several = len(nodes) > 1 or (case.seats and len(case.nodes) > 1)
+    if not several or not joining:
+        return
+    found = {id(s): why for s in case.subjects if (why := _leads_nowhere(s))}
+    blamed = tuple(s for s in case.subjects if id(s) in found)
+    if not blamed:
+        return
+    first = blamed[0]
+    yield Hit(
+        subjects=blamed,
+        explained=case.subjects,
+        summary=sentence(
+            case,
+            f"{who(blamed)} {is_are(blamed, 'meets', 'meet')} the others over an interface that "
+            f"leads to no other node: {found[id(first)]}",
+            blamed=blamed,
+        ),
+        evidence=tuple(
+            fact("network", s.number, f"on {s.rank.node}: {found[id(s)]}") for s in blamed[:SHOWN]
+        ),
+        steps=(
+            Command(first.rank.node, "ip -br address", "see what leads to the other nodes"),
+            *STEPS["wrong-interface"],
+        ),
+    )
+
+
+def _leads_nowhere(subject: Subject) -> str:
+    """Why the interface of a rank leads to no other node; empty where it may."""
+    env = subject.rank.process.env
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        told = env.get(name, "")
+        chosen = [one.strip() for one in told.removeprefix("=").split(",") if one.strip()]
+        if chosen and not told.startswith("^") and all(map(_LOCAL_ONLY.fullmatch, chosen)):
+            return f"{name} is {clean(told, 60)}"
+    table = subject.rank.descriptors
+    sockets = [d.socket for d in (table.descriptors if table is not None else ()) if d.socket]
+    listening = [one.local for one in sockets if one.family == "tcp" and one.state == "LISTEN"]
+    store = f":{env.get('MASTER_PORT', '')}"
+    own = [one for one in listening if not one.endswith(store)]
+    if own and all(one.startswith(("127.", "[::1]", "::1")) for one in own):
+        return f"it listens on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
+    return ""
+
+
+WRONG_INTERFACE = Rule(
+    cause="wrong-interface",
+    title="A rank meets the others over an interface of its own node",
+    seen="In a job of several nodes ranks wait in init_process_group or new_group, and a rank has "
+    "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME set to lo, docker0, virbr0 or the like, or listens "
+    "on 127.0.0.0/8 only: that is so where /etc/hosts gives the name of the node as 127.0.1.1.",
+    excluded="The ranks have met. The job runs on one node.",
+    confidence=0.92,
+    next_steps=("Name the interface that leads to the other nodes: GLOO_SOCKET_IFNAME=eth0",),
+    find=_wrong_interface,
+    states=STALLED | {"starting", "exited"},
+)
 PEER_DEAD = Rule(
     cause="tcp-peer-dead",
     title="What a rank sends to another node is not acknowledged",

@@ -306,7 +306,8 @@ COMPILING = Rule(
 TEARDOWN = Rule(
     cause="teardown",
     title="A rank is shutting down",
-    seen="destroy_process_group, interpreter shutdown or exit handlers in the stack.",
+    seen="destroy_process_group or interpreter shutdown in the stack; or a function that was "
+    "registered with atexit waits: nothing of the program is below it.",
     excluded="None.",
     confidence=0.8,
     next_steps=("Read the first traceback in its log",),

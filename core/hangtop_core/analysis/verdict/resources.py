@@ -30,8 +30,14 @@ _NOT_WRITING = frozenset({"pipe-read", "pipe-write", "fifo-open", "read", "open"
 _WORKS: frozenset[Kind] = frozenset(
     {"busy", "io", "waiting", "data", "inline-data", "importing", "checkpoint", "unknown"}
 )
+TRIES_S = 20.0
+"""Who has written much this lately, and sleeps, tries again what did not succeed."""
 THRASHES = 20.0
 """Percent of the time in which nothing ran for want of memory; healthy nodes show 0."""
+
+
+HELD_BACK = 0.5
+"""Share of periods in which a CPU quota was used up; a rank that has enough shows next to none."""
 
 
 def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -82,11 +88,14 @@ def _full_mount(case: Case, subject: Subject) -> str:
     node = case.nodes.get(subject.rank.node)
     table = subject.rank.descriptors
     used = {d.mount for d in (table.descriptors if table is not None else ()) if d.fd > 2}
-    for mount in node.full_mounts if node is not None else ():
+    mounts = node.full_mounts if node is not None else ()
+    for mount in mounts:
         under = (subject.rank.process.cwd or "").startswith(f"{mount}/")
         if mount != "/" and (under or subject.rank.process.cwd == mount or mount in used):
             return mount
-    return ""
+    wrote = subject.rank.wrote_at
+    tries = subject.activity.kind == "sleep" and wrote is not None and case.at - wrote < TRIES_S
+    return mounts[0] if tries and len(mounts) == 1 else ""
 
 
 def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -115,6 +124,51 @@ def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if not case.waiters:
+        return
+    slow = [
+        s
+        for s in left
+        if s.activity.kind in _WORKS and (s.rank.process.cpu_throttled or 0.0) >= HELD_BACK
+    ]
+    for group in alike(slow, lambda s: (s.rank.node, s.rank.process.cpu_quota_of)):
+        process = group[0].rank.process
+        quota = f"{process.cpu_quota:g} cores" if process.cpu_quota else "few cores"
+        folder = word(process.cpu_quota_of) if process.cpu_quota_of else None
+        held = f"{100 * (process.cpu_throttled or 0.0):.0f}%"
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'is', 'are')} starved of CPU: the quota of "
+                f"{is_are(group, 'its', 'their')} cgroup is {quota}, and was used up early in "
+                f"{held} of the periods; it {group[0].activity.text} at {group[0].activity.at}",
+            ),
+            evidence=(
+                *(
+                    fact(
+                        "process",
+                        s.number,
+                        f"{s.rank.process.cpu_quota_of}: {s.rank.process.cpu_quota} cores, held "
+                        f"back in {100 * (s.rank.process.cpu_throttled or 0.0):.0f}% of periods",
+                    )
+                    for s in group[:4]
+                ),
+                *common_facts(case, group),
+            ),
+            steps=(
+                *(
+                    (on(group[0], f"grep . {folder}/cpu.*", words="see its quota"),)
+                    if folder
+                    else ()
+                ),
+                "ask for more: --cpus-per-task (Slurm), --cpus (docker), limits.cpu (Kubernetes)",
+                "fewer DataLoader workers and threads (OMP_NUM_THREADS)",
+            ),
+        )
+
+
 def _memory_text(node: Node) -> str:
     text = f"{node.name}: full avg10 of /proc/pressure/memory is {node.memory_full:.0f}"
     if node.memory_total:
@@ -126,8 +180,8 @@ DISK_FULL = Rule(
     cause="disk-full",
     title="A rank writes to a file system that is full",
     seen="The rank has a file open for writing on a local file system without space or inodes; or "
-    "such a file system holds its working directory or a file of it; and it saves, sleeps or works "
-    "while others wait.",
+    "such a file system holds its working directory or a file of it, or is the only full one of "
+    "the node while it writes much and sleeps by turns; and others wait.",
     excluded="It is blocked in a read or in a pipe. Network file systems are not asked: that may "
     "hang.",
     confidence=0.85,
@@ -143,5 +197,17 @@ THRASH = Rule(
     confidence=0.75,
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),
     find=_thrashing,
+    states=ALWAYS,
+)
+CPU_QUOTA = Rule(
+    cause="straggler",
+    title="A rank is starved of CPU by its cgroup",
+    seen="The cgroup of a rank that works, or one above it, has a CPU quota (cpu.max, "
+    f"cpu.cfs_quota_us) that was used up early in {HELD_BACK:.0%} of the periods or more "
+    "(nr_throttled of cpu.stat), and others wait for it.",
+    excluded="Any of the causes above explains where the rank is.",
+    confidence=0.85,
+    next_steps=("Ask for more CPUs", "Fewer DataLoader workers and threads"),
+    find=_held_back,
     states=ALWAYS,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
@@ -18,6 +19,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import as_host, trace_steps
 from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
@@ -26,6 +28,7 @@ from hangtop_core.places import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.model import Node, Process
@@ -152,12 +155,13 @@ def _store(case: Case) -> str:
     return f"{first.node if is_loopback(told[0]) and not alone else told[0]}:{told[1]}"
 
 
-def _outside(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    joining = [s for s in case.waiters if s.activity.kind in ("init", "new-group")]
+def _outside(meeting: Kind, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Ranks that are elsewhere while all others meet: in init_process_group, or in new_group."""
+    joining = [s for s in case.waiters if s.activity.kind == meeting]
     late = [s for s in left if s.activity.kind in _GENERIC]
     if not joining or len(joining) != len(case.waiters) or not late:
         return
-    what = "new_group" if joining[0].activity.kind == "new-group" else "init_process_group"
+    what = "new_group" if meeting == "new-group" else "init_process_group"
     # Ranks of a node that went away may be the ones that this one waits for as well.
     away = {node.name for node in case.snapshot.nodes if node.state in AWAY}
     doubtful = any(s.rank.node in away for s in case.subjects)
@@ -298,6 +302,17 @@ OUTSIDE_INIT = Rule(
     excluded=NEVER_JOINED.excluded,
     confidence=0.85,
     next_steps=NEVER_JOINED.next_steps,
-    find=_outside,
+    find=partial(_outside, "init"),
     states=_STARTING,
+)
+
+OUTSIDE_GROUP = Rule(
+    cause="subset-new-group",
+    title=SUBSET.title,
+    seen="All that wait are in new_group (split_group, init_device_mesh), and a rank is elsewhere "
+    "in its own code.",
+    excluded=NEVER_JOINED.excluded,
+    confidence=0.85,
+    next_steps=SUBSET.next_steps,
+    find=partial(_outside, "new-group"),
 )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.blind import blind_spots
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.kernelline import KernelLine
 from hangtop_core.model import Fact, Failure, Node, Recorder, Snapshot
 from hangtop_core.report import diagnosis_text
 from support.build import FUTEX, NOW, World, c10d, recorder, thread
@@ -35,10 +36,11 @@ def test_gpus_of_ranks_that_cannot_be_read() -> None:
     fact = Fact(ok=False, why="no NVIDIA driver on this node")
     world.nodes["n1"] = Node("n1", "ready", capabilities={"nvml": fact})
     spot = spots(world.snapshot())["GPUs"]
-    assert (spot.nodes, spot.ranks, spot.why) == (("n1",), (0, 1), "no NVIDIA driver on this node")
+    assert (spot.nodes, spot.ranks) == (("n1",), (0, 1))
+    assert spot.why == "the node says: no NVIDIA driver on this node"
     hung = gpu(1, state="silent", error="NVML gave no answer for 10 s, asked for GPU 1")
     world.nodes["n1"] = Node("n1", "ready", gpus=(gpu(0), hung))
-    assert spots(world.snapshot())["GPUs"].why == hung.error
+    assert spots(world.snapshot())["GPUs"].why == f"the node says: {hung.error}"
     world.nodes["n1"] = Node("n1", "ready", gpus=(gpu(0), gpu(1)))
     assert "GPUs" not in spots(world.snapshot())
 
@@ -100,6 +102,18 @@ def test_a_rank_of_another_user_whose_number_cannot_be_read() -> None:
     assert found.fix == "run hangtop as eva"
 
 
+def test_ranks_that_cannot_be_read_for_one_reason_are_one_blind_spot() -> None:
+    world = World()
+    denied = "it belongs to eva; run hangtop as eva"
+    hidden = tuple(world.process(pid, None, user="eva", denied=denied) for pid in range(70, 82))
+    other = world.process(99, None, user="bob", denied="it belongs to bob; run hangtop as bob")
+    snapshot = world.snapshot(unnumbered=(*hidden, other))
+    found = [one for one in blind_spots(snapshot, snapshot.jobs[0]) if one.what == "rank number"]
+    assert len(found) == 2
+    assert "pids 70, 71, 72, 73, 74, 75, 76, 77 and 4 more (user eva)" in found[0].why
+    assert found[1].fix == "run hangtop as bob"
+
+
 def test_a_process_that_is_named_but_no_rank_lets_nothing_be_said() -> None:
     world = World()
     other = world.process(77, None, user="ada")
@@ -120,6 +134,19 @@ def test_without_a_job_it_says_what_was_looked_for_and_found() -> None:
     assert "212 processes" in spot.why
     assert "python3 server.py" in spot.why
     assert "--pid" in spot.fix
+
+
+def test_without_a_job_it_tells_what_the_kernel_has_ended_lately() -> None:
+    lines = (
+        KernelLine(NOW - 7200, "python3[1]: segfault at 0 ip 0 sp 0 error 4 in a.so"),
+        KernelLine(NOW - 300, "Out of memory: Killed process 4711 (pt_main_thread) total-vm:1kB"),
+        KernelLine(NOW - 200, "Out of memory: Killed process 12 (java) total-vm:1kB"),
+    )
+    snapshot = Snapshot(NOW, NOW - 3, 3, nodes=(Node("n1", "ready", kernel_lines=lines),))
+    (spot,) = diagnose(snapshot, None).blind_spots
+    assert "pid 4711 (pt_main_thread) killed for want of memory 5:00 ago" in spot.why
+    assert "segfault" not in spot.why
+    assert "java" not in spot.why
 
 
 def test_ranks_that_cannot_be_read_are_no_job_that_starts() -> None:

@@ -46,6 +46,9 @@ def lost(exit_code: int | None, *lines: str, when: float = HUNG_SINCE, **node: A
         ("rank-crashed", None, [FAULT.format(4010)], {}),
         # In a container the kernel's pids are other ones: name and time tell.
         ("rank-crashed", None, [FAULT.format(990123)], {}),
+        # Where they are the same, it was another process.
+        ("rank-exited", None, [FAULT.format(990123)], {"pid_ns": 4026531836}),
+        ("rank-crashed", None, [FAULT.format(4010)], {"pid_ns": 4026531836}),
         # One of another rank of the job.
         ("rank-exited", None, [FAULT.format(4000)], {}),
     ],
@@ -62,10 +65,10 @@ def test_line_from_before_the_job_is_not_believed() -> None:
     assert [v.cause for v in found.verdicts] == ["rank-exited"]
 
 
-def absent(*lines: str) -> Diagnosis:
+def absent(*lines: str, when: float = HUNG_SINCE) -> Diagnosis:
     """Three ranks of pids 4000, 4010, 4020 on one node, of which nobody has seen rank 1."""
     world = World()
-    told = tuple(KernelLine(HUNG_SINCE, text) for text in lines)
+    told = tuple(KernelLine(when, text) for text in lines)
     world.nodes["n1"] = Node("n1", "ready", kernel_lines=told)
     for rank in (0, 2):
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
@@ -79,7 +82,9 @@ def absent(*lines: str) -> Diagnosis:
     [
         ("rank-oom-killed", OOM.format(4010)),
         ("rank-crashed", FAULT.format(4015)),
-        ("rank-exited", FAULT.format(4021)),
+        # Of a thread: the others stopped at that time.
+        ("rank-crashed", FAULT.format(4021)),
+        ("rank-exited", OOM.format(4021)),
         ("rank-exited", FAULT.format(3999)),
         ("rank-exited", FAULT.format(4010).replace("python3", "vim")),
     ],
@@ -88,6 +93,11 @@ def test_rank_that_nobody_has_seen_is_told_by_its_pid(cause: str, line: str) -> 
     found = absent(line)
     assert [v.cause for v in found.verdicts] == [cause]
     assert [c.rank for c in found.verdicts[0].culprits] == [1]
+
+
+def test_fault_of_some_thread_at_another_time_is_not_believed() -> None:
+    found = absent(FAULT.format(4021), when=HUNG_SINCE - 10)
+    assert [v.cause for v in found.verdicts] == ["rank-exited"]
 
 
 def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:

@@ -411,7 +411,7 @@ def test_py_spy_is_called_where_hangtop_has_brought_it() -> None:
     made = world(N1, there)
     halves(made, "n1", stack=c10d("all_reduce"))
     busy = build.user("tune", 51)
-    made.add(busy, build.RUN, node="n2", sample={"active": True}, main_cpu_share=1.0)
+    made.add(busy, build.RUN, node="n2", sample={"active": True, "gil": True})
     verdict = first(made, world_size=3)
     assert verdict.cause == "busy-in-python"
     command = "/home/ada/.cache/hangtop/1f/py-spy record -d 10 -o profile.svg --pid 4020"
@@ -424,3 +424,24 @@ def sleeping(made: World, rank: Rank) -> Rank:
     process = replace(rank.process, threads=(build.thread(pid, SLEEP),))
     sample = made.sample(build.user("cool_down", 41), pid=pid)
     return replace(rank, process=process, sample=sample)
+
+
+def nccl_job(*algorithms: str, versions: dict[str, str]) -> World:
+    world = World()
+    for one in algorithms:
+        env = {"NCCL_ALGO": one} if one else {}
+        world.waiters(1, process={"env": env, "versions": versions})
+    return world
+
+
+def test_settings_of_nccl_that_differ_are_told_where_nothing_else_is_known() -> None:
+    snapshot = nccl_job("", "Ring", "", versions={"nccl": "2.27.5"}).snapshot()
+    one = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
+    assert (one.cause, [c.rank for c in one.culprits]) == ("launch-misconfigured", [1])
+    assert "NCCL_ALGO differs between ranks: Ring on n1 (rank 1), not set on n1" in one.summary
+
+
+def test_settings_of_nccl_do_not_matter_to_gloo() -> None:
+    snapshot = nccl_job("", "Ring", "", versions={}).snapshot()
+    one = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
+    assert one.cause == "unknown"

@@ -120,6 +120,29 @@ def test_long_computation_that_moves_from_function_to_function_is_a_straggler() 
     assert "slow, not stuck" in found.verdicts[0].summary
 
 
+@pytest.mark.parametrize(
+    ("stack", "facts", "printed_ago", "watched", "state"),
+    [
+        (user("evaluate", 40), RUN, 3.0, 90.0, "progressing"),
+        (user("evaluate", 40), RUN, None, 90.0, "hung"),
+        # A progress bar alone is not believed for ever.
+        (user("evaluate", 40), RUN, 3.0, 700.0, "hung"),
+        # Who sleeps and prints may be in a loop that waits; who waits for others does not get on.
+        (user("wait_for_file", 40, "time.sleep(1)"), SLEEP, 1.0, 90.0, "hung"),
+        (c10d("all_reduce"), FUTEX, 1.0, 90.0, "hung"),
+    ],
+)
+def test_a_log_that_the_main_thread_writes_means_that_it_gets_on(
+    stack: Any, facts: Any, printed_ago: float | None, watched: float, state: str
+) -> None:
+    world = World(observed_since=NOW - watched)
+    world.waiters(3, moved_at=NOW - watched - 10)
+    printed = None if printed_ago is None else NOW - printed_ago
+    moved = NOW - watched - 10 if facts is FUTEX else NOW - 0.2
+    world.add(stack, facts, moved_at=moved, printed_at=printed)
+    assert run(world).state == state
+
+
 def test_a_busy_loop_is_hung_only_after_it_was_watched_for_the_hang_time() -> None:
     world = World(observed_since=NOW - 20.0)
     world.waiters(3)
@@ -262,17 +285,61 @@ def test_a_main_thread_that_waits_for_a_training_thread_is_not_the_measure() -> 
     assert run(training_in_a_thread(0.004)).state == "hung"
 
 
-@pytest.mark.parametrize(("worked", "state"), [(NOW - 2.0, "progressing"), (None, "hung")])
-def test_ranks_that_starve_all_at_once_but_get_their_batches_are_slow(
-    worked: float | None, state: str
+@pytest.mark.parametrize(
+    ("worked", "at", "ranks", "state"),
+    [
+        (NOW - 2.0, RUN, 4, "progressing"),
+        (None, RUN, 4, "progressing"),
+        (None, FUTEX, 4, "hung"),
+        (None, RUN, 3, "hung"),
+    ],
+)
+def test_ranks_that_starve_all_at_once_while_workers_are_busy_are_slow(
+    worked: float | None, at: build.Facts, ranks: int, state: str
 ) -> None:
-    # GIVEN all ranks in their DataLoader whenever sampled, their workers in one function
+    # GIVEN ranks in their DataLoader whenever sampled, their workers in one function
     world = World()
-    for _ in range(4):
+    for _ in range(ranks):
         rank = world.add(LOADER, POLL, moved_at=NOW - 1.0, worked_at=worked)
-        child = world.worker(rank, worker_in("decode", 80), RUN)
-        world.give_children(rank, [child], moved_at=NOW)
+        child = world.worker(rank, worker_in("decode", 80), at)
+        world.give_children(rank, [child], moved_at=NOW if at is RUN else None)
+    # AND perhaps another one, which waits for them
+    if ranks < 4:
+        world.waiters(1)
     assert run(world).state == state
+
+
+@pytest.mark.parametrize(
+    ("gil", "watched", "state"),
+    [(True, 60.0, "hung"), (False, 60.0, "unknown"), (False, 600.0, "hung")],
+)
+def test_native_code_that_computes_gets_ten_times_as_long(
+    gil: bool, watched: float, state: str
+) -> None:
+    world = World(observed_since=NOW - watched)
+    world.add(user("evaluate", 30), RUN, sample={"active": True, "gil": gil}, main_cpu_share=0.9)
+    world.waiters(3)
+    assert run(world).state == state
+
+
+def test_a_writer_that_is_woken_up_by_its_reader_gets_on() -> None:
+    world = World()
+    world.add(user("upload", 41), build.PIPE_WRITE, moved_at=NOW - 0.5)
+    world.waiters(3)
+    assert run(world).state == "progressing"
+
+
+@pytest.mark.parametrize(("full", "state"), [((), "progressing"), (("/scratch",), "hung")])
+def test_who_writes_much_between_sleeps_gets_on_unless_nothing_fits(
+    full: tuple[str, ...], state: str
+) -> None:
+    world = World()
+    world.add(user("save", 41), SLEEP, wrote_at=NOW - 0.5)
+    world.waiters(3)
+    world.nodes["n1"] = Node("n1", "ready", full_mounts=full)
+    found = run(world)
+    assert found.state == state
+    assert causes(found) == (["disk-full"] if full else ["straggler"])
 
 
 def test_a_queue_that_is_filled_again_and_again_is_progress() -> None:

@@ -74,3 +74,19 @@ def test_short_memory(percent: float, cause: str) -> None:
     first = judged(world).verdicts[0]
     assert first.cause == cause
     assert [c.rank for c in first.culprits] == [3]
+
+
+@pytest.mark.parametrize(("throttled", "cause"), [(0.97, "straggler"), (0.3, "busy-in-python")])
+def test_a_cpu_quota_that_is_used_up(throttled: float, cause: str) -> None:
+    world = World()
+    world.waiters(3)
+    group = "/sys/fs/cgroup/job_7/step_0"
+    process = {"cpu_quota": 0.5, "cpu_throttled": throttled, "cpu_quota_of": group}
+    world.add(user("tune", 51), RUN, process=process)
+    first = judged(world).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == (cause, [3])
+    if cause == "straggler":
+        assert (
+            "its cgroup is 0.5 cores, and was used up early in 97% of the periods" in first.summary
+        )
+        assert f"grep . {group}/cpu.*" in first.next_steps[0]

@@ -17,11 +17,16 @@ def waits(since: float) -> Standing:
     return Standing(since, NOW, since > BEGAN, NOW)
 
 
-def rank(number: int, newest: float | None = None, state: str = "sleeping") -> Rank:
+def rank(
+    number: int,
+    newest: float | None = None,
+    state: str = "sleeping",
+    moved_at: float | None = None,
+) -> Rank:
     process = Process(100 + number, 1, 1, 0.0, "rank", "a rank", "S", node="n1")
     trace = Trace(number, "", newest_ns=int((newest or 0.0) * 1e9))
     recorder = None if newest is None else Recorder(NOW, trace=trace)
-    return Rank(number, "n1", state, process, recorder=recorder)  # type: ignore[arg-type]
+    return Rank(number, "n1", state, process, recorder=recorder, moved_at=moved_at)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -35,6 +40,7 @@ def rank(number: int, newest: float | None = None, state: str = "sleeping") -> R
         ((rank(0), rank(1)), (waits(400.0), waits(1010.0)), 1010.0),
         ((rank(0, 1030.0), rank(1)), (WATCHED, WATCHED), BEGAN + 1.0),
         ((rank(0), rank(1, state="exited")), (WATCHED, waits(400.0)), BEGAN + 1.0),
+        ((rank(0), rank(1, moved_at=1035.0)), (waits(400.0), waits(998.0)), 400.0),
     ],
     ids=[
         "by the scheduler",
@@ -45,6 +51,7 @@ def rank(number: int, newest: float | None = None, state: str = "sleeping") -> R
         "it was seen to move",
         "never younger than it was seen",
         "one that has left says nothing",
+        "one that looks every few seconds may have looked before",
     ],
 )
 def test_since_when_it_hangs(

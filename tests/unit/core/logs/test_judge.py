@@ -42,6 +42,12 @@ def test_the_exception_is_first_and_not_what_torchrun_calls_the_root_cause() -> 
     assert (one.cause, blamed(one), one.victims) == ("rank-exited", [1], (0, 2, 3))
 
 
+def test_sizes_that_gloo_aborts_on_are_of_the_rank_that_torchrun_says_has_aborted() -> None:
+    one = verdict(recording("plain_sizes"))
+    assert (one.cause, blamed(one), one.victims) == ("mismatched-size", [2], (0, 1, 3))
+    assert "got 786432 bytes where 32 were expected" in one.summary
+
+
 def test_without_prefixes_of_torchrun_the_same_is_told() -> None:
     one = verdict(recording("plain_raise"))
     assert (one.cause, blamed(one)) == ("rank-exited", [1])

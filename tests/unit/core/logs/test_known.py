@@ -43,6 +43,8 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("T3", "timeout", "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued collectives.", None, {"seconds": "480"}),
     ("T4", "root", "Could not acquire GIL within 300 ms on exit, possible GIL induced hang", "gil-held", {}),
     ("T5", "cascade", "Received a dump signal due to a collective timeout from  rank 3 and we will try our best", None, {"from": "3"}),
+    ("T5", "cascade", "[rank6]:[E703 21:51:54.1 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank 6] Received a dump signal due to a collective timeout from  rank 7 and we will try our best to dump the debug info. Last enqueued NCCL work: 56116, last completed NCCL work: 56115.This is most", None, {"from": "7", "rank": "6", "desc": "default_pg", "enqueued": "56116", "completed": "56115"}),
+    ("T5", "info", "[PG ID 0 PG GUID 0(default_pg) Rank 3] Received a dump signal due to a collective timeout from this local rank and we will try our best to dump the debug info. Last enqueued NCCL work: 1, last completed NCCL work: -1.This", None, {"enqueued": "1", "completed": "-1"}),
     ("T6", "info", "Stack trace of the failed collective not found, potentially because FlightRecorder is disabled.", None, {}),
     ("T7", "cascade", "To avoid data inconsistency, we are taking the entire process down.", None, {}),
     ("T8", "cascade", "Failed to check the \"should dump\" flag on TCPStore, (maybe TCPStore server has shut down too early)", None, {}),
@@ -61,6 +63,7 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("T15", "root", "RuntimeError: Pin memory thread exited unexpectedly", "pin-memory-stuck", {}),
     ("G2", "timeout", "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete", "missing-collective", {"ms": "8000"}),
     ("G1", "cascade", "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:60572. This is", None, {"peer": "[127.0.0.1]:60572"}),
+    ("G4", "root", "  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 786432 vs 32. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?", "mismatched-size", {"got": "786432", "wanted": "32"}),
     ("G3", "timeout", "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error", "port-blocked", {}),
     ("N10", "cascade", "DistBackendError: NCCL error in: x.cpp:1970, remote process exited or there was a network error, NCCL version 2.21.5", None, {}),
     ("T16", "root", "E1121 11:18:02.853000 24301 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 24304) of binary: /opt/python3", "rank-crashed", {"local": "1", "pid": "24304"}),
@@ -86,7 +89,9 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("K2", "root", "Memory cgroup out of memory: Killed process 4711 (python3) total-vm:1kB", "rank-oom-killed", {"comm": "python3"}),
     ("K3", "root", "INFO: task python3:4711 blocked for more than 122 seconds.", "io-wait", {"pid": "4711"}),
     ("K4", "root", "nfs: server nfs04 not responding, still trying", "io-wait", {"server": "nfs04"}),
-    ("K4", "root", "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libtorch.so", "rank-crashed", {"pid": "4711"}),
+    ("K5", "root", "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libtorch.so", "rank-crashed", {"pid": "4711"}),
+    ("K5", "root", "[  123.4] traps: python3[4711] trap invalid opcode ip:7f sp:7f error:0 in a.so", "rank-crashed", {"pid": "4711", "comm": "python3"}),
+    ("K5", "root", "Nov 21 11:17:50 n1 kernel: python3[4711]: unhandled level 2 translation fault (11)", "rank-crashed", {"comm": "python3"}),
     ("E", "error", "2026-11-21 11:17:50,048 ERROR train: could not log in", None, {}),
 ]  # fmt: skip
 

@@ -1,0 +1,170 @@
+"""The real head on a simulated cluster: what 128, 1,024 and 8,192 ranks cost it.
+
+    PYTHONPATH=core:tui:tests:benchmarks python benchmarks/fleet.py [NODES ...] [--seconds S]
+    PYTHONPATH=core:tui:tests:benchmarks python benchmarks/fleet.py 1024 --tui [--hang-at S]
+
+Nodes of 8 ranks each are played by two processes over real pipes, with the real wire and what a
+real probe said (`simulated/`); everything on this side is hangtop itself. Per size: seconds to the
+first picture with all ranks, and until every rank has a stack; CPU seconds per second of the head
+while all rows change every second, while a tenth does, and while the job hangs; bytes per node and
+second; MiB of the head (without the children that stand for ssh); seconds from the hang to its
+verdict beyond `hang_after`. `--tui` opens the app on it. The players share the machine's cores, so
+times are upper bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.engine import ClusterShellEngine
+from hangtop_core.session import Options, Session
+from simulated.launcher import Fleet
+from simulated.story import Story
+
+if TYPE_CHECKING:
+    from hangtop_core.updates import Update
+
+SIZES = (16, 128, 1024)
+HANG_AFTER_S = 10.0
+PATIENCE_S = 300.0
+
+
+class Counter:
+    """Bytes that nodes have said, counted where the session hands them back to the engine."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        consumed = ClusterShellEngine.consumed
+
+        def counted(engine: ClusterShellEngine, conn: int, size: int) -> None:
+            self.bytes += size
+            consumed(engine, conn, size)
+
+        ClusterShellEngine.consumed = counted  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("nodes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")
+    parser.add_argument("--tui", action="store_true", help="open the app instead")
+    parser.add_argument("--hang-at", type=float, default=30.0, help="with --tui")
+    parser.add_argument("--churn", type=float, default=1.0, help="with --tui: share of ranks")
+    parser.add_argument("--slow", type=int, nargs="*", default=[], help="with --tui: these nodes")
+    parser.add_argument("--flapping", type=int, nargs="*", default=[], help="with --tui")
+    parser.add_argument("--dead", type=int, nargs="*", default=[], help="with --tui")
+    arguments = parser.parse_args()
+    if arguments.tui:
+        show(arguments)
+        return
+    counter = Counter()
+    print("| ranks | first picture s | all stacks s | all rows CPU/s | a tenth CPU/s | hung CPU/s "
+          "| B/node/s training | hung | MiB | verdict after s |")  # fmt: skip
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for nodes in arguments.nodes:
+        print(row(nodes, arguments.seconds, counter), flush=True)
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """The app on a simulated cluster."""
+    from hangtop.app import run_app
+
+    story = Story(
+        nodes=(arguments.nodes or [128])[0],
+        hang_at=arguments.hang_at,
+        churn=arguments.churn,
+        slow=tuple(arguments.slow),
+        flapping=tuple(arguments.flapping),
+        dead=tuple(arguments.dead),
+    )
+    with Fleet(story) as fleet, Session(options(), diagnose, fleet.launchers()) as session:
+        run_app(session)
+
+
+def options() -> Options:
+    """As the app starts a session."""
+    return Options(hang_after=HANG_AFTER_S, sample_early=1.0)
+
+
+def row(nodes: int, seconds: float, counter: Counter) -> str:
+    """Measure one size; a line of the table."""
+    busy, some = (phases(nodes, churn, seconds, counter) for churn in (1.0, 0.1))
+    cells = [
+        f"{nodes * 8}",
+        f"{busy['first']:.1f}",
+        f"{busy['stacks']:.1f}",
+        f"{busy['cpu']:.3f}",
+        f"{some['cpu']:.3f}",
+        f"{busy['hung_cpu']:.3f}",
+        f"{busy['bytes']:.0f}",
+        f"{busy['hung_bytes']:.0f}",
+        f"{busy['memory']:.0f}",
+        f"{busy['verdict']:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def phases(nodes: int, churn: float, seconds: float, counter: Counter) -> dict[str, float]:
+    """Attach, watch a job train, see it hang."""
+    out: dict[str, float] = {}
+    hang_at = seconds + 15.0 + nodes / 50
+    story = Story(nodes=nodes, hang_at=hang_at, churn=churn)
+    with Fleet(story) as fleet:
+        began = time.monotonic()
+        with Session(options(), diagnose, fleet.launchers()) as session:
+            wait(session, lambda update: len(ranks(update)) == story.world)
+            out["first"] = time.monotonic() - began
+            wait(session, lambda update: all(rank.sample for rank in ranks(update)))
+            out["stacks"] = time.monotonic() - began
+            out["cpu"], out["bytes"] = watch(seconds, nodes, counter)
+            wait(session, is_blamed)
+            out["verdict"] = time.monotonic() - began - hang_at - HANG_AFTER_S
+            out["hung_cpu"], out["hung_bytes"] = watch(seconds, nodes, counter)
+            out["memory"] = memory()
+    return out
+
+
+def ranks(update: Update) -> tuple:  # type: ignore[type-arg]
+    """Ranks of the one job."""
+    return update.snapshot.jobs[0].ranks if update.snapshot.jobs else ()
+
+
+def is_blamed(update: Update) -> bool:
+    """Whether the guilty rank, and nobody else, is named for a hang."""
+    for one in update.diagnoses.values():
+        if one.state == "hung" and one.verdicts:
+            return [culprit.rank for culprit in one.verdicts[0].culprits] == [Story().culprit]
+    return False
+
+
+def wait(session: Session, holds) -> None:  # type: ignore[no-untyped-def]
+    """Wait for an update of which something holds."""
+    if session.wait(holds, PATIENCE_S) is None:
+        sys.exit("the fleet was not seen as it should be")
+
+
+def watch(seconds: float, nodes: int, counter: Counter) -> tuple[float, float]:
+    """CPU seconds per second of this process, median; bytes per node and second."""
+    spent, before = [], counter.bytes
+    for _ in range(max(1, int(seconds))):
+        cpu = time.process_time()
+        time.sleep(1.0)
+        spent.append(time.process_time() - cpu)
+    return statistics.median(spent), (counter.bytes - before) / nodes / len(spent)
+
+
+def memory() -> float:
+    """MiB resident in this process now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+if __name__ == "__main__":
+    main()

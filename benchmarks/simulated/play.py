@@ -1,0 +1,189 @@
+"""The process that plays nodes: real pipes, one loop, as many nodes as it is given.
+
+    python -m simulated.play SOCKET STORY-AS-JSON
+
+Connections come over a unix socket with the descriptors of `pass`: what it reads from and writes to
+are the very pipes the head made for this node.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import selectors
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop_probe import wire
+from simulated.node import SimulatedNode
+from simulated.story import Story
+
+if TYPE_CHECKING:
+    from simulated.node import Message
+
+IDLE_S = 0.5
+
+
+class Connection:
+    """One connection of the head to one node."""
+
+    def __init__(
+        self, control: socket.socket, fd_in: int, fd_out: int, node: SimulatedNode
+    ) -> None:
+        self.control, self.fd_in, self.fd_out, self.node = control, fd_in, fd_out, node
+        self.opened = 0.0
+        self._reader = wire.Reader()
+        self._rest = b""
+        self._out = bytearray()
+        self._number = 0
+        os.set_blocking(fd_in, False)
+        os.set_blocking(fd_out, False)
+
+    def read(self) -> list[Message] | None:
+        """Requests that came; None at the end."""
+        try:
+            data = os.read(self.fd_in, 65536)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        lines, self._rest = wire.split_lines(self._rest + data)
+        return [message for line in lines if (message := self._reader.feed(line)) is not None]
+
+    def say(self, message: Message) -> None:
+        """Queue a message."""
+        self._number += 1
+        for line in wire.encode(message, self._number):
+            self._out += line
+
+    def flush(self) -> bool:
+        """Write what the pipe takes; False when nobody reads any more."""
+        while self._out:
+            try:
+                del self._out[: os.write(self.fd_out, self._out)]
+            except BlockingIOError:
+                return True
+            except BrokenPipeError:
+                return False
+        return True
+
+    def close(self, status: int) -> None:
+        """Let the child of the head end with a status."""
+        os.close(self.fd_in)
+        os.close(self.fd_out)
+        with contextlib.suppress(OSError):
+            self.control.send(bytes([status]))
+        self.control.close()
+
+
+class Player:
+    """All nodes of one process."""
+
+    def __init__(self, path: str, story: Story) -> None:
+        self.story = story
+        self._began = time.monotonic()
+        self._epoch = time.time()
+        self._nodes: dict[str, SimulatedNode] = {}
+        self._live: dict[int, Connection] = {}
+        self._late: list[tuple[float, Connection, Message]] = []
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(path)
+        self._listening.listen(4096)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listening, selectors.EVENT_READ, None)
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    def run(self) -> None:
+        """Play until standard input ends."""
+        self._selector.register(sys.stdin, selectors.EVENT_READ, "end")
+        while True:
+            now = self.now()
+            due = [one.node.due for one in self._live.values()] + [at for at, *_ in self._late]
+            wait = min([IDLE_S, *(at - now for at in due if at > 0)])
+            for key, _ in self._selector.select(max(wait, 0.005)):
+                if key.data == "end":
+                    return
+                if key.data is None:
+                    self._accept()
+                else:
+                    self._read(key.data)
+            self._tick(self.now())
+
+    def _accept(self) -> None:
+        control, _ = self._listening.accept()
+        data, ancillary, _, _ = control.recvmsg(256, socket.CMSG_SPACE(8))
+        fds = array.array("i")
+        for _, _, content in ancillary:
+            fds.frombytes(content[:8])
+        name = data.decode()
+        number = int(name[4:])
+        if name not in self._nodes:
+            self._nodes[name] = SimulatedNode(number, self.story, self._epoch)
+        node = self._nodes[name]
+        node.connected()
+        live = Connection(control, fds[0], fds[1], node)
+        live.opened = self.now()
+        self._live[live.fd_in] = live
+        self._selector.register(live.fd_in, selectors.EVENT_READ, live)
+        if number not in self.story.dead:
+            self._say(live, node.hello(self.now()))
+            live.flush()
+
+    def _read(self, live: Connection) -> None:
+        if live.fd_in not in self._live:
+            return
+        messages = live.read()
+        if messages is None:
+            self._drop(live, 0)
+            return
+        if live.node.number in self.story.dead:
+            return
+        for message in messages:
+            for said in live.node.answer(message, self.now()):
+                self._say(live, said)
+        if not live.flush():
+            self._drop(live, 0)
+
+    def _say(self, live: Connection, message: Message) -> None:
+        if live.node.number in self.story.slow:
+            self._late.append((self.now() + self.story.slow_s, live, message))
+        else:
+            live.say(message)
+
+    def _tick(self, now: float) -> None:
+        ripe = [one for one in self._late if one[0] <= now]
+        self._late = [one for one in self._late if one[0] > now]
+        for _, live, message in ripe:
+            if live.fd_in in self._live:
+                live.say(message)
+        for live in list(self._live.values()):
+            piece = live.node.tick(now)
+            if piece is not None:
+                self._say(live, piece)
+            if not live.flush():
+                self._drop(live, 0)
+            elif live.node.number in self.story.flapping and now - live.opened > self.story.flap_s:
+                self._drop(live, 255)
+
+    def _drop(self, live: Connection, status: int) -> None:
+        del self._live[live.fd_in]
+        self._selector.unregister(live.fd_in)
+        live.close(status)
+
+
+def main() -> None:
+    """Play the story of the command line."""
+    path, story = sys.argv[1:3]
+    Player(path, msgspec.json.decode(story, type=Story)).run()
+
+
+if __name__ == "__main__":
+    main()

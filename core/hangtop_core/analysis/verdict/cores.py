@@ -1,0 +1,61 @@
+"""Next steps about the core of a rank: where it should be, and `hangtop core` on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.cores.pattern import Place, expected, understand
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
+
+NEXT_TIME = "with `ulimit -c unlimited` and PYTHONFAULTHANDLER=1 the next crash leaves a stack"
+
+
+def core_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
+    """How to read the core of a rank that has crashed, or is crashing; or why there is none."""
+    process = subject.rank.process
+    place = _place(case, subject)
+    if place is None:
+        cwd = word(process.cwd) if process.cwd else None
+        return (f"hangtop core {cwd or 'CORE'}: why it crashed, by its core file", NEXT_TIME)
+    if place.off:
+        return ("core_pattern of the node is empty: no core was written", NEXT_TIME)
+    if place.handler is not None:
+        steps: list[Step] = []
+        if place.command is not None:
+            text = place.command.replace("PID", str(subject.pid))
+            steps.append(Command(subject.rank.node, text))
+        return (*steps, f"hangtop core core.{subject.pid}: why it crashed")
+    if process.limits.core_size == 0:
+        return (f"it leaves no core: ulimit -c is 0; {NEXT_TIME}",)
+    return (_read(case, subject, place), "PYTHONFAULTHANDLER=1 prints the stack of the next crash")
+
+
+def _place(case: Case, subject: Subject) -> Place | None:
+    node = case.nodes.get(subject.rank.node)
+    fact = node.capabilities.get("core") if node is not None else None
+    if fact is None or not fact.ok or fact.path is None:
+        return None
+    return understand(fact.path, uses_pid=fact.version == "pid")
+
+
+def _read(case: Case, subject: Subject, place: Place) -> Step:
+    process, node = subject.rank.process, case.nodes.get(subject.rank.node)
+    code = process.exit_code
+    path = expected(
+        place,
+        pid=subject.pid,
+        comm=process.comm,
+        cwd=process.cwd,
+        node=(node.hostname if node is not None else None) or subject.rank.node,
+        signal=-code if code is not None and code < 0 else None,
+    )
+    found = word(path) if path is not None and "*" not in path else path
+    text = f"hangtop core {found or 'CORE'}"
+    if node is not None and node.shell is None:
+        return Command(subject.rank.node, text)
+    return f"on {subject.rank.node}, or here where that directory is shared: {text}"

@@ -1,0 +1,73 @@
+"""What a verdict is beside the first one: a fault of its own, or a weaker explanation, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.text import duration
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.base import Hit
+    from hangtop_core.diagnosis import Verdict
+
+OWN = 0.6
+"""Confidence from which a verdict on other ranks may be a fault of its own."""
+TOGETHER_S = 1.0
+"""Faults that began within this time began together."""
+BY_ITSELF = frozenset(
+    {"busy-in-python", "cgroup-frozen", "child-process-wait", "data-starved", "debugger-prompt"}
+    | {"dataloader-worker-dead", "dataloader-worker-stuck", "disk-full", "fork-deadlock"}
+    | {"gil-held", "gpu-ecc", "gpu-lost", "gpu-nvlink", "gpu-xid", "io-wait", "lock-wait"}
+    | {"memory-thrash", "missing-collective", "node-unreachable", "output-pipe-full"}
+    | {"pin-memory-stuck", "rank-oom-killed", "rank-stopped", "rank-traced"}
+)
+"""What comes over a rank whatever others do. All else may follow from another fault: a rank that
+leaves takes others along, and a file lock or a service may be waited for because of it."""
+
+
+class Beside(NamedTuple):
+    """How a verdict stands to the first one."""
+
+    weaker: str
+    apart: bool
+
+
+def beside(first: tuple[Verdict, Hit], other: tuple[Verdict, Hit]) -> Beside:
+    """Say why a verdict comes after the first, and whether both can be true.
+
+    Args:
+        first: the first verdict, and what it was made of.
+        other: the same of the other.
+    """
+    (one, one_hit), (two, two_hit) = first, other
+    mine, others = _ranks(one), _ranks(two)
+    how = "as certain"
+    if two.confidence < one.confidence:
+        how = f"less certain ({two.confidence:.2f} against {one.confidence:.2f})"
+    if not others:
+        return Beside(f"{how}, and it names no rank", False)
+    who = name_ranks(sorted(others))
+    if mine & others:
+        both = name_ranks(sorted(mine & others))
+        return Beside(f"{how}: it blames {both}, too, which the first explains", False)
+    when = _when(one_hit, two_hit)
+    if two.cause == one.cause:
+        return Beside(f"the same again, of {who}: perhaps for the same reason{when}", False)
+    if not mine or two.confidence < OWN or two.cause not in BY_ITSELF:
+        return Beside(f"{how}; it may also only follow from the first{when}", False)
+    them = name_ranks(sorted(mine))
+    return Beside(f"what holds {them} does not hold {who}: both have to be mended{when}", True)
+
+
+def _ranks(verdict: Verdict) -> set[int]:
+    return {one.rank for one in verdict.culprits if one.rank is not None}
+
+
+def _when(first: Hit, other: Hit) -> str:
+    """`; it began 0:12 later`, where both times are known."""
+    one = min((s.standing.since for s in first.subjects), default=None)
+    two = min((s.standing.since for s in other.subjects), default=None)
+    if one is None or two is None or abs(two - one) < TOGETHER_S:
+        return ""
+    return f"; it began {duration(abs(two - one))} {'later' if two > one else 'earlier'}"

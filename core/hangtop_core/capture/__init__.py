@@ -1,0 +1,18 @@
+"""Captures: everything that was observed, in one file that can be opened without the job."""
+
+from hangtop_core.capture.form import Facts, Header, counted
+from hangtop_core.capture.read import Capture, is_capture, load
+from hangtop_core.capture.redact import Redaction
+from hangtop_core.capture.write import Saved, save
+
+__all__ = [
+    "Capture",
+    "Facts",
+    "Header",
+    "Redaction",
+    "Saved",
+    "counted",
+    "is_capture",
+    "load",
+    "save",
+]

@@ -1,0 +1,341 @@
+"""Reads a capture, as far as it goes, whoever may have made it.
+
+Everything is bounded, and decoded into the types of the model with their limits. What is cut off or
+damaged ends the reading: what stands before that is shown, and it is said that there was more.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hangtop_core.capture.changes import Damaged, Maker
+from hangtop_core.capture.form import (
+    FAMILY,
+    LAST_TIME,
+    MAX_BYTES,
+    MAX_LINE,
+    MAX_LINES,
+    MAX_PICTURES,
+    MAX_STACKS,
+    SCHEMA,
+    VERSION,
+    Header,
+)
+from hangtop_core.capture.traces import Traces
+from hangtop_core.commandlog import MAX_RECORDS, CommandRecord
+from hangtop_core.diagnosis import Diagnosis
+from hangtop_core.errors import BadCaptureError
+from hangtop_core.logs.output import Output
+from hangtop_core.model import Frame, Job, Node, Rank, Recorder
+from hangtop_core.text import clean, size
+from hangtop_core.updates import Update
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAGIC = b"\x1f\x8b"
+MAX_NODES = 100_000
+MAX_RANKS = 1 << 18
+MAX_OUTPUTS = 4096
+
+
+class Capture(Struct, frozen=True):
+    """What a file holds."""
+
+    header: Header
+    pictures: tuple[Update, ...]
+    """Oldest first; the newest is always there."""
+    commands: tuple[CommandRecord, ...] = ()
+    texts: Mapping[str, str] = {}
+    """The verdict as text, by job."""
+    cut: str | None = None
+    """Why there may have been more, when it could not be read to its end."""
+
+    @property
+    def newest(self) -> Update:
+        """The picture at the time it was taken."""
+        return self.pictures[-1]
+
+
+def is_capture(path: str) -> bool:
+    """Whether a file begins as a capture does, of whatever version. Never raises."""
+    try:
+        with Path(path).open("rb") as file:
+            if not Path(path).is_file() or file.read(2) != MAGIC:
+                return False
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) as zipped:
+                return FAMILY.encode() in zipped.read(64)
+    except (OSError, EOFError, zlib.error, ValueError):
+        return False
+
+
+def load(path: str) -> Capture:
+    """Read a capture.
+
+    Raises:
+        BadCaptureError: it is none, or cannot be opened at all.
+    """
+    name = clean(path, 200)
+    if Path(path).is_dir():
+        raise BadCaptureError(f"{name} is a folder")
+    try:
+        with Path(path).open("rb") as file:
+            if file.read(2) != MAGIC:
+                raise BadCaptureError(f"{name} is no capture of hangtop")
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) as zipped:
+                return _load(name, zipped)
+    except OSError as error:
+        raise BadCaptureError(f"cannot read {name}: {error.strerror or error}") from None
+
+
+def _load(name: str, file: gzip.GzipFile) -> Capture:
+    lines = Lines(file)
+    header = _header(name, next(iter(lines), None))
+    reader = Reader(header)
+    wrong: str | None = None
+    try:
+        for line in lines:
+            reader.take(line)
+            if reader.ended:
+                break
+    except (Damaged, RecursionError) as error:
+        wrong = f"line {lines.count} is damaged: {clean(str(error), 300)}"
+    if wrong is None and not reader.ended:
+        wrong = lines.wrong or "it ends before its end"
+    if reader.base is None:
+        raise BadCaptureError(f"{name} holds no picture: {wrong}")
+    return reader.capture(wrong)
+
+
+class Lines:
+    """The lines of a file, as many as can be read."""
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file = file
+        self._bytes = 0
+        self.count = 0
+        self.wrong: str | None = None
+        """Why there are no more."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self.count < MAX_LINES:
+            try:
+                line = self._file.readline(MAX_LINE + 1)
+            except EOFError:
+                self.wrong = "it is cut off"
+                return
+            except (OSError, zlib.error, ValueError) as error:
+                self.wrong = f"it is damaged: {clean(str(error), 100)}"
+                return
+            if not line:
+                return
+            self._bytes += len(line)
+            self.count += 1
+            if len(line) > MAX_LINE or self._bytes > MAX_BYTES:
+                limits = f"{size(MAX_LINE)} in a line, {size(MAX_BYTES)} in all"
+                self.wrong = f"it has more than hangtop reads: {limits}"
+                return
+            if not line.endswith(b"\n"):
+                self.wrong = "it is cut off"
+                return
+            yield line
+        self.wrong = f"it has more than {MAX_LINES} lines"
+
+
+class _Kind(Struct):
+    schema: str = ""
+
+
+def _header(name: str, line: bytes | None) -> Header:
+    """The header.
+
+    Raises:
+        BadCaptureError: there is none, or one of another version.
+    """
+    try:
+        schema = msgspec.json.decode(line or b"", type=_Kind).schema
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        schema = ""
+    if not schema.startswith(FAMILY):
+        raise BadCaptureError(f"{name} is no capture of hangtop")
+    if schema != SCHEMA:
+        told = clean(schema.removeprefix(FAMILY), 20)
+        raise BadCaptureError(
+            f"{name} is of version {told}, and this hangtop reads version {VERSION}",
+            "A newer hangtop opens it: `hangtop --version` says which this is.",
+        )
+    try:
+        return msgspec.json.decode(line or b"", type=Header)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise BadCaptureError(f"the header of {name} is damaged: {error}") from None
+
+
+class Reader:
+    """Takes lines."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.base: Update | None = None
+        self.ended = False
+        self._traces = Traces()
+        self._maker = Maker(self._traces.get)
+        self._stacks: dict[str, tuple[Frame, ...]] = {}
+        self._nodes: list[Node] = []
+        self._ranks: list[list[Rank]] = []
+        self._outputs: list[Output] = []
+        self._verdicts: dict[str, Diagnosis] = {}
+        self._texts: dict[str, str] = {}
+        self._commands: list[CommandRecord] = []
+        self._newest: Update | None = None
+        self._earlier: list[Update] = []
+        self._takers: dict[str, Callable[[Any], None]] = {
+            "base": self._take_base,
+            "verdict": self._take_verdict,
+            "node": self._take_node,
+            "stack": self._take_stack,
+            "parts": lambda raw: self._traces.learn(raw["parts"]),
+            "trace": self._traces.add,  # before rank: it names whose it is
+            "rank": self._take_rank,
+            "output": self._take_output,
+            "recorder": self._take_recorder,
+            "command": self._take_command,
+            "earlier": self._take_earlier,
+            "end": self._take_end,
+        }
+
+    def take(self, line: bytes) -> None:
+        """Take the next line; one of a kind that is not known is left out.
+
+        Raises:
+            Damaged: it does not fit.
+        """
+        try:
+            raw = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Damaged(str(error)) from None
+        if not isinstance(raw, dict):
+            raise Damaged("it is no object")
+        for kind, taker in self._takers.items():
+            if kind in raw:
+                if kind not in ("base", "verdict") and self.base is None:
+                    raise Damaged("it has no base")
+                taker(raw)
+                return
+
+    def _take_base(self, raw: Any) -> None:
+        if self.base is not None:
+            raise Damaged("there are two bases")
+        base = self._maker.whole(Update, raw["base"])
+        _check_time(base)
+        self.base = base
+        self._ranks = [list(job.ranks) for job in base.snapshot.jobs]
+
+    def _take_verdict(self, raw: Any) -> None:
+        key = _text(raw["verdict"])
+        self._verdicts[key] = self._maker.whole(Diagnosis, raw.get("diagnosis"))
+        self._texts[key] = _text(raw.get("text", ""), 1 << 20)
+
+    def _take_node(self, raw: Any) -> None:
+        _bound(self._nodes, MAX_NODES)
+        self._nodes.append(self._maker.whole(Node, raw["node"]))
+
+    def _take_stack(self, raw: Any) -> None:
+        _bound(self._stacks, MAX_STACKS)
+        frames = raw.get("frames")
+        if not isinstance(frames, list) or len(frames) > 4096:
+            raise Damaged("a stack is no list of frames")
+        key = _text(raw["stack"])
+        self._stacks[key] = tuple(self._maker.whole(Frame, one) for one in frames)
+
+    def _take_rank(self, raw: Any) -> None:
+        ranks = self._job_of(raw)
+        _bound(ranks, MAX_RANKS)
+        ranks.append(self._maker.whole(Rank, raw["rank"]))
+
+    def _take_recorder(self, raw: Any) -> None:
+        ranks, place = self._job_of(raw), raw.get("at")
+        if not isinstance(place, int) or not 0 <= place < len(ranks):
+            raise Damaged("a recorder is of no rank")
+        told = self._maker.whole(Recorder, raw["recorder"])
+        ranks[place] = replace(ranks[place], recorder=told)
+
+    def _job_of(self, raw: Any) -> list[Rank]:
+        place = raw.get("of")
+        if not isinstance(place, int) or not 0 <= place < len(self._ranks):
+            raise Damaged("a rank is of no job")
+        return self._ranks[place]
+
+    def _take_output(self, raw: Any) -> None:
+        _bound(self._outputs, MAX_OUTPUTS)
+        self._outputs.append(self._maker.whole(Output, raw["output"]))
+
+    def _take_command(self, raw: Any) -> None:
+        _bound(self._commands, MAX_RECORDS)
+        self._commands.append(self._maker.whole(CommandRecord, raw["command"]))
+
+    def _take_earlier(self, raw: Any) -> None:
+        _bound(self._earlier, MAX_PICTURES)
+        newer = self._earlier[-1] if self._earlier else self._whole()
+        update: Update = self._maker.changed(newer, raw["earlier"])
+        _check_time(update)
+        if update.snapshot.at >= newer.snapshot.at:
+            raise Damaged("an earlier picture is not earlier")
+        self._earlier.append(update)
+
+    def _take_end(self, raw: Any) -> None:
+        self.ended = True
+
+    def _whole(self) -> Update:
+        """The newest picture, as far as it was read."""
+        if self._newest is None:
+            assert self.base is not None  # noqa: S101 - `take` has looked
+            snapshot = self.base.snapshot
+            jobs: tuple[Job, ...] = tuple(
+                replace(job, ranks=tuple(ranks))
+                for job, ranks in zip(snapshot.jobs, self._ranks, strict=True)
+            )
+            snapshot = replace(
+                snapshot, jobs=jobs, nodes=tuple(self._nodes), outputs=tuple(self._outputs)
+            )
+            self._newest = Update(snapshot, self._verdicts, self.base.cost_s)
+        return self._newest
+
+    def capture(self, cut: str | None) -> Capture:
+        """Everything; all pictures refer to the same stacks."""
+        pictures = [self._whole(), *self._earlier]
+        stacks = self._stacks
+        shown = (replace(one, snapshot=replace(one.snapshot, stacks=stacks)) for one in pictures)
+        return Capture(
+            self.header,
+            tuple(reversed(list(shown))),
+            tuple(self._commands),
+            self._texts,
+            cut,
+        )
+
+
+def _check_time(update: Update) -> None:
+    snapshot = update.snapshot
+    if not (0 <= snapshot.at <= LAST_TIME and 0 <= snapshot.observed_since <= LAST_TIME):
+        raise Damaged("it was taken at no time there is")
+
+
+def _bound(some: Any, most: int) -> None:
+    if len(some) >= most:
+        raise Damaged("it has more items than hangtop reads")
+
+
+def _text(raw: Any, most: int = 4096) -> str:
+    if not isinstance(raw, str) or len(raw) > most:
+        raise Damaged("what should be a text is none")
+    return raw

@@ -1,0 +1,284 @@
+"""Takes secrets out of what is written to a capture, and paths and hosts where that is asked for.
+
+Nodes mask command lines, variables and logs before they send them (`hangtop_probe.secrets`). The
+same rules are applied once more here, to every text there is: stacks, locals, kernel lines, GPUs,
+commands, what was concluded. Names that stand for others are the same all over the file, so what
+was concluded still makes sense.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from hangtop_core import nodesets
+from hangtop_core.places import is_loopback
+from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hangtop_core.model import Node
+
+SECRETS, PATHS, HOSTS = "secrets", "paths", "hosts"
+MAX_TEXT = 4096
+"""What `hangtop_core.text.Text` allows: a text must not grow beyond it."""
+
+_ARGUMENTS = frozenset({"cmdline"})
+_NAMED = frozenset({"env"})
+_PLAIN_LOCAL = re.compile(r"(?:-?[0-9][0-9_.eE+-]*|True|False|None|b?['\"]{2}|\[\]|\{\}|\(\))?")
+
+_PATH = re.compile(
+    r"(?<![\w/.~:-])(?:~|\.{1,2})?(?:/[\w.@%+,=#-]+)+/?|(?<![\w.@%+-])[\w.@%+-]+(?:/[\w.@%+-]+)+"
+)
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^/(?:proc|sys|dev)(?:/|$)")
+_INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*")
+_COMMON = frozenset(
+    {
+        "~",
+        ".",
+        "..",
+        "bin",
+        "boot",
+        "data",
+        "dev",
+        "etc",
+        "home",
+        "lib",
+        "lib32",
+        "lib64",
+        "libexec",
+        "local",
+        "logs",
+        "log",
+        "mnt",
+        "net",
+        "nfs",
+        "opt",
+        "proc",
+        "root",
+        "run",
+        "sbin",
+        "scratch",
+        "shm",
+        "share",
+        "site-packages",
+        "dist-packages",
+        "src",
+        "srv",
+        "sys",
+        "tmp",
+        "usr",
+        "var",
+        "work",
+        "python",
+        "torchrun",
+        "null",
+        "pts",
+    }
+)
+_KEPT_NAME = re.compile(r"(?:[\w+-]+\.)+(?:py|so|pyc|pyx|cu|cpp|cc|c|h|out|err|log|txt|json)[\d.]*")
+_WORD = re.compile(r"[A-Za-z0-9_](?:[\w.-]*[A-Za-z0-9_])?")
+_FILE = re.compile(r"[\w-]+\.(?:py|so|log|out|err|txt|json|pt|bin)")
+_IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]|\.\d)")
+_IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:.])")
+_FOLDED = re.compile(r"(?<![\w.-])([A-Za-z0-9_.-]*[A-Za-z_-])\[([0-9,-]{1,2000})\]")
+
+
+class Redaction(Struct, frozen=True):
+    """What is to be taken out beside secrets."""
+
+    secrets: bool = True
+    paths: bool = False
+    hosts: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """For the header."""
+        wanted = ((SECRETS, self.secrets), (PATHS, self.paths), (HOSTS, self.hosts))
+        return tuple(name for name, on in wanted if on)
+
+
+class Redactor:
+    """Masks texts; counts what it has masked, by kind. Every distinct text is looked at once."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self.redaction = redaction
+        self._counts: Counter[str] = Counter()
+        self._done: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+        self._hosts: dict[str, str] = {}
+        self._prefixes: set[str] = set()
+        self._addresses: dict[str, str] = {}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many places of each kind were masked, and names replaced."""
+        found = dict(self._counts)
+        if self._folders:
+            found["names of folders"] = len(self._folders)
+        if self.redaction.hosts:
+            found["names of hosts"] = len(set(self._hosts.values()))
+            found["addresses"] = len(self._addresses)
+        return found
+
+    def learn(self, nodes: Iterable[Node]) -> None:
+        """Take in which names are those of hosts."""
+        if not self.redaction.hosts:
+            return
+        for node in nodes:
+            stand_in = self._hosts.get(node.name) or f"node-{len(set(self._hosts.values())) + 1}"
+            for name in (node.name, node.hostname):
+                if name and not _is_address(name) and not is_loopback(name):
+                    self._hosts.setdefault(name, stand_in)
+                    self._hosts.setdefault(name.partition(".")[0], stand_in)
+                    self._prefixes.add(name.partition(".")[0].rstrip("0123456789"))
+        self._done.clear()
+
+    def data(self, raw: Any) -> Any:
+        """Plain data with all texts in it masked, keys of objects included."""
+        if isinstance(raw, str):
+            return self.text(raw)
+        if isinstance(raw, list | tuple):
+            return self._several(raw)
+        if isinstance(raw, dict):
+            return self._object(raw)
+        return raw
+
+    def _several(self, raw: Any) -> list[Any]:
+        if raw and all(isinstance(one, str) for one in raw):
+            whole = "\n".join(raw)
+            if "PRIVATE KEY" in whole:
+                # A key in lines of its own is known by its first and its last.
+                masked = self.text(whole).split("\n")
+                if len(masked) == len(raw):
+                    return [self.text(one) for one in masked]
+        return [self.data(one) for one in raw]
+
+    def _object(self, raw: dict[Any, Any]) -> dict[Any, Any]:
+        found = {}
+        for key, value in raw.items():
+            if key in _ARGUMENTS and isinstance(value, list) and self.redaction.secrets:
+                value = list(mask_arguments(map(str, value), self._note))
+            elif key in _NAMED and isinstance(value, dict) and self.redaction.secrets:
+                value = {name: self._variable(name, one) for name, one in value.items()}
+            name = self._names(key) if isinstance(key, str) else key
+            found[name] = self.data(value)
+        if "value" in found and "name" in found and self.redaction.secrets:
+            found["value"] = self._local(str(found["name"]), str(found["value"]))
+        if self.redaction.paths and isinstance(found.get("file"), str) and "short" in found:
+            found["short"] = _short(found["file"], str(found["short"]))
+        return found
+
+    def _variable(self, name: str, value: Any) -> Any:
+        if isinstance(value, str) and value != MASK and is_secret_name(name):
+            if _PLAIN_LOCAL.fullmatch(value):
+                return value
+            self._note("variable")
+            return MASK
+        return value
+
+    def _local(self, name: str, value: str) -> str:
+        if value == MASK or not is_secret_name(name) or _PLAIN_LOCAL.fullmatch(value):
+            return value
+        self._note("local variable")
+        return MASK
+
+    def _note(self, kind: str) -> None:
+        self._counts[kind] += 1
+
+    def text(self, text: str) -> str:
+        """A text without what is to be taken out of it."""
+        found = self._done.get(text)
+        if found is None:
+            found = self._masked(text)
+            if len(text) < MAX_TEXT:
+                self._done[text] = found
+        return found
+
+    def _masked(self, text: str) -> str:
+        found = text
+        if not text.isascii():
+            # Half of a pair of surrogates cannot be written.
+            found = text.encode("utf-8", "backslashreplace").decode()
+        if self.redaction.secrets and len(text) > 3:
+            if MASK in text:
+                self._counts["masked on its node"] += text.count(MASK)
+            found = mask_text(found, self._note)
+        found = self._names(found)
+        return found[:MAX_TEXT] if len(text) <= MAX_TEXT < len(found) else found
+
+    def _names(self, text: str) -> str:
+        """Paths and hosts by what stands for them."""
+        if self.redaction.paths and "/" in text:
+            text = _PATH.sub(lambda match: self._path(match[0]), text)
+        if self.redaction.hosts:
+            if "[" in text:
+                text = _FOLDED.sub(self._folded, text)
+            text = _IPV4.sub(lambda match: self._address(match[0]), text)
+            if "::" in text or text.count(":") > 3:
+                text = _IPV6.sub(lambda match: self._address(match[0]), text)
+            text = _WORD.sub(lambda match: self._host(match[0]), text)
+        return text
+
+    def _path(self, path: str) -> str:
+        if path[0] not in "/~." and not any(part in self._folders for part in path.split("/")):
+            return path  # `and/or`
+        inside = _LIBRARY.search(path)
+        head, tail = (path[: inside.start()], path[inside.start() :]) if inside else (path, "")
+        parts = head.split("/")
+        last = len(parts) - 1 if not tail else -1
+        for place, part in enumerate(parts):
+            keep = not part or part in _COMMON or _INSIDE.fullmatch(part) or part.isdecimal()
+            if not keep and not (place == last and _KEPT_NAME.fullmatch(part)):
+                parts[place] = self._folders.setdefault(part, f"folder-{len(self._folders) + 1}")
+        return "/".join(parts) + tail
+
+    def _host(self, word: str) -> str:
+        known = self._hosts.get(word)
+        if known is not None:
+            return known
+        first, dot, rest = word.partition(".")
+        if dot and first in self._hosts and not _FILE.fullmatch(word):
+            return self._hosts[first] if not rest.isdecimal() else f"{self._hosts[first]}.{rest}"
+        return word
+
+    def _folded(self, match: re.Match[str]) -> str:
+        """`gpu[01-16]`: names of hosts with their numbers drawn together."""
+        if match[1] not in self._prefixes:
+            return match[0]
+        names = nodesets.unfold(match[0])
+        return nodesets.fold(self._hosts.get(name, "host") for name in names) or match[0]
+
+    def _address(self, text: str) -> str:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return text
+        if address.is_loopback or address.is_unspecified:
+            return text
+        number = len(self._addresses) + 1
+        # RFC 2544 and RFC 3849: addresses that are nobody's.
+        new = f"198.18.{number >> 8 & 255}.{number & 255}"
+        if address.version == 6:
+            new = f"2001:db8::{number:x}"
+        if text in self._addresses.values():
+            return text
+        return self._addresses.setdefault(text, new)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _short(file: str, short: str) -> str:
+    """The short form of a path, of which folders have other names now."""
+    return short if _LIBRARY.search(file) else file.rpartition("/")[2]

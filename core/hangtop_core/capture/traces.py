@@ -1,0 +1,148 @@
+"""Flight recorders in a capture: every call, stack and group once, and columns of numbers.
+
+The form is that in which nodes send them, so what reads those reads these, with the same limits.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hangtop_core.capture.changes import Damaged
+from hangtop_core.capture.form import MAX_TRACES
+from hangtop_core.columns import Parts, Shared, TraceRow, Unpacker
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from hangtop_core.analysis.flight.trace import Trace
+
+_COLUMNS = ("group", "call", "site", "flag", "seq", "record", "created")
+
+
+class Packer:
+    """Gives traces numbers, and says what has to be written before one can be referred to."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, str] = {}
+        self._traces: dict[int, tuple[int, Trace]] = {}
+        self._count = 0
+        self.bytes = 0
+        """Of all columns so far, compressed."""
+
+    def known(self, trace: Trace) -> int | None:
+        """The number of this trace, or of the rank's last one when that says the same."""
+        number, last = self._traces.get(trace.rank, (0, None))
+        if last is None or not (last is trace or _equal(last, trace)):
+            return None
+        return number
+
+    def pack(self, trace: Trace) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        """A new number, the parts that were not told before, and the trace that refers to them."""
+        new: dict[str, dict[str, Any]] = {"calls": {}, "sites": {}, "groups": {}}
+
+        def key(kind: str, part: Hashable, row: Any) -> str:
+            found = self._known.get((kind, part))
+            if found is None:
+                found = self._known[kind, part] = str(len(self._known))
+                new[kind][found] = row
+            return found
+
+        calls = [
+            key("calls", c, [c.name, c.inputs, c.outputs, c.input_types, c.output_types])
+            for c in trace.calls
+        ]
+        sites = [
+            key("sites", site, [[f.name, f.file, f.line] for f in site]) for site in trace.sites
+        ]
+        groups = [
+            key("groups", g, [g.uid, g.desc, g.members, g.enqueued, g.completed])
+            for g in trace.groups
+        ]
+        columns = zlib.compress(b"".join(getattr(trace, f"raw_{name}") for name in _COLUMNS), 6)
+        self.bytes += len(columns)
+        row = TraceRow(
+            version=trace.version,
+            library=trace.library,
+            groups=tuple(groups),
+            calls=tuple(calls),
+            sites=tuple(sites),
+            statuses=tuple((s.pg_id, s.enqueued, s.completed) for s in trace.statuses),
+            group_ids=tuple(trace.group_ids.items()),
+            configured=trace.configured,
+            length=trace.length,
+            dropped=trace.dropped,
+            wrapped=trace.wrapped,
+            timeout_ms=trace.timeout_ms,
+            columns=b64encode(columns).decode(),
+        )
+        number, self._count = self._count, self._count + 1
+        self._traces[trace.rank] = (number, trace)
+        head = {"trace": number, "rank": trace.rank, "source": trace.source}
+        said = {**head, "newest_ns": trace.newest_ns, "row": msgspec.to_builtins(row)}
+        return number, {kind: some for kind, some in new.items() if some}, said
+
+
+def _equal(one: Trace, two: Trace) -> bool:
+    names = ("seq", "flag", "record", "created", "group", "call", "site")
+    return (
+        all(getattr(one, f"raw_{name}") == getattr(two, f"raw_{name}") for name in names)
+        and (one.groups, one.calls, one.sites) == (two.groups, two.calls, two.sites)
+        and (one.statuses, one.timeout_ms) == (two.statuses, two.timeout_ms)
+    )
+
+
+class Traces:
+    """Reads traces back."""
+
+    def __init__(self) -> None:
+        self._unpacker = Unpacker(Shared())
+        self._traces: dict[int, Trace] = {}
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def learn(self, raw: Any) -> None:
+        """Take in parts.
+
+        Raises:
+            Damaged: when they are none.
+        """
+        try:
+            self._unpacker.learn(msgspec.convert(raw, Parts))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Damaged(f"parts of recorders: {str(error)[:200]}") from None
+
+    def add(self, raw: dict[str, Any]) -> None:
+        """Take in a trace.
+
+        Raises:
+            Damaged: when its parts do not fit together.
+        """
+        try:
+            number = msgspec.convert(raw.get("trace"), int)
+            rank = msgspec.convert(raw.get("rank"), int)
+            newest = msgspec.convert(raw.get("newest_ns", 0), int)
+            row = msgspec.convert(raw.get("row"), TraceRow)
+            source = str(raw.get("source", ""))[:400]
+            trace = self._unpacker.trace(row, rank, source, 0.0)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Damaged(f"a recorder: {str(error)[:200]}") from None
+        if len(self._traces) >= MAX_TRACES:
+            raise Damaged(f"it has more than {MAX_TRACES} recorders")
+        if 0 <= newest < 1 << 62:
+            trace.newest_ns = newest
+        self._traces[number] = trace
+
+    def get(self, number: int) -> Trace | None:
+        """A trace by its number.
+
+        Raises:
+            Damaged: when it was never told.
+        """
+        if number not in self._traces:
+            raise Damaged(f"recorder {number} is not there")
+        return self._traces[number]

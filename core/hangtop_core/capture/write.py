@@ -1,0 +1,357 @@
+"""Writes a capture: the newest picture first, so that what is cut short still opens.
+
+One gzip file of two members: the header, stored without compression in room of a fixed size so
+that it can be written last, and everything else. It gets its name when it is whole, and never takes
+that of a file that is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hangtop_core import __version__
+from hangtop_core.capture.changes import Taker
+from hangtop_core.capture.form import HEADER_BYTES, SCHEMA, Facts, Header
+from hangtop_core.capture.redact import Redaction, Redactor
+from hangtop_core.capture.traces import Packer
+from hangtop_core.errors import CaptureWriteError
+from hangtop_core.report import diagnosis_text
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hangtop_core.analysis.flight.trace import Trace
+    from hangtop_core.commandlog import CommandRecord
+    from hangtop_core.logs.output import Output
+    from hangtop_core.model import Frame, Job, Rank, Snapshot
+    from hangtop_core.updates import Update
+
+LEVEL = 6
+HISTORY_TRACES = 32 << 20
+"""Bytes of flight recorders from which on older readings are left out."""
+_COUNTED = {
+    "node": "nodes",
+    "rank": "ranks",
+    "stack": "stacks",
+    "output": "logs",
+    "command": "commands",
+}
+_LATER = frozenset({"nodes", "outputs", "ranks", "recorder"})
+"""What of the newest picture stands in lines of its own."""
+
+
+class Saved(Struct, frozen=True):
+    """A capture that was written."""
+
+    path: str
+    bytes: int
+    header: Header
+
+
+def save(
+    path: Path,
+    pictures: Sequence[Update],
+    facts: Facts,
+    redaction: Redaction | None = None,
+    commands: Iterable[CommandRecord] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> Saved:
+    """Write pictures, oldest first, to a file that is not there yet.
+
+    When ``stop`` says so, older pictures than those that were written are left out.
+
+    Raises:
+        CaptureWriteError: it cannot be written. What is on the disk by then is named.
+    """
+    redactor = Redactor(redaction or Redaction())
+    try:
+        descriptor, part = tempfile.mkstemp(".part", f".{path.name[:200]}-", path.parent)
+    except OSError as error:
+        raise CaptureWriteError(f"cannot write {path}: {error.strerror}", _fix(error)) from None
+    writer = None
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            writer = Writer(file, redactor, facts)
+            writer.write(pictures, commands, stop)
+            header = writer.header
+            file.flush()
+            os.fsync(file.fileno())
+            count = file.tell()
+        _name(Path(part), path)
+    except OSError as error:
+        left = _leave(Path(part), useful=writer is not None and writer.useful)
+        text = f"cannot write {path}: {error.strerror or error}"
+        raise CaptureWriteError(f"{text}{left}", _fix(error)) from None
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    return Saved(str(path), count, header)
+
+
+def _name(part: Path, path: Path) -> None:
+    """Give a file its name, unless that is taken."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        part.rename(path)
+    else:
+        part.unlink()
+
+
+def _leave(part: Path, *, useful: bool) -> str:
+    """Remove what was written, unless the newest picture is in it; says where it is then."""
+    if useful:
+        return f"; what was written before that is in {part}, and opens"
+    part.unlink(missing_ok=True)
+    return ""
+
+
+def _fix(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "The disk is full: -o FILE writes to another file system."
+    if error.errno == errno.EEXIST:
+        return "hangtop never overwrites a file: -o FILE takes another name."
+    return "-o FILE writes to another folder."
+
+
+class Writer:
+    """Writes lines."""
+
+    def __init__(self, file: IO[bytes], redactor: Redactor, facts: Facts) -> None:
+        self._file = file
+        self._redactor = redactor
+        self._facts = facts
+        self._zipped: gzip.GzipFile | None = None
+        self._packer = Packer()
+        self._taker = Taker(self._trace)
+        self._stacks: set[str] = set()
+        self._texts: dict[int, tuple[Output, Output]] = {}
+        """By the identity of a log file's state: that, and what is written of it."""
+        self._raw: dict[tuple[str, str], Output] = {}
+        """The state that was written last, as it was."""
+        self._lines = 0
+        self._counts: dict[str, int] = {}
+        self._history = False
+        self.useful = False
+        """Whether the newest picture is written."""
+        self.header = Header(SCHEMA)
+
+    def write(
+        self,
+        pictures: Sequence[Update],
+        commands: Iterable[CommandRecord],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Write everything."""
+        newest = pictures[-1]
+        self._redactor.learn(node for one in pictures for node in one.snapshot.nodes)
+        self._write_header(self._describe(newest, newest, complete=False))
+        with gzip.GzipFile("", "wb", LEVEL, self._file, 0) as zipped:
+            self._zipped = zipped
+            after = self._newest(newest)
+            for record in commands:
+                self._line({"command": self._taker.whole(record)})
+            self.useful = True
+            oldest = self._older(pictures, after, stop)
+            self._line({"end": {"lines": self._lines + 1}})
+        end = self._file.tell()
+        self._write_header(self._describe(newest, oldest, complete=True))
+        self._file.seek(end)
+
+    # The newest picture
+
+    def _newest(self, update: Update) -> Update:
+        update = self._cleaned(update, None)
+        snapshot = update.snapshot
+        base = replace(update, snapshot=_bare(snapshot), diagnoses={})
+        self._line({"base": self._taker.whole(base)})
+        for key, diagnosis in update.diagnoses.items():
+            told = msgspec.to_builtins(diagnosis)
+            text = diagnosis_text(diagnosis, 100)
+            self._line({"verdict": key, "diagnosis": told, "text": text})
+        for node in snapshot.nodes:
+            self._line({"node": self._taker.whole(node)})
+        for place, job in enumerate(snapshot.jobs):
+            for rank in job.ranks:
+                self._stacks_of(snapshot, [rank])
+                self._line({"of": place, "rank": self._taker.whole(rank, _LATER)})
+        self._stacks_of(snapshot, (), (s for j in snapshot.jobs for s in _launchers(j)))
+        for output in snapshot.outputs:
+            self._line({"output": self._taker.whole(output)})
+        for place, job in enumerate(snapshot.jobs):
+            for number, rank in enumerate(job.ranks):
+                if rank.recorder is not None:
+                    told = self._taker.whole(rank.recorder)
+                    self._line({"of": place, "at": number, "recorder": told})
+        return update
+
+    def _stacks_of(
+        self, snapshot: Snapshot, ranks: Iterable[Rank], keys: Iterable[str] = ()
+    ) -> None:
+        """Write the stacks that are referred to and were not written yet."""
+        for key in (*keys, *(key for rank in ranks for key in _stacks(rank))):
+            frames: tuple[Frame, ...] | None = snapshot.stacks.get(key)
+            if frames is not None and key not in self._stacks:
+                self._stacks.add(key)
+                self._line({"stack": key, "frames": [self._taker.whole(one) for one in frames]})
+
+    def _trace(self, trace: Trace) -> int | None:
+        known = self._packer.known(trace)
+        if known is not None:
+            return known
+        if self._history and self._packer.bytes > HISTORY_TRACES:
+            return None
+        number, parts, said = self._packer.pack(trace)
+        if parts:
+            self._line({"parts": self._redactor.data(parts)}, redacted=True)
+        said["source"] = self._redactor.text(str(said["source"]))
+        self._line(said, redacted=True)
+        self._count("recorders")
+        return number
+
+    # Older ones
+
+    def _older(self, pictures: Sequence[Update], after: Update, stop: Callable[[], bool]) -> Update:
+        self._history = True
+        for one in reversed(pictures[:-1]):
+            if stop():
+                break
+            update = self._cleaned(one, after)
+            before = {id(r) for job in after.snapshot.jobs for r in job.ranks}
+            changed = [r for job in update.snapshot.jobs for r in job.ranks if id(r) not in before]
+            keys = (s for j in update.snapshot.jobs for s in _launchers(j))
+            self._stacks_of(update.snapshot, changed, keys)
+            told = self._taker.difference(after, update)
+            self._line({"earlier": told})
+            self._count("pictures")
+            after = update
+        return after
+
+    def _cleaned(self, update: Update, after: Update | None) -> Update:
+        """A picture whose logs are masked and begin as in the next one."""
+        later = {(one.node, one.inode): one for one in after.snapshot.outputs} if after else {}
+        outputs = tuple(
+            self._output(one, later.get((one.node, one.inode))) for one in update.snapshot.outputs
+        )
+        return replace(update, snapshot=replace(update.snapshot, outputs=outputs))
+
+    def _output(self, one: Output, later: Output | None) -> Output:
+        known = self._texts.get(id(one))
+        if known is not None:
+            return known[1]
+        key = (one.node, one.inode)
+        if later is None:
+            masked = replace(one, text=self._redactor.text(one.text))
+        else:
+            masked = _shorter(one, self._raw[key], later)
+        self._texts[id(one)] = (one, masked)  # kept, so that its number stays its own
+        self._raw[key] = one
+        return masked
+
+    # Lines
+
+    def _line(self, data: dict[str, Any], *, redacted: bool = False) -> None:
+        if self._zipped is None:  # pragma: no cover - lines come after the header
+            raise ValueError("no header was written")
+        shown = data if redacted else _shielded(self._redactor, data)
+        self._zipped.write(msgspec.json.encode(shown) + b"\n")
+        self._lines += 1
+        for kind, name in _COUNTED.items():
+            if kind in data and not redacted:
+                self._count(name)
+
+    def _count(self, kind: str) -> None:
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+
+    def _describe(self, newest: Update, oldest: Update, *, complete: bool) -> Header:
+        facts, snapshot = self._facts, newest.snapshot
+        job = snapshot.job(facts.job)
+        diagnosis = newest.diagnoses.get(job.key if job is not None else "")
+        verdict = diagnosis.verdicts[0] if diagnosis is not None and diagnosis.verdicts else None
+        text = self._redactor.text
+        holds = self._counts | {"pictures": self._counts.get("pictures", 0) + 1}
+        return Header(
+            schema=SCHEMA,
+            hangtop=__version__,
+            taken_at=snapshot.at,
+            by=facts.by,
+            targets=text(clean(facts.targets, 1000)),
+            job=clean(text(job.key), 1000) if job is not None else None,
+            state=diagnosis.state if diagnosis is not None else "",
+            cause=verdict.cause if verdict is not None else "",
+            summary=clean(text(verdict.summary), 1500) if verdict is not None else "",
+            hang_after=facts.hang_after,
+            since=oldest.snapshot.at,
+            complete=complete,
+            holds=holds if complete else {},
+            redacted=self._redactor.redaction.names,
+            redactions=self._redactor.counts if complete else {},
+        )
+
+    def _write_header(self, header: Header) -> None:
+        self.header = header
+        line = msgspec.json.encode(header)
+        line = line.ljust(HEADER_BYTES - 1) + b"\n"
+        stored = io.BytesIO()
+        with gzip.GzipFile("", "wb", 0, stored, 0) as zipped:
+            zipped.write(line)
+        self._file.seek(0)
+        self._file.write(stored.getvalue())
+
+
+def _shielded(redactor: Redactor, data: dict[str, Any]) -> dict[str, Any]:
+    """Everything masked, but logs, which are masked already and must stay as they are."""
+    output = data.get("output")
+    if output is None:
+        found: dict[str, Any] = redactor.data(data)
+        return found
+    text = output.pop("text", "")
+    return {"output": redactor.data(output) | {"text": text}}
+
+
+def _shorter(one: Output, after: Output, later: Output) -> Output:
+    """An older state of a log, whose text is the beginning of what was written of a later one.
+
+    ``after`` is that one before it was masked: masking keeps lines. Without a common beginning
+    there is no text, as when the file was begun anew.
+    """
+    start, text = one.start, one.text
+    if start < after.start:  # the window has moved on
+        text = text.encode()[after.start - start :].decode(errors="ignore")
+        start = after.start
+    if not text or start != after.start or not after.text.startswith(text):
+        return replace(one, text="")
+    lines = later.text.split("\n")
+    if len(lines) != after.text.count("\n") + 1:
+        return replace(one, text="")
+    whole = lines[: text.count("\n")]
+    return replace(one, start=start, text="".join(f"{line}\n" for line in whole))
+
+
+def _bare(snapshot: Snapshot) -> Snapshot:
+    jobs = tuple(replace(job, ranks=()) for job in snapshot.jobs)
+    return replace(snapshot, nodes=(), outputs=(), jobs=jobs)
+
+
+def _stacks(rank: Rank) -> Iterable[str]:
+    samples = (rank.sample, *rank.child_samples.values())
+    return (thread.stack for one in samples if one is not None for thread in one.threads)
+
+
+def _launchers(job: Job) -> Iterable[str]:
+    return (thread.stack for one in job.launcher_samples.values() for thread in one.threads)

@@ -1,0 +1,1 @@
+"""Core files: found, opened without trusting them, explained, and shown like live stacks."""

@@ -1,0 +1,254 @@
+"""Why a process left a core: what the functions on its stacks and its signal mean. Pure.
+
+Names of torch's functions: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp of torch 1.13 to 2.15
+(`ncclCommWatchdog`, `watchdogHandler`, since 2.8 `Watchdog::runLoop`; `heartbeatMonitor`, since 2.8
+`HeartbeatMonitor::runLoop`; `handleNCCLGuard`, since 2.0 `handleException`) and
+c10/util/Exception.cpp. Signal codes: include/uapi/asm-generic/siginfo.h.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.cores.elf import Header, Mapped, Signal
+    from hangtop_core.cores.threads import CoreThread
+
+DEEP = 250
+"""Frames from which on a stack that ends in a fault is taken for one that overflowed."""
+NEAR_STACK = 1 << 16
+"""Bytes between stack pointer and fault, within which a push or a call made it."""
+_BUS_ADRERR = 2
+_SI_TKILL = -6
+
+LOOK_AT_THE_HANG = (
+    "hangtop logs FILE: the first error, and which collective timed out",
+    "hangtop flight: the recorders that the ranks left then say who did not join it",
+)
+
+
+class Explanation(Struct, frozen=True):
+    """One thing that is known about a crash."""
+
+    code: str
+    text: str
+    steps: tuple[str, ...] = ()
+
+
+class _Known(Struct, frozen=True):
+    code: str
+    pattern: re.Pattern[str]
+    text: str
+    steps: tuple[str, ...] = ()
+
+
+_KNOWN = (
+    _Known(
+        "watchdog",
+        re.compile(
+            r"ProcessGroup\w+::(Watchdog::run|ncclCommWatchdog|watchdogHandler|workCleanupLoop|"
+            r"WorkNCCL::(handleNCCLGuard|handleException))"
+        ),
+        "torch's watchdog ended this rank on purpose: a collective did not end within its "
+        "timeout, or one failed on another rank. The crash is no fault of this rank's code, and "
+        "its core does not tell why: look at why the collective hung",
+        LOOK_AT_THE_HANG,
+    ),
+    _Known(
+        "heartbeat-monitor",
+        re.compile(r"ProcessGroup\w+::(HeartbeatMonitor::|heartbeatMonitor|terminateProcess)"),
+        "torch's heartbeat monitor ended this rank on purpose: its watchdog thread itself stood "
+        "still for longer than TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC, or another rank had timed out. "
+        "Look for the thread that is in a CUDA or NCCL call or waits for the GIL, and at why the "
+        "collective hung",
+        ("hangtop core CORE --all-threads: what the watchdog thread waited for", *LOOK_AT_THE_HANG),
+    ),
+    _Known(
+        "out-of-memory",
+        re.compile(r"std::bad_alloc|operator new\b|__throw_bad_alloc|alloc_cpu"),
+        "it could not get memory (std::bad_alloc): the node, its cgroup or a limit "
+        "(ulimit -v) was exhausted, or it asked for a size that makes no sense",
+        ("compare the memory limit of the job with what it uses: hangtop, screen 3",),
+    ),
+    _Known(
+        "python-fatal-error",
+        re.compile(r"fatal_error|Py_FatalError|_Py_CheckRecursiveCall|faulthandler_"),
+        "Python itself gave up (Fatal Python error): its message on standard error says why",
+        ("hangtop logs FILE: the lines that begin with Fatal Python error",),
+    ),
+    _Known(
+        "torch-error",
+        re.compile(
+            r"c10::(Error|detail::torch|detail::deprecated|DistBackendError)|torchCheckFail"
+        ),
+        "a C++ error of torch (c10::Error) was thrown where nothing catches it, in a thread of "
+        "its own or a destructor: its message is on standard error",
+        ("hangtop logs FILE: the lines after `terminate called after throwing`",),
+    ),
+    _Known(
+        "assertion",
+        re.compile(r"_*assert_fail(_base)?$|__assert"),
+        "an assertion of a C or C++ library failed",
+        ("hangtop logs FILE: the line with `Assertion`",),
+    ),
+    _Known(
+        "heap-corruption",
+        re.compile(r"malloc_printerr|_int_free|__libc_message|malloc_consolidate|unlink_chunk"),
+        "the heap is damaged (double free, or a write behind the end of a block): what damaged it "
+        "ran earlier, so the stack only shows who noticed",
+        ("run once with MALLOC_CHECK_=3, or with compute-sanitizer or AddressSanitizer",),
+    ),
+    _Known(
+        "uncaught-exception",
+        re.compile(r"std::terminate|__cxxabiv1::__terminate|__verbose_terminate_handler"),
+        "a C++ exception was thrown where nothing catches it (terminate called after throwing): "
+        "its type and message are on standard error",
+        ("hangtop logs FILE: the lines after `terminate called after throwing`",),
+    ),
+)
+"""In the order in which they count: the first that is seen is what is said first."""
+
+
+def explain(
+    header: Header, threads: Sequence[CoreThread], message: str | None = None
+) -> tuple[Explanation, ...]:
+    """What is known about why the process ended, the most telling first.
+
+    Args:
+        header: what the core says by itself.
+        threads: its threads, the one that got the signal first; none where no stack was read.
+        message: what glibc printed before it aborted.
+    """
+    sent = header.signal
+    if sent.number in (0, signal.SIGTRAP, signal.SIGSTOP, signal.SIGINT):
+        return (Explanation("taken-live", "it was taken of a process that ran: nothing crashed"),)
+    found = [*_by_signal(header, threads)]
+    names = [frame.name for frame in threads[0].frames if frame.native] if threads else []
+    for known in _KNOWN if not any(one.code == "sent-by-process" for one in found) else ():
+        if any(known.pattern.search(name) for name in names):
+            said = f"; it said: {clean(message, 300)}" if message else ""
+            found.append(Explanation(known.code, known.text + said, known.steps))
+            break
+    if any(one.code == "uncaught-exception" for one in found) and _thrown_by_library(threads[0]):
+        found.insert(0, _NO_MEMORY)
+    if not found and message:
+        found.append(Explanation("aborted", f"it aborted and said: {clean(message, 300)}"))
+    if not found and sent.number == signal.SIGABRT:
+        found.append(
+            Explanation(
+                "aborted",
+                "it called abort(): its last lines on standard error say why",
+                ("hangtop logs FILE",),
+            )
+        )
+    return tuple(found)
+
+
+_NO_MEMORY = Explanation(
+    "out-of-memory",
+    "the C++ library itself threw it, which mostly is std::bad_alloc: no memory could be had",
+    _KNOWN[2].steps,
+)
+
+
+def _thrown_by_library(thread: CoreThread) -> bool:
+    """Whether what called __cxa_throw is a part of libstdc++ without a name, as operator new is."""
+    frames = thread.frames
+    at = next((at for at, frame in enumerate(frames) if frame.name == "__cxa_throw"), len(frames))
+    return any(one.name == "??" and "libstdc++" in one.file for one in frames[at + 1 : at + 2])
+
+
+def _by_signal(header: Header, threads: Sequence[CoreThread]) -> list[Explanation]:
+    """What the signal alone says."""
+    sent = header.signal
+    own = sent.sender in (header.pid, None)
+    if sent.code is not None and sent.code <= 0 and not own:
+        who = f"process {sent.sender} of user {sent.sender_uid}" if sent.sender else "the kernel"
+        text = (
+            f"{name_of(sent.number)} was sent by {who}: somebody ended it, as timeout(1), "
+            "schedulers and operators do. Its stacks show where it was then, not a fault of its own"
+        )
+        return [Explanation("sent-by-process", text)]
+    if sent.number == signal.SIGBUS:
+        return [_bus(header)]
+    if sent.number == signal.SIGSEGV:
+        return _segmentation(header, threads)
+    return []
+
+
+def _bus(header: Header) -> Explanation:
+    one = _at(header.mapped, header.signal.address)
+    shared = one is not None and one.path.startswith(("/dev/shm/", "/run/shm/"))  # noqa: S108
+    if one is not None and shared:
+        return Explanation(
+            "shared-memory-full",
+            f"it touched {clean(one.path, 120)}, for which shared memory had no room: /dev/shm is "
+            "full. DataLoader workers and NCCL put their buffers there",
+            ("df -h /dev/shm", "docker run --shm-size=16g, or an emptyDir with medium: Memory"),
+        )
+    if one is not None and header.signal.code == _BUS_ADRERR:
+        return Explanation(
+            "mapped-file",
+            f"it touched a part of {clean(one.path, 160)} that could not be read: the file was cut "
+            "while it was mapped, its disk is full, or its file server failed",
+            ("look at the file's size and at the kernel log of the node",),
+        )
+    text = "a bus error: mapped memory whose file was cut, whose disk is full, or bad hardware"
+    return Explanation("bus-error", text)
+
+
+def _segmentation(header: Header, threads: Sequence[CoreThread]) -> list[Explanation]:
+    frames = threads[0].frames if threads else ()
+    address, pointer = header.signal.address, header.stack_pointer
+    near = address is not None and pointer is not None and abs(address - pointer) <= NEAR_STACK
+    if near and len(frames) >= DEEP:
+        name, count = Counter(frame.name for frame in frames).most_common(1)[0]
+        text = f"its stack overflowed: {clean(name, 100)} is on it {count} times or more"
+        return [Explanation("stack-overflow", text, ("ulimit -s, or an end to the recursion",))]
+    if near and not frames:
+        return [Explanation("stack-overflow", "it touched memory just below its stack")]
+    if address is not None and address < 4096:
+        inside = next((frame for frame in frames if not frame.native), None)
+        where = f", called from {clean(inside.name, 80)}" if inside else ""
+        text = f"it used a null pointer (address {address:#x}){where}"
+        return [Explanation("null-pointer", text)]
+    if address is not None:
+        one = _at(header.mapped, address)
+        what = f", in {clean(one.path, 120)}" if one is not None else ", which is mapped nowhere"
+        text = f"it touched memory it may not (address {address:#x}{what})"
+        return [Explanation("bad-access", text)]
+    return []
+
+
+def _at(mapped: Sequence[Mapped], address: int | None) -> Mapped | None:
+    if address is None:
+        return None
+    return next((one for one in mapped if one.start <= address < one.end), None)
+
+
+def name_of(number: int) -> str:
+    """SIGSEGV of 11."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def signal_text(sent: Signal) -> str:
+    """How it ended, in one line."""
+    if not sent.number:
+        return "no signal: taken of a process that ran"
+    meaning = signal.strsignal(sent.number) if sent.number < signal.NSIG else None
+    text = f"{name_of(sent.number)} ({meaning})" if meaning else name_of(sent.number)
+    if sent.address is not None:
+        text += f" at address {sent.address:#x}"
+    return text

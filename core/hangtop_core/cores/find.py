@@ -1,0 +1,80 @@
+"""Which cores lie on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hangtop_core.cores import elf
+from hangtop_core.cores.pattern import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PATTERN = Path("/proc/sys/kernel/core_pattern")
+MAX_NAMES = 20_000
+"""Names that are looked at in one directory."""
+
+
+def read_pattern(path: Path = PATTERN) -> str | None:
+    """The core_pattern of this machine; None where it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace").rstrip("\n")
+    except OSError:
+        return None
+
+
+def present(place: Place, directories: Iterable[str]) -> list[str]:
+    """Cores that lie where the pattern says, the newest first.
+
+    Args:
+        place: what the pattern means.
+        directories: working directories to look in where it names none.
+    """
+    where = [place.directory] if place.directory is not None else [*dict.fromkeys(directories)]
+    found = {
+        path: modified
+        for directory in where
+        for path, modified in _candidates(directory, place)
+        if elf.is_core(path)
+    }
+    return sorted(found, key=lambda path: -found[path])
+
+
+def in_directory(directory: str) -> list[str]:
+    """All cores in one directory, by name."""
+    everything = Place("", directory=directory, name=re.compile(".*"))
+    return sorted(path for path, _ in _candidates(directory, everything) if elf.is_core(path))
+
+
+def _candidates(directory: str, place: Place) -> Iterator[tuple[str, float]]:
+    try:
+        with os.scandir(directory) as entries:
+            for number, entry in enumerate(entries):
+                if number > MAX_NAMES:
+                    return
+                if place.name is None or not place.name.fullmatch(entry.name):
+                    continue
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_size:
+                    yield entry.path, status.st_mtime
+    except OSError:
+        return
+
+
+def own_directories() -> list[str]:
+    """This directory, and the working directories of this user's Python processes."""
+    found = [os.getcwd()]
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            comm = Path(f"/proc/{name}/comm").read_text()
+            if comm.startswith(("python", "pt_", "torchrun")):
+                found.append(os.readlink(f"/proc/{name}/cwd"))
+        except OSError:
+            continue
+    return found

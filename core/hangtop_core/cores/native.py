@@ -1,0 +1,112 @@
+"""Native frames of the threads of a core, by gdb in batch mode.
+
+gdb runs without any of its start-up files, loads no script that an executable, a library or the
+directory of the core brings along, asks no debuginfod server, and has its time. What it prints
+(gdb 9 to 16, `thread apply all backtrace`) is read as text, line by line.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.frame import Frame
+
+if TYPE_CHECKING:
+    from hangtop_probe.tools import Tools
+
+SECONDS = 90.0
+"""Reading symbols of torch's libraries takes 3 to 10 s."""
+DEPTH = 400
+"""Innermost frames of a thread."""
+MAX_TEXT = 1000
+_THREAD = re.compile(r"Thread \d+ \(.*?(?:LWP|process) (\d+)\)?")
+_FRAME = re.compile(r"#\d+ +(?:0x[0-9a-f]+ in )?(.*)")
+_PLACE = re.compile(r"(.*?)(?: at (\S.*?):(\d+)| from (\S.*))?$")
+_ARGUMENTS = re.compile(r" \((?:[\w<>:]+=\.\.\.|\.\.\.|, )*\)$")
+_ABORT = re.compile(r"hangtop abort message: (.*)")
+_SETTINGS = (
+    "set auto-load no",
+    "set debuginfod enabled off",
+    "set print frame-arguments none",
+    "set print frame-info source-and-location",
+    "set filename-display absolute",
+    "set width 0",
+    "set height 0",
+    "set confirm off",
+)
+_OUTSIDE = ("env", "-u", "DEBUGINFOD_URLS", "HOME=/nonexistent")
+"""No server is asked for symbols, and nothing of the user's own settings is read."""
+
+
+class Native(Struct, frozen=True):
+    """What gdb found."""
+
+    threads: Mapping[int, tuple[Frame, ...]] = {}
+    """By thread id, innermost frame first."""
+    message: str | None = None
+    """What glibc or assert(3) printed before the abort."""
+    problem: str | None = None
+
+
+def read(tools: Tools, core: str, executable: str) -> Native:
+    """Run gdb on a core; what goes wrong is `problem`."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        return Native(problem="gdb is not on this machine: native frames are missing")
+    argv = [*_OUTSIDE, gdb, "-nx", "-nh", "-batch"]
+    for setting in _SETTINGS:
+        argv += ["-iex", setting]
+    argv += ["-ex", f"thread apply all backtrace {DEPTH}"]
+    argv += ["-ex", r'printf "hangtop abort message: %s\n", *(char**)&__abort_msg + 4']
+    try:
+        done = tools.run(
+            [*argv, f"--exec={executable}", f"--symbols={executable}", f"--core={core}"],
+            SECONDS,
+            threading.Event(),
+        )
+    except OSError as error:
+        return Native(problem=f"gdb does not start: {error.strerror}")
+    if done.timed_out or done.flooded:
+        why = f"took more than {SECONDS:g} s" if done.timed_out else "wrote without end"
+        return Native(problem=f"gdb {why} and was ended: native frames are missing")
+    found = parse(done.out.decode("utf-8", "replace"))
+    if not found.threads:
+        said = done.err.decode("utf-8", "replace").strip().splitlines()
+        return Native(problem=f"gdb found no thread: {said[-1][:300] if said else 'no reason'}")
+    return found
+
+
+def parse(text: str) -> Native:
+    """Read what gdb prints."""
+    threads: dict[int, list[Frame]] = {}
+    message = None
+    frames: list[Frame] | None = None
+    for line in text.splitlines():
+        if (thread := _THREAD.match(line)) is not None:
+            frames = threads.setdefault(int(thread[1]), [])
+        elif (said := _ABORT.match(line)) is not None:
+            message = said[1].strip() or None
+        elif frames is not None and (frame := _FRAME.match(line)) is not None:
+            frames.append(frame_of(frame[1]))
+    return Native({tid: tuple(some) for tid, some in threads.items()}, message)
+
+
+def frame_of(text: str) -> Frame:
+    """One frame of gdb's: `name (a=...) at file.c:12`, `name () from /lib/libx.so`, `?? ()`."""
+    place = _PLACE.fullmatch(text[: 4 * MAX_TEXT])
+    head, file, line, library = place.groups() if place is not None else (text, None, None, None)
+    name = _ARGUMENTS.sub("", head)
+    where = file or library or ""
+    return Frame(
+        name=name[:MAX_TEXT],
+        file=where[-MAX_TEXT:],
+        short=where.rpartition("/")[2][:MAX_TEXT],
+        line=min(int(line), 2**31 - 1) if line else 0,
+        native=True,
+    )

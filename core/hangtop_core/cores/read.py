@@ -1,0 +1,192 @@
+"""Opens cores: what they say, the right executable, stacks by pystack, py-spy and gdb, and why."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.cores import elf, native, python
+from hangtop_core.cores.explain import Explanation, explain, signal_text
+from hangtop_core.cores.threads import CoreThread, together
+from hangtop_core.text import clean, plural, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hangtop_core.cores.elf import Header
+    from hangtop_probe.tools import Tools
+
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_NODES = ("SLURMD_NODENAME", "HOSTNAME", "HOST")
+_WORKER = "pt_data_worker"
+MAX_RANK = 10_000_000
+
+
+class Core(Struct, frozen=True):
+    """Everything that one core tells."""
+
+    path: str
+    size: int
+    modified: float
+    pid: int
+    command: str
+    signal: int
+    how: str
+    """The signal in words."""
+    threads: tuple[CoreThread, ...] = ()
+    """The one that got the signal first."""
+    explanations: tuple[Explanation, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What could not be read, and why."""
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    node: str | None = None
+    role: str = "rank"
+    """Or "dataloader-worker", "process"; "unknown" where the core lacks the environment."""
+    executable: str | None = None
+    read_by: str | None = None
+    """What read its Python frames."""
+    uid: int | None = None
+
+
+def read(
+    path: str, tools: Tools, executable: str | None = None, *, with_native: bool = True
+) -> Core:
+    """Read a core.
+
+    Args:
+        path: the core.
+        tools: runs pystack, py-spy and gdb.
+        executable: what crashed; without it, what the core says.
+        with_native: native frames, too, which take gdb some seconds.
+
+    Raises:
+        NotACoreError: it is no core, or not even its headers are whole.
+        OSError: it cannot be opened.
+    """
+    path = os.path.abspath(path)
+    header = elf.read(path)
+    chosen = executable or header.executable or ""
+    problems = [*_cut(header), *_wrong_executable(header, chosen, given=executable is not None)]
+    found_native, found_python = native.Native(), python.Python()
+    if os.path.isfile(chosen):
+        if _may_run_python(header, chosen):
+            found_python = python.read(tools, path, chosen, with_native=with_native)
+        if not found_python.threads or (with_native and not found_python.has_native):
+            found_native = native.read(tools, path, chosen)
+    threads = together(header, found_native, found_python)
+    if not any(_tells(thread) for thread in threads):
+        threads = ()
+    problems += found_python.problems if not found_python.threads else found_python.problems[:1]
+    problems += [found_native.problem] if found_native.problem else []
+    environment = header.environment
+    rank = _number(environment, _RANKS)
+    return Core(
+        path=path,
+        size=header.size,
+        modified=header.modified,
+        pid=header.pid,
+        command=" ".join(header.arguments)[:2000] or header.command,
+        signal=header.signal.number,
+        how=signal_text(header.signal),
+        threads=threads,
+        explanations=explain(header, threads, found_native.message),
+        problems=tuple(clean(one, 400) for one in problems),
+        rank=rank,
+        local_rank=_number(environment, _LOCAL_RANKS),
+        world_size=_number(environment, _SIZES),
+        node=next((environment[name] for name in _NODES if environment.get(name)), None),
+        role=_role(header, rank),
+        executable=chosen or None,
+        read_by=found_python.by,
+        uid=header.uid,
+    )
+
+
+def _tells(thread: CoreThread) -> bool:
+    """Whether a stack says anything: gdb gives `??` where the memory of the stack is missing."""
+    return any(frame.name != "??" for frame in thread.frames)
+
+
+def _cut(header: Header) -> list[str]:
+    """Say that the end of the core is missing, how much, and why that may be."""
+    if not header.cut:
+        return []
+    there = f"{size(header.size)} of {size(header.wanted)} are there"
+    try:
+        disk = os.statvfs(header.path)
+        free = disk.f_bavail * disk.f_frsize
+    except OSError:
+        free = None
+    full = free is not None and free < header.wanted - header.size
+    why = "its disk is full" if full else "ulimit -c was too small, the disk was full then"
+    return [
+        f"the core is cut: {there} ({why}, or it is still being written); what is missing is "
+        "memory, mostly stacks of threads and the interpreter's own"
+    ]
+
+
+def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
+    """Say where what crashed is not here, or is another file by now."""
+    if not chosen:
+        return ["the core does not say what crashed: name the executable after the core"]
+    if not os.path.isfile(chosen):
+        return [
+            f"{clean(chosen, 200)} is not on this machine: read the core on the node, or in the "
+            "container, where it crashed, or name the executable after the core"
+        ]
+    start = next(
+        (one.start for one in header.mapped if one.path == chosen and one.offset == 0), None
+    )
+    if start is None and not given:
+        return []
+    problems = []
+    try:
+        before = elf.first_page(header.path, start) if start is not None else b""
+        with open(chosen, "rb") as file:
+            now = file.read(len(before))
+        if before and now != before:
+            problems.append(
+                f"{clean(chosen, 200)} has changed since, so names of functions may be wrong"
+            )
+    except (OSError, elf.NotACoreError) as error:
+        problems.append(f"{clean(chosen, 200)} cannot be compared: {error}")
+    lost = {
+        one.path
+        for one in header.mapped
+        if ".so" in os.path.basename(one.path) and not os.path.exists(one.path)
+    }
+    if lost:
+        problems.append(
+            f"{plural(len(lost), 'library', 'libraries')} that it used are not on this machine, as "
+            f"{clean(min(lost), 160)}: their frames have no names; read it where it crashed"
+        )
+    return problems
+
+
+def _may_run_python(header: Header, executable: str) -> bool:
+    """Whether it can be a Python process: by its name, or by a library of Python's."""
+    names = {os.path.basename(one.path) for one in header.mapped}
+    names.add(os.path.basename(executable))
+    return any("python" in name for name in names) or not header.mapped
+
+
+def _role(header: Header, rank: int | None) -> str:
+    if header.comm == _WORKER:
+        return "dataloader-worker"
+    if rank is None:
+        return "process" if header.environment else "unknown"
+    return "rank"
+
+
+def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        text = environment.get(name, "")
+        if text.isdecimal() and int(text[:9]) < MAX_RANK:
+            return int(text[:9])
+    return None

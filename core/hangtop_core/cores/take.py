@@ -1,0 +1,96 @@
+"""Asks a node for a core of a process that runs: first what that costs, then the core itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+from msgspec import Meta, Struct
+
+from hangtop_core.asks import Ask
+from hangtop_core.attach.messages import decode
+from hangtop_core.text import Text, clean, duration, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e7)]
+T = TypeVar("T")
+COST_S = 15.0
+LIMIT_S = 1900.0
+"""Above the limit that the probe itself has; see `hangtop_probe.cores`."""
+
+
+class Cost(Struct, frozen=True):
+    """What a core would cost; all but `free` and `dir` is an estimate."""
+
+    dir: Text
+    size: Bytes
+    seconds: Seconds
+    """For which the process stands still."""
+    free: Bytes | None = None
+    network: bool = False
+    """Whether the directory is on a file server, which may take far longer."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room for it."""
+        return self.free is None or self.free > self.size
+
+    @property
+    def told(self) -> str:
+        """In words, for people who are about to agree to it."""
+        slower = ", longer if the file server is slow" if self.network else ""
+        free = f", of {size(self.free)} that are free" if self.free is not None else ""
+        return (
+            f"It stops the process while gdb writes its memory, about {duration(self.seconds)}"
+            f"{slower}; then the process goes on, which is checked. The core takes up to "
+            f"{size(self.size)}{free} in {clean(self.dir, 300)}, and holds all that the process "
+            "holds, secrets, too. Timeouts of other ranks run on meanwhile."
+        )
+
+
+class Taken(Struct, frozen=True):
+    """A core that was taken."""
+
+    path: Text
+    size: Bytes
+    seconds: Seconds
+    running_again: bool = True
+
+    @property
+    def told(self) -> str:
+        """How it went, in words."""
+        again = "it runs again" if self.running_again else "it does NOT run again: kill -CONT it"
+        path = clean(self.path, 600)
+        return f"{size(self.size)} in {path}, in {duration(self.seconds)}; {again}"
+
+
+class Asking(Protocol):
+    """A session, or what stands for one."""
+
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], T], /) -> Future[T]:
+        """Make a request."""
+
+
+def cost(session: Asking, node: str, pid: int, directory: str | None = None) -> Future[Cost]:
+    """Ask what a core would cost; nothing is touched, but it must not be a read-only session."""
+    ask = Ask("core", (pid,), _params(pid, directory), "look what a core would take", _none, COST_S)
+    return session.ask(node, ask, lambda said: decode(said, Cost))
+
+
+def take(session: Asking, node: str, pid: int, directory: str | None = None) -> Future[Taken]:
+    """Take a core; fails with `ReadOnlyError` in a read-only session."""
+    params = {**_params(pid, directory), "take": True}
+    what = "gdb -p PID: generate-core-file"
+    ask = Ask("core", (pid,), params, what, _none, LIMIT_S, pauses=True)
+    return session.ask(node, ask, lambda said: decode(said, Taken))
+
+
+def _params(pid: int, directory: str | None) -> dict[str, Any]:
+    return {"pid": pid, "dir": directory}
+
+
+def _none(node: str, raw: object) -> None:
+    """There are no pieces."""

@@ -1,0 +1,1 @@
+"""Whether nodes can talk: `hangtop nettest`. `conduct` asks nodes, all that judges is pure."""

@@ -1,0 +1,84 @@
+"""From pairs that fail to whom they have in common: a node, or only the pair."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from hangtop_core.nettest.facts import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+What = Literal["all", "into", "from", "both", "pair"]
+
+
+class Blame(Struct, frozen=True):
+    """Who is guilty of some pairs.
+
+    `what`: nobody reaches anybody (all); nobody reaches the node (into); the node reaches nobody
+    (from); both; or only this pair, one way or both ways.
+    """
+
+    what: What
+    nodes: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+
+
+def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:
+    """Explain failing pairs (from, to) by as few nodes as possible; the rest stay pairs.
+
+    A node is guilty in one direction when it fails with all others in it, and there are at least
+    two others that are not guilty of the same themselves: with one alone it could be either.
+    """
+    bad = set(failing)
+    if not bad:
+        return []
+    good = set(tested) - bad
+    nodes = sorted({node for pair in (*good, *bad) for node in pair})
+    if not good and len(nodes) > 2:
+        return [Blame("all", tuple(nodes), tuple(sorted(bad)))]
+    into = _guilty(bad, good, 1)
+    out = _guilty({pair for pair in bad if pair[1] not in into}, good, 0)
+    # Who fails with everybody both ways explains the other direction, too.
+    for node in sorted(into):
+        sent = {pair for pair in bad if pair[0] == node}
+        if sent and not any(pair[0] == node for pair in good):
+            out.add(node)
+    found = []
+    left = set(bad)
+    for node in sorted(into | out):
+        mine = {
+            p for p in left if (p[1] == node and node in into) or (p[0] == node and node in out)
+        }
+        left -= mine
+        what: What = "both" if node in into and node in out else "into" if node in into else "from"
+        found.append(Blame(what, (node,), tuple(sorted(mine))))
+    while left:
+        one = min(left)
+        both = {one, (one[1], one[0])} & left
+        left -= both
+        found.append(Blame("pair", one, tuple(sorted(both))))
+    return found
+
+
+def _guilty(bad: set[Pair], good: set[Pair], end: int) -> set[str]:
+    """Return nodes all of whose pairs fail at one end, the one with the most pairs first."""
+    found: set[str] = set()
+    left = set(bad)
+    while left:
+        counts: dict[str, int] = {}
+        for pair in left:
+            counts[pair[end]] = counts.get(pair[end], 0) + 1
+        whole = {
+            node: count
+            for node, count in counts.items()
+            if count >= 2 and not any(pair[end] == node for pair in good)
+        }
+        if not whole:
+            return found
+        worst = max(sorted(whole), key=lambda node: whole[node])
+        found.add(worst)
+        left = {pair for pair in left if worst not in pair}
+    return found

@@ -1,0 +1,112 @@
+"""Which interface and address of each node is tested: that of a network which the nodes share."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.errors import UsageError
+from hangtop_core.nettest.facts import Spot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from hangtop_core.nettest.said import Look
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class _Candidate(NamedTuple):
+    spot: Spot
+    network: _Network
+    default: bool
+    """Whether the default route goes by it."""
+
+
+def spots(
+    looked: Mapping[str, Look], wanted: str | None, named: Collection[str] = ()
+) -> dict[str, Spot]:
+    """Return where each node is tested; nodes without any address that fits are left out.
+
+    An address that several nodes have (docker0 is 172.17.0.1 everywhere) leads to none of them.
+    Of the rest the network counts that most nodes are on; between equals the one to which the
+    nodes' names lead, then hardware before what is virtual, then the one with the default route.
+
+    Args:
+        looked: what nodes have, by name.
+        wanted: an interface's name or a network (10.0.0.0/8) that it has to be.
+        named: addresses to which names of nodes lead.
+
+    Raises:
+        UsageError: when no node has what is wanted.
+    """
+    known = {node: _candidates(look) for node, look in looked.items()}
+    times = Counter(one.spot.address for some in known.values() for one in some)
+    if wanted is not None:
+        known = {n: [one for one in some if _fits(one, wanted)] for n, some in known.items()}
+        if looked and not any(known.values()):
+            raise UsageError(
+                f"--interface {wanted}: no node has an address there",
+                "Name an interface (eth0) or a network (10.0.0.0/8). These have addresses: "
+                + ", ".join(sorted(_names(looked))),
+            )
+    alone = len(looked) == 1
+    known = {
+        node: [one for one in some if alone or times[one.spot.address] == 1]
+        for node, some in known.items()
+    }
+    rated = _rated(known, named)
+    return {
+        node: max(some, key=lambda one: (rated[one.network], one.spot.address in named)).spot
+        for node, some in known.items()
+        if some
+    }
+
+
+def _candidates(look: Look) -> list[_Candidate]:
+    found = []
+    for link in look.links:
+        if link.kind == "loopback" or not link.up:
+            continue
+        for one in link.addresses:
+            if one.scope != "global":
+                continue
+            try:
+                at = ipaddress.ip_interface(f"{one.address}/{one.length}")
+            except ValueError:
+                continue
+            spot = Spot(link.name, one.address, one.length, link.mtu, link.kind)
+            found.append(_Candidate(spot, at.network, link.name == look.default))
+    # IPv6 only where there is nothing else: what torch and NCCL do by themselves.
+    return [one for one in found if one.network.version == 4] or found
+
+
+def _fits(one: _Candidate, wanted: str) -> bool:
+    if one.spot.interface == wanted:
+        return True
+    try:
+        network = ipaddress.ip_network(wanted, strict=False)
+    except ValueError:
+        return False
+    return ipaddress.ip_address(one.spot.address) in network
+
+
+def _names(looked: Mapping[str, Look]) -> set[str]:
+    return {one.spot.interface for look in looked.values() for one in _candidates(look)}
+
+
+def _rated(
+    known: Mapping[str, list[_Candidate]], named: Collection[str]
+) -> dict[_Network, tuple[int, ...]]:
+    """Rate networks: how many nodes are on them, by name, by hardware, by default."""
+    rated: dict[_Network, list[int]] = {}
+    for some in known.values():
+        for network in {one.network for one in some}:
+            there = [one for one in some if one.network == network]
+            rates = rated.setdefault(network, [0, 0, 0, 0])
+            rates[0] += 1
+            rates[1] += any(one.spot.address in named for one in there)
+            rates[2] += any(one.spot.kind in ("ethernet", "infiniband", "bond") for one in there)
+            rates[3] += any(one.default for one in there)
+    return {network: tuple(rates) for network, rates in rated.items()}

@@ -1,0 +1,56 @@
+"""One process of the node as the process table keeps it, and when it is to be looked at again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Optional, Tuple
+
+from . import activity, facts, procfs
+
+if TYPE_CHECKING:
+    from .cgroups import Held
+
+Identity = Tuple[int, int]
+"""pid and start time: a pid alone may have been given to another process."""
+
+_YOUNG = frozenset([1, 2, 3, 5, 8, 12, 16, 20, 30])
+"""Passes after the first at which a young process is read again."""
+_GROWN_S = 60.0
+"""Seconds after its start from which a process that is seen for the first time is not young."""
+
+
+class Entry:
+    """One process of the node that is no kernel thread."""
+
+    def __init__(self, stat: procfs.Stat) -> None:
+        self.stat = stat
+        self.facts = facts.Facts()
+        self.age = 0
+        self.grown = procfs.age(stat) > _GROWN_S
+        self.mine = True
+        self.threads: FrozenSet[str] = frozenset()
+        self.activity = activity.Activity(stat.pid)
+        self.slow: Dict[str, Any] = {}
+        self.held: Optional[Held] = None
+        """How its CPU quota had held it back when that was last told."""
+        self.versions: Dict[str, str] = {}
+        self.described = -1
+        self.tracer: Tuple[int, Optional[str]] = (0, None)
+        self.dumping_core = False
+        self.by_us = False
+        self.state = stat.state
+        """The last state that was not a tool of ours at work."""
+
+    @property
+    def identity(self) -> Identity:
+        """Return pid and start time."""
+        return self.stat.pid, self.stat.start
+
+    @property
+    def young(self) -> bool:
+        """Whether it is to be looked at for its youth in this pass."""
+        return not self.grown and self.age in _YOUNG
+
+
+def told_apart(stat: procfs.Stat) -> Tuple[str, int, int]:
+    """What changes when a process runs another program, or gets another parent."""
+    return stat.comm, stat.ppid, stat.image

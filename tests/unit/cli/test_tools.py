@@ -1,0 +1,176 @@
+"""`hangtop config`, `hangtop completion`, `hangtop --version --verbose` and the man page."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hangtop import mandoc
+from hangtop.cli import config
+from hangtop.cli.arguments import in_file
+from hangtop.cli.config import config_path
+from hangtop.cli.main import build_parser, main
+from hangtop.keymap import ACTIONS
+from hangtop_core.errors import UsageError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = config_path()
+    path.parent.mkdir()
+    return path
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def test_the_file_with_everything_sets_nothing_until_it_is_changed(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(capsys, "config", "--default")
+    assert tomllib.loads(text) == {"keys": {}}
+    file.write_text(text)
+    assert said(capsys, "config") == f"# {file}: sets nothing\n"
+
+
+def test_the_file_with_everything_is_right_in_every_line(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(capsys, "config", "--default")
+    # Of nodes, hostfile and job the file may hold all: only the command line chooses.
+    file.write_text(re.sub(r"(?m)^#(?=\w+ = )", "", text))
+    assert set(config.read(file, in_file())) == set(in_file())
+    assert config.keymap(file).actions == ACTIONS
+    told = said(capsys, "config")
+    assert 'nodes = ["gpu[01-16]"]' in told
+    assert "[keys]" not in told, "keys as they are without the file are not told"
+
+
+def test_keys_of_ones_own_are_told_as_they_are_written(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text('[keys]\nquit = ["Ctrl-q", "q"]\nmouse = []\n')
+    told = said(capsys, "config")
+    assert 'quit = ["Ctrl-q", "q"]' in told
+    assert "mouse = []" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('keys = "q"', "keys: 'q' is not a table"),
+        ('[keys]\nfly = "f"', "keys: 'fly' is no action"),
+        ('[keys]\nquit = "Hyper-q"', "keys: 'Hyper-q' is no key"),
+        ("[keys]\nquit = 3", "keys: 3 is not a text"),
+    ],
+)
+def test_a_table_of_keys_that_makes_no_sense_is_refused(file: Path, text: str, says: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(says)) as error:
+        config.keymap(file)
+    assert str(file) in str(error.value)
+    assert main(["config"]) == 2
+
+
+def test_where_the_file_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "config", "--path") == f"{file}\n"
+    assert "there is none" in said(capsys, "config")
+
+
+def test_a_report_about_a_bug_has_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "--version").startswith("hangtop ")
+    told = said(capsys, "--version", "--verbose")
+    for name in ("python", "textual", "py-spy", "system", "config file", "strace"):
+        assert re.search(rf"(?m)^  {name} +\S", told), name
+
+
+def complete_in_bash(script: str, words: list[str]) -> list[str]:
+    """What bash offers for the last word."""
+    fill = f"""
+{script}
+COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}
+[ -z "${{COMP_WORDS[COMP_CWORD]}}" ] && COMP_WORDS[COMP_CWORD]=''
+$(complete -p hangtop | sed 's/.*-F \\([^ ]*\\).*/\\1/') hangtop '{words[-1].strip("'")}' ''
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", fill], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert not done.stderr, done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    script = said(capsys, "completion", "bash")
+    assert "diagnose" in complete_in_bash(script, ["hangtop", "dia"])
+    assert complete_in_bash(script, ["hangtop", "dump", "--nat"]) == ["--native"]
+    assert "srun" in complete_in_bash(script, ["hangtop", "dump", "--via", "s"])
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
+def test_the_other_shells_take_their_scripts(
+    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    script = tmp_path / "_hangtop"
+    script.write_text(said(capsys, "completion", shell))
+    checks = {"zsh": ["-fn"], "fish": ["--no-config", "-n"], "tcsh": ["-f", "-n"]}
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [shell, *checks[shell], str(script)],
+        capture_output=True, text=True, timeout=20, check=False, env=environ,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_fish_completes_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("there is no fish")
+    script = tmp_path / "hangtop.fish"
+    script.write_text(said(capsys, "completion", "fish"))
+    ask = f"source {script}; complete -C 'hangtop dump --nat'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", ask],
+        capture_output=True, text=True, timeout=20, check=False,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout.startswith("--native"), done.stderr
+
+
+def test_the_man_page_is_current_and_groff_takes_it() -> None:
+    page = ROOT / "docs" / "hangtop.1"
+    assert page.read_text() == mandoc.document(), "python -m hangtop.mandoc > docs/hangtop.1"
+    groff = shutil.which("groff")
+    if groff is None:
+        pytest.skip("there is no groff")
+    done = subprocess.run(
+        [groff, "-man", "-Tutf8", "-ww", "-b", str(page)],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    plain = re.sub(r".\x08|\x1b\[[0-9;]*m", "", done.stdout)
+    for name in ("hangtop diagnose", "--hang-after", "EXIT STATUS"):
+        assert name in plain
+
+
+def test_neither_help_nor_completion_loads_the_screens() -> None:
+    code = (
+        "import sys\nfrom hangtop.cli.main import build_parser, main\n"
+        "build_parser().format_help()\n"
+        "main(['completion', 'bash'])\nassert 'textual' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=30)
+    assert build_parser().prog == "hangtop"

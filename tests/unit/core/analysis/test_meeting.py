@@ -1,0 +1,86 @@
+"""Ranks that meet, or pass something on: whom they wait for when that is not in a collective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from support import build
+from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, user
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+
+NEW_GROUP: build.Stack = (
+    frame("_new_group_with_tag", "torch/distributed/distributed_c10d.py", 5200),
+    frame("new_group", "torch/distributed/distributed_c10d.py", 5100),
+    *user("make_groups", 12),
+)
+STORE = user("collect", 53, "dist.distributed_c10d._get_default_store().wait(['a'])")
+
+
+def run(world: World, **job: Any) -> Diagnosis:
+    snapshot = world.snapshot(**job)
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def first(world: World, **job: Any) -> tuple[str, list[int | None]]:
+    verdict = run(world, **job).verdicts[0]
+    return verdict.cause, [one.rank for one in verdict.culprits]
+
+
+@pytest.mark.parametrize(("stack", "facts"), [(STORE, POLL), (user("rest", 30), SLEEP)])
+def test_a_rank_elsewhere_while_all_others_make_a_group(
+    stack: build.Stack, facts: build.Facts
+) -> None:
+    world = World()
+    world.waiters(3, NEW_GROUP, POLL)
+    world.add(stack, facts)
+    assert first(world) == ("subset-new-group", [3])
+
+
+def test_most_pass_something_on_and_the_head_of_the_chain_is_elsewhere() -> None:
+    world = World()
+    world.add(STORE, POLL)
+    world.waiters(3, RECV)
+    assert first(world) == ("p2p-chain", [0])
+    assert "ranks 1-3 wait in recv" in run(world).verdicts[0].summary
+
+
+def test_a_rank_that_receives_while_most_reduce_is_in_another_operation() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(RECV, FUTEX)
+    assert first(world) == ("mismatched-collective", [3])
+
+
+@pytest.mark.parametrize(
+    ("state", "frozen", "cause"),
+    [("T", False, "store-dead"), ("S", True, "store-dead"), ("S", False, "unknown")],
+)
+def test_the_store_stands_still_with_its_launcher(state: str, frozen: bool, cause: str) -> None:
+    world = World()
+    world.waiters(3, NEW_GROUP, POLL)
+    torchrun = world.process(900, SLEEP, role="launcher", launcher="torchrun", node="n1")
+    torchrun = replace(torchrun, state=state, frozen=frozen)
+    assert first(world, launchers=(torchrun,)) == (cause, [])
+    if cause == "store-dead":
+        assert "kill -CONT 900" in run(world, launchers=(torchrun,)).verdicts[0].next_steps[0]
+
+
+def test_a_launcher_that_stands_still_is_not_why_ranks_wait_in_a_collective() -> None:
+    world = World()
+    world.waiters(3, c10d("all_reduce"))
+    torchrun = replace(world.process(900, SLEEP, role="launcher"), state="T")
+    assert first(world, launchers=(torchrun,)) == ("unknown", [])
+
+
+def test_a_function_called_as_the_interpreter_ends_is_shutting_down() -> None:
+    world = World()
+    world.waiters(2)
+    # Nothing of the program is below a handler of atexit.
+    world.add((*build.QUEUE[:1], frame("flush", "train.py", 70)), FUTEX)
+    assert first(world) == ("teardown", [2])

@@ -1,0 +1,75 @@
+"""Why a rank has left, or lost what it waits for, where the job's own log tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.logs.output import Output
+from hangtop_core.model import Node
+from support import build
+from support.build import FUTEX, POLL, World, c10d
+from support.logs import parsed
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.logs.whose import FileLog
+
+SHM = (
+    "RuntimeError: unable to allocate shared memory(shm) for file </torch_{}_17_5>: "
+    "No space left on device (28)\n"
+)
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 4, in <module>\n'
+ABORT = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    "  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= "
+    "op.nbytes. 786432 vs 32. Received data size doesn't match expected size.\n"
+)
+
+
+def run(world: World, text: str, world_size: int | None = None) -> Diagnosis:
+    """Diagnose ranks that all print to one file."""
+    log: FileLog = parsed(text)
+    pids = tuple(rank.process.pid for rank in world.ranks)
+    output = Output("n1", "1:1", "/job/log.txt", pids=pids, log=log)
+    snapshot = world.snapshot(world_size=world_size or len(world.ranks))
+    snapshot = msgspec.structs.replace(snapshot, outputs=(output,))
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def first(found: Diagnosis) -> tuple[str, list[int | None]]:
+    verdict = found.verdicts[0]
+    return verdict.cause, [one.rank for one in verdict.culprits]
+
+
+def test_a_child_that_gets_no_shared_memory_is_why_its_rank_waits_for_a_queue() -> None:
+    world = World()
+    world.waiters(2)
+    rank = world.add(build.QUEUE, FUTEX)
+    child = world.process(8534, POLL, role="subprocess", label="producer")
+    world.give_children(rank, [(child, None)])
+    assert first(run(world, TRACEBACK + SHM.format(8534))) == ("shm-too-small", [2])
+    # One of another job, or of a process that nobody knows, is not.
+    assert first(run(world, TRACEBACK + SHM.format(8535)))[0] == "queue-wait"
+
+
+def test_what_a_rank_printed_before_it_left_is_told_before_that_it_left() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready")
+    for rank in (0, 2):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+        world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
+    text = "".join(f"[rank1]: {line}\n" for line in (TRACEBACK + SHM.format(9)).splitlines())
+    found = run(world, text, world_size=3)
+    assert first(found) == ("shm-too-small", [1])
+    assert "rank-exited" not in [one.cause for one in found.verdicts]
+
+
+def test_the_rank_that_aborted_is_the_one_whose_sizes_did_not_fit() -> None:
+    world = World()
+    world.waiters(2)
+    process = {"exit_code": -6, "gone_at": build.HUNG_SINCE}
+    world.add(c10d("all_reduce"), FUTEX, process=process, state="exited")
+    assert first(run(world, ABORT)) == ("mismatched-size", [2])

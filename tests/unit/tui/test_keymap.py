@@ -1,0 +1,80 @@
+"""The registry of keys, and keys of the user's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangtop.actions import key_from, key_name
+from hangtop.keymap import ACTIONS, Keymap
+
+
+def test_without_a_file_keys_are_those_of_the_registry() -> None:
+    assert Keymap().actions == ACTIONS
+
+
+def test_no_key_means_two_things_on_one_screen() -> None:
+    Keymap({action.id: action.keys for action in ACTIONS})  # raises where one does
+
+
+def test_an_own_key_is_taken_from_what_it_did() -> None:
+    keymap = Keymap({"redraw": ("p",)})
+    for screen in ("overview", "rank"):
+        found = keymap.find("p", screen)
+        assert found is not None
+        assert found.id == "redraw"
+        left = keymap.find("Z", screen)
+        assert left is not None
+        assert left.id == "pause", "its other key stays"
+    assert keymap.find("ctrl+l", "overview") is None
+
+
+def test_an_own_key_is_taken_only_where_both_would_work() -> None:
+    keymap = Keymap({"strace": ("r",)})
+    on_rank, on_nodes = keymap.find("r", "rank"), keymap.find("r", "nodes")
+    assert on_rank is not None
+    assert on_rank.id == "strace"
+    assert on_nodes is not None
+    assert on_nodes.id == "retry"
+
+
+def test_an_action_can_do_without_a_key() -> None:
+    keymap = Keymap({"mouse": ()})
+    assert keymap.find("M", "overview") is None
+    assert keymap.shown("mouse") == ""
+
+
+def test_ctrl_c_always_leaves() -> None:
+    with pytest.raises(ValueError, match="Ctrl-c always"):
+        Keymap({"copy": ("ctrl+c",)})
+    assert Keymap({"leave": ("X",)}).by_id["leave"].keys == ("X", "ctrl+c")
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"fly": ("f",)}, "'fly' is no action"),
+        ({"copy": ("X",), "pager": ("X",)}, "X is given to copy and pager"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(own: dict[str, tuple[str, ...]], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Keymap(own)
+
+
+@pytest.mark.parametrize("key", sorted({key for action in ACTIONS for key in action.keys}))
+def test_every_key_can_be_written_as_it_is_shown(key: str) -> None:
+    assert key_from(key_name(key)) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("Ctrl-q", "ctrl+q"), ("ctrl+Q", "ctrl+q"), ("=", "equals_sign"), ("_", "underscore")],
+)
+def test_other_keys_can_be_written_too(text: str, key: str) -> None:
+    assert key_from(text) == key
+
+
+@pytest.mark.parametrize("text", ["", "xx", "Ctrl-", "F13", "\t", "Hyper-x"])
+def test_what_is_no_key_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no key"):
+        key_from(text)

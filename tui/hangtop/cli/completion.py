@@ -1,0 +1,35 @@
+"""`hangtop completion SHELL`: what makes the shell complete commands, options and their values."""
+
+from __future__ import annotations
+
+import argparse
+
+FILES = ("FILE", "PATH", "CAPTURE", "CORE", "EXE")
+FOLDERS = ("DIR",)
+"""Names of values, as `--help` shows them, that are files or directories."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the script."""
+    import shtab
+
+    from hangtop.cli.main import build_parser
+
+    parser = build_parser()
+    _files(parser)
+    print(shtab.complete(parser, arguments.shell))
+    return 0
+
+
+def _files(parser: argparse.ArgumentParser) -> None:
+    """Let every option that takes a file complete files."""
+    import shtab
+
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                _files(one)
+        elif action.metavar in FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif action.metavar in FOLDERS:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

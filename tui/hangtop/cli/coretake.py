@@ -1,0 +1,104 @@
+"""`hangtop core --take`: a core of a rank that runs, after saying what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.observe import choose, find_job
+from hangtop.cli.output import StatusLine
+from hangtop.cli.targets import launchers
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.cores import take
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.session import Session
+from hangtop_core.text import clean, duration
+
+if TYPE_CHECKING:
+    import argparse
+    from concurrent.futures import Future
+
+    from hangtop_core.model import Job, Rank
+
+T = TypeVar("T")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    if arguments.path:
+        raise UsageError("--take takes a core of a rank: name no core", "Try: --take --rank 3")
+    if arguments.readonly:
+        raise UsageError("--take stops a rank for a while, and --readonly forbids that")
+    directory = str(arguments.to) if arguments.to is not None else None
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        found, _ = find_job(session, arguments.job_key, arguments.pid)
+        rank = chosen(choose(found.snapshot, arguments.job_key), arguments.rank, arguments.pid)
+        node, pid = rank.node, rank.process.pid
+        cost = _wait(take.cost(session, node, pid, directory), take.COST_S, "")
+        who = f"rank {rank.rank} ({clean(node)}, pid {pid})"
+        print(f"a core of {who}: {cost.told}", file=sys.stderr)
+        if not cost.fits:
+            raise UsageError(
+                f"there is too little room in {clean(cost.dir, 300)}", "--to DIR names another one."
+            )
+        if not arguments.yes and not agreed():
+            print("no core was taken", file=sys.stderr)
+            return 1
+        future = take.take(session, node, pid, directory)
+        taken = _wait(future, take.LIMIT_S, f"writing the core of {who}")
+    if arguments.json:
+        data = {"schema": "hangtop.core-taken/1", "rank": rank.rank, "node": node, "pid": pid}
+        print(to_json({**data, "taken": taken}).decode())
+    else:
+        print(f"core of {who}: {taken.told}")
+        print(f"to read it, there: hangtop core {clean(taken.path, 600)}")
+    return 0 if taken.running_again else 1
+
+
+def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
+    """The one rank that was named.
+
+    Raises:
+        UsageError: none, or more than one was named.
+        NoJobError: it is not there, or has exited.
+    """
+    if number is None and len(pids) != 1:
+        raise UsageError("say which rank: --rank R, or --pid PID")
+    for rank in job.ranks:
+        if rank.rank == number if number is not None else rank.process.pid in pids:
+            if rank.state in ("exited", "zombie"):
+                raise NoJobError(
+                    f"rank {rank.rank} has exited", "Its core, if it left one: hangtop core."
+                )
+            return rank
+    named = f"rank {number}" if number is not None else f"a rank with pid {pids[0]}"
+    raise NoJobError(f"{named} is not there", "`hangtop dump` shows the ranks that are.")
+
+
+def agreed() -> bool:
+    """Ask on the terminal.
+
+    Raises:
+        UsageError: there is none to ask on.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError("this must be agreed to: add --yes")
+    print("Take it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _wait(future: Future[T], limit: float, told: str) -> T:
+    """Wait for an answer, and say for how long already."""
+    began = time.monotonic()
+    with StatusLine() as status:
+        while (spent := time.monotonic() - began) < limit:
+            with contextlib.suppress(TimeoutError):
+                return future.result(timeout=0.5)
+            if told:
+                status.show(f"{told}: {duration(spent)} (Ctrl-C gives it up) ...")
+    raise TimeoutError

@@ -1,0 +1,50 @@
+"""Arguments of `hangtop config` and `hangtop completion`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop.cli.arguments import Formatter
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop.cli.arguments import Commands
+
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+
+
+def add_config(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop config`."""
+    parser = commands.add_parser(
+        "config",
+        help="print the config file that is in force, or one with every setting",
+        description="Say where the config file is and what it sets, or print one that has every "
+        "option and every key of the app with its default, ready to be changed.",
+        epilog="examples:\n"
+        "  hangtop config                   the file in force, checked\n"
+        "  hangtop config --default > FILE  every setting with its default, commented out\n"
+        '  $EDITOR "$(hangtop config --path)"\n\n'
+        "exit status: 0 it can be used, or there is none   2 it cannot, and why",
+        formatter_class=Formatter,
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--default", action="store_true", help="print every setting")
+    what.add_argument("--path", action="store_true", help="print where the file is looked for")
+
+
+def add_completion(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop completion`."""
+    parser = commands.add_parser(
+        "completion",
+        help="print a script that lets your shell complete hangtop's options",
+        description="Print the completion script of a shell. It is made from the options "
+        "themselves and starts no Python when you press Tab.",
+        epilog="examples:\n"
+        '  eval "$(hangtop completion bash)"       in ~/.bashrc\n'
+        "  hangtop completion bash > ~/.local/share/bash-completion/completions/hangtop\n"
+        '  hangtop completion zsh > "${fpath[1]}/_hangtop"\n'
+        "  hangtop completion fish > ~/.config/fish/completions/hangtop.fish",
+        formatter_class=Formatter,
+    )
+    parser.add_argument("shell", choices=SHELLS, help=", ".join(SHELLS))

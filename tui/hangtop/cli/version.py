@@ -1,0 +1,106 @@
+"""`hangtop --version`, and with `--verbose` what a report about a bug needs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIBRARIES = (
+    "textual",
+    "msgspec",
+    "ClusterShell",
+    "psutil",
+    "nvidia-ml-py",
+    "platformdirs",
+    "torch",
+    "pystack",
+)
+PROGRAMS = {
+    "py-spy": ("--version",),
+    "strace": ("-V",),
+    "gdb": ("--version",),
+    "ssh": ("-V",),
+    "pdsh": ("-V",),
+    "srun": ("--version",),
+    "tmux": ("-V",),
+}
+TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "LANG", "LC_ALL", "TMUX", "STY", "SSH_TTY")
+LIMIT_S = 3.0
+
+
+def short() -> str:
+    """Name and version."""
+    from hangtop_core import __version__
+
+    return f"hangtop {__version__}"
+
+
+def full() -> str:
+    """Versions of everything hangtop stands on here, and what of the terminal matters to it."""
+    rows = [*_itself(), *_libraries(), *_programs(), *_terminal()]
+    return "\n".join([short(), *(f"  {name:<13} {value}" for name, value in rows)])
+
+
+def _itself() -> Iterator[tuple[str, str]]:
+    import hangtop_core
+    from hangtop.cli.config import config_path
+
+    yield "python", f"{platform.python_version()} {sys.executable}"
+    yield "installed in", str(Path(hangtop_core.__file__).parents[1])
+    yield "system", f"{platform.system()} {platform.release()} {platform.machine()}"
+    libc = " ".join(platform.libc_ver())
+    yield "libc", libc.strip() or "not known"
+    path = config_path()
+    yield "config file", str(path) if path.exists() else f"{path} (there is none)"
+
+
+def _libraries() -> Iterator[tuple[str, str]]:
+    for name in LIBRARIES:
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield name, "not installed"
+
+
+def _programs() -> Iterator[tuple[str, str]]:
+    for name, words in PROGRAMS.items():
+        path = _pyspy() if name == "py-spy" else shutil.which(name)
+        yield name, f"{_first_line([path, *words])} {path}" if path else "not found"
+
+
+def _pyspy() -> str | None:
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def _first_line(argv: list[str]) -> str:
+    """What a program says of its version; some do so on stderr."""
+    import subprocess
+
+    from hangtop_core.text import clean
+
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=LIMIT_S, check=False, errors="replace"
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"does not start ({type(error).__name__})"
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return clean(lines[0], 80) if lines else "says nothing"
+
+
+def _terminal() -> Iterator[tuple[str, str]]:
+    for name in TERMINAL:
+        if name in os.environ:
+            yield name, os.environ[name]
+    if sys.stdout.isatty():
+        columns, lines = shutil.get_terminal_size()
+        yield "terminal", f"{columns}x{lines}"

@@ -1,0 +1,28 @@
+"""Keys that keep what is seen: copies, files, other programs."""
+
+from __future__ import annotations
+
+from hangtop.actions import Action, has_stacks
+
+STACKY = ("stacks", "rank")
+
+KEEPING: tuple[Action, ...] = (
+    Action(
+        "copy",
+        ("y",),
+        "copy",
+        "Copy the line; of a fix or a next step the command",
+        "Keep",
+    ),
+    Action("copy_all", ("Y",), "copy pane", "Copy the whole pane", "Keep"),
+    Action("pager", ("v",), "pager", "The whole pane in $PAGER", "Keep"),
+    Action(
+        "editor",
+        ("V",),
+        "editor",
+        "Open $EDITOR at the frame under the cursor",
+        "Keep",
+        STACKY,
+        possible=has_stacks,
+    ),
+)

@@ -1,0 +1,55 @@
+"""What pages with `n` and `N` have in common: going from one row that stands out to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hangtop.screens.page import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop.widgets.line_table import LineTable
+
+
+class OutlierPage(Page):
+    """A page of which one pane has rows that stand out."""
+
+    NONE_STANDS_OUT: ClassVar[tuple[str, str]]
+    """Said where no row does, and its role."""
+    STANDS_OUT: ClassVar[str] = "outlier {} of {}"
+    """Said of the row that was found: which, and of how many."""
+
+    @property
+    def rows(self) -> LineTable[Any]:
+        """The pane with these rows, which is also the one that `/` filters."""
+        raise NotImplementedError
+
+    @property
+    def filtered(self) -> LineTable[Any] | None:
+        """Always these rows."""
+        return self.rows
+
+    def outliers(self) -> Sequence[str]:
+        """Return the keys of the rows that stand out, in the order in which they are gone to."""
+        raise NotImplementedError
+
+    def do_next_outlier(self) -> None:
+        """The next row that stands out."""
+        self._go_to_outlier(1)
+
+    def do_previous_outlier(self) -> None:
+        """The one before."""
+        self._go_to_outlier(-1)
+
+    def _go_to_outlier(self, step: int) -> None:
+        pane, keys = self.rows, self.outliers()
+        if not keys:
+            none = ("nothing is listed here", "warn")
+            self.hangtop.tell(*(self.NONE_STANDS_OUT if pane.items else none))
+            return
+        here = pane.cursor_key
+        place = (keys.index(here) + step) % len(keys) if here in keys else 0
+        self.focus_pane(pane.id or self.PANES[0])
+        pane.select(keys[place])
+        self.hangtop.tell(self.STANDS_OUT.format(place + 1, len(keys)))
