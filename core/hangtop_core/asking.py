@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.descriptors import Openers
     from hangtop_core.model import DescriptorTable, Recorder
-    from hangtop_core.numerics import Numerics
     from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
@@ -91,10 +90,9 @@ class Asking:
         ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
         return self.ask(wanted.node, ask, lambda _: None)
 
-    def numerics(self, node: str, pids: Sequence[int]) -> Future[dict[int, Numerics | None]]:
-        """Read what ranks have found that is not finite; None for one that is gone."""
-        ask = self._collector.asks.numerics(pids)
-        return self._fold(node, pids, ask, lambda known: known.numerics)
+    def numerics(self, node: str, pids: Sequence[int]) -> Future[None]:
+        """Read what ranks have found that is not finite; it is in their `Rank` afterwards."""
+        return self.ask(node, self._collector.asks.numerics(pids), lambda _: None)
 
     def recorder(
         self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False

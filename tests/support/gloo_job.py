@@ -12,9 +12,9 @@ gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
 gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
-gloo_job.py overflow     rank 1 leaves a DistributedDataParallel loop on a loss that is not finite
 gloo_job.py two          two pairs with a group each: rank 1 stops itself in one, and rank 3 in the
                          other waits for a lock that it holds
+gloo_job.py overflow     rank 1 leaves a DistributedDataParallel loop on a loss that is not finite
 gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
 gloo_job.py spawn-gil    the same, but rank 1 sleeps in C code and keeps the GIL
 """

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from hangtop.files import NOTHING_RUNS
+from hangtop.files import NO_NODE, NOTHING_RUNS
 from hangtop.situation import Situation
 
 Risk = Literal["none", "asks"]
@@ -45,15 +45,9 @@ def needs_rank(now: Situation) -> str | None:
     return needs_processes(now) or needs_job(now) or rank
 
 
-def needs_live_rank(now: Situation) -> str | None:
-    """A rank must be chosen that is there to be asked about."""
-    return needs_rank(now) or needs_live(now)
-
-
 def needs_live(now: Situation) -> str | None:
     """Something must be there to ask."""
-    recording = None if now.live else "this is a recording: nothing can be asked of it"
-    return needs_processes(now) or recording
+    return needs_processes(now) or (None if now.live else NO_NODE)
 
 
 def can_sample(now: Situation) -> str | None:
@@ -154,7 +148,22 @@ def has_earlier(now: Situation) -> str | None:
 
 def has_later(now: Situation) -> str | None:
     """Only in the past there is something later."""
-    return None if now.paused else "this is live: [ goes back"
+    if now.live:
+        return None if now.paused else "this is live: [ goes back"
+    return None if now.later else "this is the newest picture: [ goes back"
+
+
+def can_pause(now: Situation) -> str | None:
+    """A capture stands still."""
+    return None if now.live or now.files else f"{NO_NODE}, and nothing moves; [ ] step through it"
+
+
+def can_capture(now: Situation) -> str | None:
+    """Only what is observed can be written."""
+    if now.writing:
+        return "a capture is being written"
+    live = None if now.live else "this is a capture already"
+    return needs_processes(now) or live
 
 
 def several_jobs(now: Situation) -> str | None:
@@ -293,6 +302,9 @@ KEY_NAMES = {
     "exclamation_mark": "!",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
+    "ctrl+end": "Ctrl-End",
     "underscore": "_",
     "space": "Space",
     "enter": "Enter",

@@ -174,9 +174,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def on_answered(self, event: Answered) -> None:
         """Tell how a request ended."""
         self.requests.answered(event)
+        self.core_answered(event)
         if event.kind == "holders" and event.error is None:
             self.read_holders(event)
-        self.core_answered(event)
         if event.kind == "sample" and (rank := find_rank(self.state.job, event.about)):
             # Its frames are others now: the cursor goes where they are.
             self.lead = rank.rank

@@ -125,12 +125,6 @@ class Requests:
             lambda: self._source.strace(trace.node, trace.pid, trace.seconds, self._bridge.traced),
         )
 
-    def holders(self, rank: Rank, fd: int) -> None:
-        """Find who else has a descriptor open; it is read when it has come."""
-        told = f"fd {fd} of rank {rank.rank}"
-        request = partial(self._source.holders, rank.node, rank.process.pid, fd)
-        self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
-
     def core_cost(self, rank: Rank) -> None:
         """Ask what a core of a rank would cost."""
         told = f"what a core of rank {rank.rank} costs"
@@ -144,6 +138,12 @@ class Requests:
         self._tell(f"taking the {told}; it stands still meanwhile…", "info")
         request = partial(take.take, self._source, rank.node, rank.process.pid)
         self._bridge.ask("core", told, request, rank_key(rank))
+
+    def holders(self, rank: Rank, fd: int) -> None:
+        """Find who else has a descriptor open; it is read when it has come."""
+        told = f"fd {fd} of rank {rank.rank}"
+        request = partial(self._source.holders, rank.node, rank.process.pid, fd)
+        self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
 
     def stop_trace(self) -> None:
         """Stop the running trace."""

@@ -20,6 +20,7 @@ from hangtop.cli.arguments import (
     add_observing,
     add_screen,
 )
+from hangtop.cli.captureargs import add_capture, add_open
 from hangtop.cli.config import config_path
 from hangtop.cli.coreargs import add_core
 from hangtop.cli.debugargs import add_debug
@@ -50,6 +51,8 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop watch --once             wait until it hangs, then say why
   hangtop dump                     the stacks of all ranks, merged
+  hangtop capture -o hang.hangtop  everything about it in one file, without secrets
+  hangtop open hang.hangtop        look through that later, anywhere
   hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop logs train.out           the first error in the logs of all ranks, and whose it is
   hangtop core                     why a rank crashed: the newest core file, its stacks
@@ -66,13 +69,15 @@ defaults for these options can be kept in {config}:
   nodes = "gpu[01-16]"             one long option a line, with _ for -; what is given on the
   via = "ssh"                      command line wins, --no-sudo over `sudo = true`, too
 
-exit status of diagnose and watch:
+exit status of diagnose, capture and watch:
   0 progressing   10 hung, explained   11 hung, not explained   12 no training job
   13 nothing could be concluded, or no node answers   2 wrong usage"""
 
 MODULES = {
     None: "hangtop.cli.screen",
     "dump": "hangtop.cli.dump",
+    "capture": "hangtop.cli.capture",
+    "open": "hangtop.cli.opening",
     "diagnose": "hangtop.cli.diagnose",
     "watch": "hangtop.cli.watch",
     "flight": "hangtop.cli.flight",
@@ -111,6 +116,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_dump(commands)
     add_diagnose(commands)
     add_watch(commands)
+    add_capture(commands)
+    add_open(commands)
     add_flight(commands)
     add_logs(commands)
     add_core(commands)

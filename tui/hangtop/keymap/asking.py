@@ -11,11 +11,9 @@ from hangtop.actions import (
     can_sample,
     can_sample_all,
     can_shell,
-    can_stop,
-    can_strace,
     needs_live,
-    needs_live_rank,
 )
+from hangtop.keymap.traces import TRACE_ASKS
 
 ASKING: tuple[Action, ...] = (
     Action(
@@ -35,26 +33,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         possible=can_sample_all,
     ),
-    Action(
-        "strace",
-        ("s",),
-        "strace",
-        "Trace the system calls of this rank for 10 s; shown and saved",
-        "Ask the node",
-        ("rank",),
-        "asks",
-        can_strace,
-    ),
-    Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
-    Action(
-        "holders",
-        ("o",),
-        "who has it",
-        "Who else on the node has the file, pipe or socket under the cursor open",
-        "Ask the node",
-        ("rank",),
-        possible=needs_live_rank,
-    ),
+    *TRACE_ASKS,
     Action(
         "core",
         ("K",),
