@@ -24,6 +24,8 @@ FIRST_PID = 4000
 STEP_NS = 40_000_000
 """CPU time of a main thread in a second of training."""
 CREDIT = 64
+HELD_S = 30.0
+"""As in hangtop_probe/watch.py: seconds for which the meters of a launcher are held back."""
 Message = dict[str, Any]
 
 
@@ -75,6 +77,7 @@ class SimulatedNode:
         self._due = 0.0
         self._sent: set[str] = set()
         self._told: dict[int, int] = {}
+        self._minor_at = 0.0
 
     def hello(self, now: float) -> Message:
         """The first message of a connection."""
@@ -148,15 +151,23 @@ class SimulatedNode:
 
     def _piece(self, now: float, pause: float) -> Message:
         whole = not self._told
+        minor = whole or now - self._minor_at >= HELD_S
+        self._minor_at = now if minor else self._minor_at
         changed: dict[str, Message] = {}
         for pid, row in self._rows.items():
             steps = self._steps[pid]
             if whole:
                 changed[str(pid)] = {**row, "meters": self._meters(pid, now)}
-            elif self._told[pid] != steps:
+            elif self._told[pid] != steps and (minor or pid != FIRST_PID):
                 changed[str(pid)] = {"meters": self._meters(pid, now)}
+            else:
+                continue
             self._told[pid] = steps
-        piece = {"at": round(self._epoch + now, 3), "set": changed, "pause": pause}
+        piece: Message = {"at": round(self._epoch + now, 3)}
+        if changed:
+            piece["set"] = changed
+        if pause > 1.0:
+            piece["pause"] = pause
         if whole:
             recorded = RECORDED["piece"]
             piece |= {key: recorded[key] for key in ("node", "strings", "nics", "gone")}

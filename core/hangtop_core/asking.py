@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from hangtop_core.asks import opened
 from hangtop_core.attach.timing import Moment
 from hangtop_core.errors import ClosedError, HangtopError, ReadOnlyError, RequestError
 from hangtop_core.gather import Gather, Sampled, answer, reject, report
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from hangtop_core.attach.local import Launcher
     from hangtop_core.collector import Collector
     from hangtop_core.commandlog import CommandRecord
+    from hangtop_core.descriptors import Openers
     from hangtop_core.model import DescriptorTable, Recorder
-    from hangtop_core.numerics import Numerics
     from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
     from hangtop_core.tracked import Tracked
@@ -89,10 +90,9 @@ class Asking:
         ask = self._collector.asks.log(wanted.node, wanted.pids, wanted.paths, window=window)
         return self.ask(wanted.node, ask, lambda _: None)
 
-    def numerics(self, node: str, pids: Sequence[int]) -> Future[dict[int, Numerics | None]]:
-        """Read what ranks have found that is not finite; None for one that is gone."""
-        ask = self._collector.asks.numerics(pids)
-        return self._fold(node, pids, ask, lambda known: known.numerics)
+    def numerics(self, node: str, pids: Sequence[int]) -> Future[None]:
+        """Read what ranks have found that is not finite; it is in their `Rank` afterwards."""
+        return self.ask(node, self._collector.asks.numerics(pids), lambda _: None)
 
     def recorder(
         self, node: str, pids: Sequence[int], *, trigger: bool = False, inject: bool = False
@@ -120,6 +120,10 @@ class Asking:
         if not self._refused(future, "NCCL's RAS is answered by all ranks"):
             self._do(lambda: report(self._collector, node, pids, anyway, future), future)
         return future
+
+    def holders(self, node: str, pid: int, fd: int) -> Future[Openers]:
+        """Find who else on a node has a descriptor of a process open."""
+        return self.ask(node, self._collector.asks.holders(pid, fd), opened)
 
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hangtop_core.attach import messages, reports
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.columns import Unpacker
+from hangtop_core.descriptors import Openers
 from hangtop_core.ras import MAX_TEXT
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Ask(NamedTuple):
     deadline: float
     by_itself: bool = False
     pauses: bool = False
+
+
+def opened(said: Any) -> Openers:
+    """Return who has a descriptor open, of what a probe said at the end of `holders`."""
+    return messages.decode(said, Openers)
 
 
 class Asks:
@@ -139,6 +145,12 @@ class Asks:
             what += "; gdb: call torch's dump"
             deadline += INJECT_S * len(pids)
         return Ask("recorder", tuple(pids), params, what, take, deadline, by_itself, pauses=inject)
+
+    def holders(self, pid: int, fd: int) -> Ask:
+        """Describe a request for who else has a descriptor open; the answer is its end."""
+        params = {"pid": pid, "fd": fd}
+        what = "compare /proc/*/fd"
+        return Ask("holders", (pid,), params, what, lambda *_: None, 30.0)
 
     def numerics(self, pids: Sequence[int], *, by_itself: bool = False) -> Ask:
         """Describe a request for what ranks have found that is not finite."""

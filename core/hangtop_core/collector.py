@@ -257,7 +257,10 @@ class Collector:
         now = self._now.epoch
         watching = self._watching
         cost = self._sample_cost.get(link.name, sampling.SAMPLE_COST_S)
-        apart = cost / watching.budget if watching.budget else 0.0
+        share = watching.budget
+        if share is None and watching.sample_early is not None:
+            share = sampling.SCREEN_SHARE
+        apart = cost / share if share else 0.0
         if sampling.gpus_stand_still(view.node.gpus, now, watching.rest):
             apart = 0.0
         rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest, apart)

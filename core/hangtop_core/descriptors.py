@@ -43,6 +43,29 @@ class Holder(Struct, frozen=True, gc=False):
     """reads, writes, holds the lock"""
 
 
+class Opener(Struct, frozen=True):
+    """One descriptor of another process that leads to the same, or to its other end."""
+
+    pid: int
+    fd: int
+    comm: Text
+    state: Text = "?"
+    mode: Text = "?"
+    how: Text = ""
+    """`has it open`, `has the other end`."""
+
+
+class Openers(Struct, frozen=True):
+    """Who else on a node has a file, pipe or socket open."""
+
+    target: Text
+    holders: Annotated[tuple[Opener, ...], Meta(max_length=1024)] = ()
+    more: int = 0
+    """Others that were not listed."""
+    hidden: int = 0
+    """Processes whose descriptors may not be read."""
+
+
 class Descriptor(Struct, frozen=True):
     """One open descriptor of a process."""
 

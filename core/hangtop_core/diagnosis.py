@@ -12,6 +12,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+SCHEMA = "hangtop.diagnosis/1"
+
 JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
 
 Source = Literal[

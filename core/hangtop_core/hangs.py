@@ -83,6 +83,15 @@ class Hangs:
         """Whether a job is there that has not ended."""
         return any(not one.over for one in self._known)
 
+    def clock_was_set(self, by: float) -> None:
+        """Put what was noted on the clock as it is now: ``by`` seconds later than before."""
+        for known in self._known:
+            known.first_at += by
+            known.hung_since += by
+            known.suspected = None if known.suspected is None else known.suspected + by
+            known.told = None if known.told is None else known.told + by
+            known.ending = None if known.ending is None else known.ending + by
+
     def fold(self, update: Update, key: str | None = None) -> list[Happened]:
         """Return what has happened since the last update.
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from hangtop_core import __version__
+from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Snapshot
+    from hangtop_core.model import Job, Snapshot
     from hangtop_core.updates import Diagnose
 
 log = logging.getLogger(__name__)
@@ -24,15 +28,39 @@ class Judge:
         self._last: dict[str, Diagnosis] = {}
 
     def judge(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
-        """Diagnose every job; where that fails, what was concluded last stands."""
+        """Diagnose every job; where that fails the last diagnosis stands, or one that says so."""
         found: dict[str, Diagnosis] = {}
         for job in snapshot.jobs or (None,):
             key = job.key if job is not None else ""
             try:
                 found[key] = self._diagnose(snapshot, job, self._hang_after)
-            except Exception:
+            except Exception as error:
                 log.exception("diagnosing job %r failed", key)
-                if key in self._last:
-                    found[key] = self._last[key]
+                found[key] = self._last.get(key) or _failed(snapshot, job, error)
         self._last = found
         return dict(found)
+
+
+def _failed(snapshot: Snapshot, job: Job | None, error: Exception) -> Diagnosis:
+    """Say that nothing could be concluded, and why, as a fault of hangtop."""
+    why = clean(f"hangtop failed to judge what it saw: {type(error).__name__}: {error}", 300)
+    fix = "report it with the stacks: hangtop dump"
+    return Diagnosis(
+        schema=SCHEMA,
+        hangtop=__version__,
+        observed_at=datetime.fromtimestamp(snapshot.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_for_s=round(max(snapshot.at - snapshot.observed_since, 0.0), 1),
+        state="unknown",
+        hung_for_s=None,
+        watchdog_in_s=None,
+        job=None
+        if job is None
+        else JobSummary(
+            world_size=job.world_size,
+            ranks_seen=tuple(sorted({rank.rank for rank in job.ranks})),
+            nodes=job.nodes,
+            launcher=None,
+            id=None,
+        ),
+        blind_spots=(BlindSpot("verdict", (), (), why, fix),),
+    )

@@ -259,6 +259,8 @@ class DescriptorTable(Struct, frozen=True):
     failure: Failure | None = None
     waiting_locks: tuple[Descriptor, ...] = ()
     """Files this process waits to lock, from /proc/locks, with their holders."""
+    opening: Descriptor | None = None
+    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
 
 
 class RecorderWay(Struct, frozen=True, gc=False):

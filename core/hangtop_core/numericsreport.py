@@ -11,7 +11,7 @@ import msgspec
 
 from hangtop_core import __version__
 from hangtop_core.numerics import Frame, Numerics, earliest
-from hangtop_core.text import clean, plural, shorten
+from hangtop_core.text import clean, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,10 +85,10 @@ def _rank_lines(one: Numerics) -> list[str]:
 
 def far(one: Numerics) -> str:
     """How far a rank has come, in words."""
-    count = len([first for first in one.firsts if not first.expected])
-    found = f"{plural(count, 'kind')} of inf or nan" if count else "no inf or nan"
+    kinds = sorted({clean(first.category, 40) for first in one.firsts if not first.expected})
+    found = f"inf or nan in {', '.join(kinds)}" if kinds else "no inf or nan"
     last = max([one.seen.batch if one.seen else -1, *(first.batch for first in one.firsts)])
-    return f"{found}, at batch {last} or later" if last >= 0 else found
+    return f"{found}; batch {last} at least was seen" if last >= 0 else found
 
 
 def frame_lines(frames: Iterable[Frame]) -> list[str]:

@@ -36,6 +36,8 @@ KEPT = 1 << 18
 KEPT_ALL = 64 << 20
 """Of all files together; those that were read longest ago lose theirs, but not what it said."""
 
+PIDS = 512
+"""Processes that are remembered to have printed to one file: restarts bring ever new ones."""
 FILES = 2048
 """Files that are remembered; those that were read longest ago are forgotten."""
 
@@ -64,8 +66,9 @@ class Outputs:
         known = self._files.get(key) or Output(node, inode, piece.path)
         pids = dict.fromkeys(known.pids)
         if piece.pid is not None:
+            pids.pop(piece.pid, None)
             pids[piece.pid] = None
-        known = msgspec.structs.replace(known, pids=tuple(pids), at=piece.at - skew)
+        known = msgspec.structs.replace(known, pids=tuple(pids)[-PIDS:], at=piece.at - skew)
         if piece.failure is not None:
             known = msgspec.structs.replace(known, why=piece.failure.text)
         elif piece.text is not None:

@@ -34,8 +34,12 @@ REAL_AGAIN = 60.0
 """Seconds after which even a process that never moved is really sampled: other threads may."""
 SAMPLE_COST_S = 0.015
 """CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
+SCREEN_SHARE = 0.003
+"""Of one core of a node, for stacks of processes that move, where somebody looks at a screen."""
 MAX_COST_S = 0.2
 """CPU seconds of one sample that are believed: a node that is out of breath is asked anyway."""
+ROUND_S = 4.0
+"""Seconds in the same functions after which what a process has open tells something."""
 STEADY_MOVES = 6
 """Samples of a moving process at the full rate; then the rate halves, down to a sixth."""
 ASK_AGAIN = 30.0
@@ -65,7 +69,8 @@ class Rate(NamedTuple):
     who only waits for hangs need not look at every rest between two steps."""
     apart: float = 0.0
     """Seconds at least between two samples of processes that move, of one node: they take turns.
-    So what stacks cost does not grow with the ranks of a node."""
+    So what stacks cost does not grow with the ranks of a node. Not in the first half minute of a
+    process that is sampled `early`."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -120,7 +125,7 @@ def plan(
                     result.renew.append(pid)
             elif _sample_due(known, now, every, free, rate.rest, read_at):
                 last = known.sample.at if known.sample is not None else 0.0
-                moves = rate.apart and not _quiet(known, read_at, rate.rest)
+                moves = _takes_turns(known, now, rate, read_at)
                 (moving if moves else due).append(((0 if role == "rank" else 1, last), pid))
             last_any = max(last_any, known.full_sample_at)
         if len(result.descriptors) < MAX_TABLES and _table_due(
@@ -155,6 +160,14 @@ def can_sample(known: Tracked) -> bool:
     if process.role != "subprocess":
         return True
     return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
+
+
+def _takes_turns(known: Tracked, now: float, rate: Rate, read_at: float) -> bool:
+    """Whether it moves, and is not new to somebody who looks."""
+    if not rate.apart or _quiet(known, read_at, rate.rest):
+        return False
+    first = known.sample.first_at if known.sample is not None else None
+    return rate.early is None or (first is not None and now - first > EARLY)
 
 
 def _quiet(known: Tracked, read_at: float, rest: float) -> bool:
@@ -205,11 +218,9 @@ def _came_to_rest(known: Tracked, sample: StackSample, read_at: float, rest: flo
 
 
 def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: float) -> bool:
-    if known.process.role not in _TABLE_ROLES:
+    if known.process.role not in _TABLE_ROLES or not (odd or _waits_on_file(known)):
         return False
-    # One that tries again and again never rests, and what it tries to write to tells why.
-    rests = _quiet(known, read_at, rest)
-    if not ((odd and (rests or _stays(known))) or (rests and _waits_on_file(known))):
+    if not _quiet(known, read_at, rest) and not (odd and _goes_round(known, now)):
         return False
     table = known.descriptors
     if table is None:
@@ -218,11 +229,10 @@ def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: floa
     return now - table.at > (ASK_AGAIN if moved else 2 * ASK_AGAIN)
 
 
-def _stays(known: Tracked) -> bool:
-    """Whether it has been in the same functions for long, however often it woke up there."""
-    sample = known.sample
-    since = sample.same_functions_since if sample is not None else None
-    return sample is not None and since is not None and sample.at - since >= LONG_REST
+def _goes_round(known: Tracked, now: float) -> bool:
+    """Whether it runs in the same functions: it may try again and again to write to a full disk."""
+    since = known.sample.same_functions_since if known.sample is not None else None
+    return since is not None and now - since >= ROUND_S
 
 
 def _waits_on_file(known: Tracked) -> bool:
@@ -230,7 +240,8 @@ def _waits_on_file(known: Tracked) -> bool:
     main = main_thread(known)
     if main is None:
         return False
-    return main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
+    opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
+    return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
 
 
 def main_thread(known: Tracked) -> Thread | None:

@@ -1,4 +1,4 @@
-"""strace of one process: every line into a file of the user's, the outcome as data."""
+"""strace of one process: every line into a file of its thread, the outcome as data."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hangtop_core.asks import Ask
 from hangtop_core.attach import messages
 from hangtop_core.errors import RequestError
 from hangtop_core.gather import reject, resolve
+from hangtop_core.syscalls import thread_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_SECONDS = 60.0
+MAX_FILES = 256
+"""Files of one trace."""
+_PREFIX = re.compile(r"^\[pid +\d+\] ")
 
 
 class StraceResult(Struct, frozen=True):
@@ -36,7 +40,7 @@ class StraceResult(Struct, frozen=True):
     node: str
     pid: int
     path: str
-    """The file with every line."""
+    """The files with every line, `TID` for each thread's id."""
     lines: int
     dropped: int
     """Lines the node could not send fast enough."""
@@ -45,6 +49,55 @@ class StraceResult(Struct, frozen=True):
     """Polls that timed out: counted, not listed."""
     running_again: bool | None
     """Whether the process was seen running afterwards; None when that is not known."""
+    files: int = 1
+    """How many there are."""
+    size: int = 0
+    """Bytes in all of them."""
+
+
+class Saved:
+    """The lines of a trace, a file for each thread, as `strace -ff` names them: NAME.TID."""
+
+    def __init__(self, node: str, pid: int) -> None:
+        """Make the file of the main thread.
+
+        Raises:
+            OSError: when it cannot be made.
+        """
+        self._pid = pid
+        self.stem = _new_stem(node, pid)
+        self.size = 0
+        """Bytes that were written."""
+        self._files: dict[int, TextIO] = {pid: self._open(pid)}
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self._files)
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Append lines, each to its thread's file; past `MAX_FILES` threads to the main one's."""
+        for line in lines:
+            tid, text = thread_of(line, self._pid)
+            if tid not in self._files and len(self._files) < MAX_FILES:
+                self._files[tid] = self._open(tid)
+            file = self._files.get(tid)
+            own = _PREFIX.sub("", line) if file is not None and text is not None else line
+            self.size += (file or self._files[self._pid]).write(own + "\n")
+        for file in self._files.values():
+            file.flush()
+
+    def close(self, *, keep: bool) -> None:
+        """Close the files; unless they are kept remove them."""
+        for tid, file in self._files.items():
+            file.close()
+            if not keep:
+                Path(f"{self.stem}.{tid}").unlink(missing_ok=True)
+
+    def _open(self, tid: int) -> TextIO:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        fd = os.open(f"{self.stem}.{tid}", flags, 0o600)
+        return open(fd, "w", encoding="utf-8", errors="backslashreplace")
 
 
 def folder() -> Path:
@@ -54,22 +107,15 @@ def folder() -> Path:
     return path
 
 
-def new_file(node: str, pid: int) -> tuple[Path, TextIO]:
-    """Make and open a new file for a trace, named by node, pid and time.
-
-    Raises:
-        OSError: when it cannot be made.
-    """
+def _new_stem(node: str, pid: int) -> Path:
+    """A name by node, pid and time that no trace has yet."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", node)[:60].lstrip(".")
     stamp = time.strftime("%Y%m%dT%H%M%S")
     for number in range(1000):
-        path = folder() / f"{name}-{pid}-{stamp}{f'-{number}' if number else ''}.txt"
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            continue
-        return path, open(fd, "w", encoding="utf-8", errors="backslashreplace")
-    raise FileExistsError(f"{path}: too many traces in one second")
+        stem = folder() / f"{name}-{pid}-{stamp}{f'-{number}' if number else ''}.strace"
+        if not Path(f"{stem}.{pid}").exists():
+            return stem
+    raise FileExistsError(f"{stem}: too many traces in one second")
 
 
 class Trace:
@@ -83,7 +129,7 @@ class Trace:
         on_lines: Callable[[Sequence[str]], None],
         future: Future[StraceResult],
     ) -> None:
-        """Open the file.
+        """Open the file of the main thread.
 
         Raises:
             OSError: when it cannot be made.
@@ -94,7 +140,7 @@ class Trace:
         self.request_id: int | None = None
         self.future = future
         self._on_lines = on_lines
-        self._path, self._file = new_file(node, pid)
+        self._saved = Saved(node, pid)
         self._count = 0
         self._lost = 0
         self._end: messages.TraceEnd | None = None
@@ -116,8 +162,7 @@ class Trace:
         piece = messages.decode(raw, messages.TracePiece)
         self._lost += piece.lost
         self._count += len(piece.lines)
-        self._file.writelines(line + "\n" for line in piece.lines)
-        self._file.flush()
+        self._saved.write(piece.lines)
         try:
             self._on_lines([clean(line, 500) for line in piece.lines])
         except Exception:
@@ -127,22 +172,22 @@ class Trace:
         self._end = messages.decode(summary, messages.TraceEnd)
 
     def _finish(self, error: HangtopError | None) -> None:
-        self._file.close()
+        self._saved.close(keep=error is None or bool(self._count))
         if error is not None:
-            if not self._count:
-                self._path.unlink()
             reject(self.future, error)
             return
         end = self._end or messages.TraceEnd()
         result = StraceResult(
             self.node,
             self.pid,
-            str(self._path),
+            f"{self._saved.stem}.TID",
             self._count,
             end.dropped or self._lost,
             end.seconds,
             end.idle_polls,
             end.running_again,
+            self._saved.count,
+            self._saved.size,
         )
         resolve(self.future, result)
 

@@ -9,7 +9,8 @@ Python imports `activate.py` at start, as `sitecustomize`: see there. From then 
 - `numerics` finds the first inf or nan of a program, where the run asks for that (`measures`,
   `modulenames`, `numericsfile`),
 - `logs` lets a rank write to a file of its own, which `tee` copies to where its output went,
-- `permit` lets the user's own tools look into the process, and dumps stacks on a signal.
+- `permit` lets the user's own tools look into the process, and dumps stacks on a signal,
+- `prompt` opens a pdb prompt on another signal, for `terminal`, which a person runs beside it.
 
 Standard library only, Python 3.8 or newer. Nothing here may change what a program does: an error
 costs one line on standard error and the part that failed.
@@ -52,12 +53,13 @@ def start(directory: str) -> None:
 
 def become_rank(directory: str, number: int) -> None:
     """Do what only a rank needs; once per process."""
-    from . import logs, permit, processes
+    from . import logs, permit, processes, prompt
 
     if not processes.claim():
         return
     attempt("logs", logs.redirect, directory, number)
     attempt("signal", permit.dump_on_signal, directory, number)
+    attempt("debug", prompt.wait_for_debugger, directory)
 
 
 def attempt(part: str, action: Callable[..., Any], *arguments: Any) -> Any:

@@ -32,12 +32,17 @@ class Names:
         self._modules: Dict[int, Tuple[Any, Name]] = {}
         self._parameters: Dict[int, Tuple[Any, Name, str]] = {}
 
-    def of(self, module: Any, root: Any) -> Name:
-        """Return the name of a module that was called, below ``root``, the outermost one."""
+    def of(self, module: Any, root: Any) -> Optional[Name]:
+        """Return the name of a module that was called, below ``root``, the outermost one.
+
+        None for the graph of a compiler, which stands for modules that have names.
+        """
         found = self._look(module)
         if found is None:
             self._walk(root, "", class_of(unwrapped(root)), set())
             found = self._look(module)
+        if found is None and type(module).__name__.startswith("GraphModule"):
+            return None
         if found is None:  # made in passing, and belongs to nothing
             found = Name("", class_of(module), class_of(unwrapped(root)))
         return found

@@ -65,11 +65,15 @@ def start(directory: str) -> None:
     owner = os.environ.get(processes.RANK_PID, str(os.getpid()))
     if settings is not None and owner == str(os.getpid()):
         wanted = settings
-        importing.when_imported(MODULE, lambda module: register(module, directory, wanted))
+
+        def begin(module: Any) -> None:
+            register(module, directory, wanted)
+
+        importing.when_imported(MODULE, begin)
 
 
-def register(module: Any, directory: str, settings: Settings) -> None:
-    """Register the hooks. torch is not complete yet when this is called."""
+def register(module: Any, directory: str, settings: Settings) -> Watcher:
+    """Register the hooks in torch.nn.modules.module; the rest of torch may not be there yet."""
     watcher = Watcher(File(directory, settings), settings)
 
     def before(module: Any, arguments: Any) -> None:
@@ -82,11 +86,13 @@ def register(module: Any, directory: str, settings: Settings) -> None:
             return
         watcher.guarded(watcher.after, module, *rest)
 
-    module.register_module_forward_pre_hook(before)
+    watcher.handles.append(module.register_module_forward_pre_hook(before))
+    add = module.register_module_forward_hook
     try:
-        module.register_module_forward_hook(after, with_kwargs=True, always_call=True)
+        watcher.handles.append(add(after, with_kwargs=True, always_call=True))
     except TypeError:  # torch 2.4: arguments by name are not seen
-        module.register_module_forward_hook(after, always_call=True)
+        watcher.handles.append(add(after, always_call=True))
+    return watcher
 
 
 class Watcher:
@@ -96,6 +102,8 @@ class Watcher:
         self.pid = os.getpid()
         self.off = False
         self.batch = 0
+        self.handles: List[Any] = []
+        """What was registered in torch, for all modules and optimizers."""
         self._file = file
         self._settings = settings
         self._names = Names()
@@ -120,23 +128,30 @@ class Watcher:
             if not self._is_unfit():
                 action(*arguments)
         except Stop:
-            self.off = True
+            self.stop()
             raise
         except Exception as error:
-            self.off = True
+            self.stop()
             from . import complain
 
             complain("numerics", error)
             attempt("numerics", self._file.note, "stopped: %s: %s" % (type(error).__name__, error))
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self.off = True
+        for handle in self.handles:
+            handle.remove()
 
     def _begin(self) -> None:
         self._torch = torch = sys.modules["torch"]
         self._inside = os.path.dirname(str(torch.__file__)) + os.sep
         self._measurer = Measurer()
         optimizer = sys.modules["torch.optim.optimizer"]
-        optimizer.register_optimizer_step_pre_hook(
+        hook = optimizer.register_optimizer_step_pre_hook(
             lambda optimizer, *_: self.guarded(self.step, optimizer)
         )
+        self.handles.append(hook)
 
     def _is_unfit(self) -> bool:
         """Whether what happens is recorded or transformed: no operation of ours may get into it."""
@@ -153,24 +168,26 @@ class Watcher:
         if not stack and not backward:  # in backward, a checkpoint calls its modules once more
             self._count(module)
         root = stack[0][0] if stack else module
-        frame = Frame("forward", self.batch, self._names.of(module, root), self._site())
+        name = self._names.of(module, root)
+        if name is None:
+            return
+        frame = Frame("forward", self.batch, name, self._site())
         stack.append((module, frame))
         with self._measurer.apart():
-            for name, tensor in tensors(arguments, "input"):
-                self._measure(frame, "input", name, tensor)
-            for name, parameter in module._parameters.items():
+            for path, tensor in tensors(arguments, "input"):
+                self._measure(frame, "input", path, tensor)
+            for path, parameter in module._parameters.items():
                 if parameter is not None:
-                    self._measure(frame, "weight", name, parameter)
+                    self._measure(frame, "weight", path, parameter)
 
     def after(self, module: Any, *rest: Any) -> None:
         """Note what comes out of a module; it is None where the module raised."""
         stack = self._stack()
-        while stack:
-            called, frame = stack.pop()
-            if called is module:
-                break
-        else:
+        if not any(called is module for called, _ in stack):
             return
+        called, frame = stack.pop()
+        while called is not module:  # calls that were left without a word
+            called, frame = stack.pop()
         with self._measurer.apart():
             for name, tensor in tensors(rest[0] if len(rest) == 2 else {}, "input"):
                 self._measure(frame, "input", name, tensor)

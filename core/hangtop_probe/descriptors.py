@@ -11,7 +11,7 @@ import os
 import stat as stat_module
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import locks, node, permission, procfs, secrets, table
+from . import locks, node, opening, permission, procfs, secrets, table
 from .requests import Message, Request, failure, pids_of
 from .sockets import Sockets
 
@@ -130,6 +130,14 @@ class Reader:
         for row in rows + waiting:
             row.pop("key", None)
         return rows, waiting
+
+    def opening(self) -> Optional[Message]:
+        """Return the file that its main thread is blocked in opening, or looking at."""
+        row = opening.read(self.pid, self.mounts.values())
+        source = row.pop("source", None) if row is not None else None
+        if row is not None and source is not None and node.is_network(row["fstype"]):
+            row["server"] = server_name(source)
+        return row
 
     def descriptor(self, fd: int) -> Optional[Message]:
         """Return one descriptor in the form of model.Descriptor; None when it was closed."""
@@ -269,7 +277,9 @@ def describe(pid: int, around: Node, rights: permission.Rights) -> Dict[str, Any
     stat = procfs.read_stat(pid)
     piece: Message = {"pid": pid, "start": stat.start if stat else None, "at": table.clock()}
     try:
-        piece["descriptors"], piece["waiting_locks"] = Reader(pid, around).table()
+        reader = Reader(pid, around)
+        piece["descriptors"], piece["waiting_locks"] = reader.table()
+        piece["opening"] = reader.opening()
     except OSError:
         if stat is None or stat.state == "Z":
             piece["failure"] = failure("gone", "the process is gone")

@@ -98,7 +98,7 @@ class Logs:
         piece["start"] = found.start
         if found.data is not None:
             text = found.data.decode("utf-8", "replace")
-            piece["text"] = secrets.mask_lines(text)
+            piece["text"] = secrets.mask_text(text)
         return piece
 
 

@@ -13,7 +13,7 @@ import platform
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List
+from typing import TYPE_CHECKING, Dict, Iterator, List
 
 from . import nettest_links, nettest_names, nettest_ports, nettest_ranks, procfs
 from .requests import Refused
@@ -117,8 +117,7 @@ class Nettest:
         if not isinstance(python, str):
             raise Refused("error", "a process with torch needs a `python`")
         with self._named(request) as stop:
-            environ = _texts(request.message.get("environ"))
-            worker = nettest_ranks.Worker(self._tools, python, environ)
+            worker = nettest_ranks.Worker(self._tools, python)
             with self._lock:
                 self._workers[name] = worker
             try:
@@ -134,8 +133,3 @@ class Nettest:
             raise Refused("gone", "its process with torch has ended")
         worker.tell(request.message.get("job"))
         return {}
-
-
-def _texts(given: Any) -> Dict[str, str]:
-    pairs = given.items() if isinstance(given, dict) else ()
-    return {k: v for k, v in pairs if isinstance(k, str) and isinstance(v, str)}

@@ -1,8 +1,9 @@
 """One rank of a real job over the nodes: meets, waits, adds up, sends, and says how each went.
 
 Runs in any Python with torch, 3.8 or newer and torch 2.0 or newer, and imports nothing of ours. Two
-ways to run it: below a probe, which sends one JSON object a line over standard input (`serve`), or
-by hand under a launcher that numbers ranks (`by_hand`): torchrun, mpirun, srun.
+ways to run it: below a probe, which sends one JSON object a line over standard input
+(`below_a_probe`), or by hand under a launcher that numbers ranks (`by_hand`): torchrun, mpirun or
+srun.
 
 What it says is one JSON object a line: {"hello": ...}, then for every job {"job", "begin": step}
 and {"job", "end": step, "took", ...}, with "error" where a step failed, and {"job", "done": true}.
@@ -10,12 +11,14 @@ and {"job", "end": step, "took", ...}, with "error" where a step failed, and {"j
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import json
 import os
-import queue
+import select
+import signal
 import socket
 import sys
-import threading
 import time
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -230,7 +233,7 @@ class Job:
             "mean of squares": (many * many).mean().reshape(1),
             "exp": torch.exp(many[:64]).sum().reshape(1),
             "matrix product": (square @ square).diagonal()[:8],
-            "softmax": torch.softmax(many[:128], 0)[:8],
+            "softmax": torch.softmax(many * 10, 0).max().reshape(1),
         }
         return {name: [float(x).hex() for x in value.cpu()] for name, value in found.items()}
 
@@ -246,43 +249,95 @@ class Job:
         return [int(free), int(whole)]
 
 
-def serve(read: Callable[[], bytes], say: Say) -> None:
-    """Do what the probe says until it says nothing more."""
-    say({"hello": about()})
-    while True:
-        order = json.loads(read().decode("ascii"))
-        for name, value in order.get("environ", {}).items():
-            # gloo looks at its settings anew for every group.
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        Job(order, say).run()
+class Orders:
+    """Orders from the probe, one a line; read without a buffer, so that one can wait for them."""
 
+    def __init__(self) -> None:
+        self._rest = b""
 
-def end_with_input(orders: "queue.Queue[bytes]") -> None:
-    """Read standard input ahead, so that its end is noticed whatever torch is doing."""
-    while True:
-        line = sys.stdin.buffer.readline()
-        if not line:
-            os._exit(0)
-        orders.put(line)
+    def next(self) -> Dict[str, Any]:
+        """Return the next order; end this process when there will be none."""
+        while b"\n" not in self._rest:
+            data = os.read(0, 1 << 16)
+            if not data:
+                os._exit(0)
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        order: Dict[str, Any] = json.loads(line.decode("ascii"))
+        return order
+
+    def wait_for(self, descriptor: int) -> bool:
+        """Wait until something can be read there; False if another order, or the end, is first."""
+        ready: List[int] = [0] if b"\n" in self._rest else []
+        while not ready:
+            ready, _, _ = select.select([0, descriptor], [], [])
+        return descriptor in ready
 
 
 def below_a_probe() -> None:
-    """Run with standard input and output as the probe has them."""
-    lines = os.fdopen(os.dup(1), "w", buffering=1)
+    """Do what the probe says until it says nothing more, each job in a child of its own.
+
+    What a job leaves behind in torch, when it fails, would fail the next one, and one that is stuck
+    is ended when the next order comes. Importing torch is what takes long, and is done once.
+    """
+    lines = os.dup(1)
     os.dup2(2, 1)  # NCCL prints to standard output
-    orders: "queue.Queue[bytes]" = queue.Queue()
-    threading.Thread(target=end_with_input, args=(orders,), daemon=True).start()
-    lock = threading.Lock()
+    # Else torch asks CUDA, which must not be used before a fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    began = time.monotonic()
 
     def say(message: Dict[str, Any]) -> None:
-        with lock:
-            lines.write(json.dumps(message) + "\n")
-            lines.flush()
+        os.write(lines, json.dumps(message).encode("ascii") + b"\n")
 
-    serve(orders.get, say)
+    try:
+        import_torch()
+    except BaseException:  # told below
+        say({"hello": about()})
+        return
+    took = round(time.monotonic() - began, 2)
+    orders = Orders()
+    in_child(orders, lambda: say({"hello": dict(about(), took=took)}))
+    while True:
+        order = orders.next()
+        ended = in_child(orders, functools.partial(follow, order, say))
+        if ended:
+            say({"job": order["id"], "error": "its process was ended by signal %d" % ended})
+            say({"job": order["id"], "done": True})
+
+
+def follow(order: Dict[str, Any], say: Say) -> None:
+    """Do one order."""
+    for name, value in order.get("environ", {}).items():
+        os.environ[name] = value
+    Job(order, say).run()
+
+
+def in_child(orders: Orders, what: Callable[[], None]) -> int:
+    """Run something in a child, until it has ended or another order comes.
+
+    Returns the signal that it was ended by, if that was not ours; 0 otherwise.
+    """
+    alive, held = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            # SIGKILL for it when its parent goes (prctl(2), PR_SET_PDEATHSIG).
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() == parent:
+                what()
+        except BaseException as error:  # the probe keeps what is written here
+            sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    os.close(held)
+    by_itself = orders.wait_for(alive)
+    if not by_itself:
+        os.kill(child, signal.SIGKILL)
+    os.close(alive)
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status) if by_itself and os.WIFSIGNALED(status) else 0
 
 
 def number(*names: str) -> Optional[int]:

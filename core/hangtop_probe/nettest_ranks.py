@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     from .tools import Tools
 
 PROGRAM = "nettest_rank.py"
-BOOT = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; r = sys.stdin.buffer; "
-    "exec(compile(r.read(int(r.readline())), 'nettest_rank.py', 'exec'))"
-)
+BOOT = """\
+import os, sys
+sys.path[:] = [p for p in sys.path if p]
+source, size = b"", 0
+while not source.endswith(b"\\n"):
+    source += os.read(0, 1)
+size, source = int(source), b""
+while len(source) < size:
+    source += os.read(0, size - len(source))
+exec(compile(source, "nettest_rank.py", "exec"))
+"""
 _LOOK = (
     "import sys; sys.path[:] = [p for p in sys.path if p]\n"
     "from importlib.util import find_spec\n"
@@ -60,7 +67,7 @@ def with_torch(paths: Sequence[str], tools: Tools, request: Request) -> List[Dic
         if any(one["path"] == full for one in found):
             continue
         try:
-            done = tools.run([full, "-c", _LOOK], _LOOK_S, request.cancelled, _environ({}))
+            done = tools.run([full, "-c", _LOOK], _LOOK_S, request.cancelled, _environ())
         except OSError as error:
             found.append({"path": full, "why": "it does not start: %s" % error.strerror})
             continue
@@ -91,17 +98,16 @@ def program() -> bytes:
         return source
 
 
-def _environ(more: Dict[str, str]) -> Dict[str, str]:
-    """Return the environment of a rank: what the probe was started in, and ``more``."""
+def _environ() -> Dict[str, str]:
+    """Return the environment of a rank: what the probe was started in, all of it."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HANGTOP_")}
-    kept.update({"PYTHONUNBUFFERED": "1"}, **more)
     return kept
 
 
 class Worker:
     """One process with torch. The thread that makes it must stay: the kernel ends it with that."""
 
-    def __init__(self, tools: Tools, python: str, environ: Dict[str, str]) -> None:
+    def __init__(self, tools: Tools, python: str) -> None:
         source = program()
         self._tools = tools
         self._lock = threading.Lock()
@@ -110,7 +116,7 @@ class Worker:
                 [shutil.which(python) or python, "-u", "-c", BOOT],
                 signal.SIGKILL,
                 stdin=subprocess.PIPE,
-                env=_environ(environ),
+                env=_environ(),
             )
         except OSError as error:
             raise Refused("error", "%s does not start: %s" % (python, error)) from None

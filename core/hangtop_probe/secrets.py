@@ -31,7 +31,7 @@ _NAMES = frozenset(
     SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_JOB_ID SLURM_JOBID SLURM_STEP_ID SLURM_STEPID
     SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_JOB_NODELIST
     SLURM_STEP_NODELIST SLURM_JOB_NAME SLURM_NODENAME SLURMD_NODENAME SLURM_CLUSTER_NAME
-    HANGTOP_NUMERICS
+    HANGTOP_NUMERICS HANGTOP_RUN_DIR
     """)
 )
 _PREFIXES = (
@@ -66,48 +66,61 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 _PLAIN_VALUE = re.compile(r"^(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none)?$", re.I)
-_TOKENS = (
-    ("token of Hugging Face", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
-    (
-        "token of GitHub or GitLab",
-        r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}"
-        r"|gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{16,}",
-    ),
-    (
-        "API key",
-        r"(?<![A-Za-z0-9])(?:sk|rk|pk)[-_][A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
-        r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{30,}|dapi[0-9a-f]{32}"
-        r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"
-        r"|(?:dop|doo|dor)_v1_[0-9a-f]{32,}|dckr_pat_[A-Za-z0-9_-]{20,}|lin_api_[A-Za-z0-9]{30,}"
-        r"|(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
-        r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])",
-    ),
-    (
-        "token of Slack",
-        r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-        r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
-        r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
-    ),
-    (
-        "key of AWS",
-        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"
-        r"|(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])"
-        r"(?=[A-Za-z/+]{0,39}[0-9])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=_.-])",
-    ),
-    ("key of Google", r"AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}"),
-    (
-        "token of a package index",
-        r"npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}"
-        r"|rubygems_[0-9a-f]{40,}|oy2[a-z0-9]{43}",
-    ),
-    (
-        "JSON web token",
-        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*",
-    ),
-    ("key of 40 hex digits", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
+_TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
+    (kind, tuple(words(hints)), re.compile(form))
+    for kind, hints, form in (
+        ("token of Hugging Face", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
+        (
+            "token of GitHub or GitLab",
+            "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt-",
+            r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}"
+            r"|gl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{16,}",
+        ),
+        (
+            "API key",
+            "sk- sk_ rk_ pk_ wandb_v r8_ gsk_ nvapi- dapi SG. hvs. hvb. dop_v1_ doo_v1_ dor_v1_ "
+            "dckr_pat_ lin_api_ :AA AGE-SECRET-KEY-1 SK key-",
+            r"(?<![A-Za-z0-9])(?:[sr]k[-_]|pk_)[A-Za-z0-9_-]{16,}|wandb_v\d_[A-Za-z0-9_]{16,}"
+            r"|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|nvapi-[A-Za-z0-9_-]{30,}|dapi[0-9a-f]{32}"
+            r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|hv[sb]\.[A-Za-z0-9_-]{20,}"
+            r"|do[opr]_v1_[0-9a-f]{32,}|dckr_pat_[A-Za-z0-9_-]{20,}|lin_api_[A-Za-z0-9]{30,}"
+            r"|(?<!\d)\d{8,10}:AA[A-Za-z0-9_-]{33}|AGE-SECRET-KEY-1[A-Z0-9]{40,}"
+            r"|(?<![A-Za-z0-9])(?:SK|key-)[0-9a-f]{32}(?![0-9a-f])",
+        ),
+        (
+            "token of Slack or Discord",
+            "xox xapp- hooks.slack.com discord",
+            r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
+            r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
+            r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
+        ),
+        ("key of AWS", "AKIA ASIA ABIA ACCA", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
+        (
+            "key of 40 characters",
+            "",
+            r"(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])"
+            r"(?=[A-Za-z/+]{0,39}[0-9])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=_.-])",
+        ),
+        (
+            "key of Google",
+            "AIza ya29. GOCSPX-",
+            r"AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}",
+        ),
+        (
+            "token of a package index",
+            "npm_ pypi- rubygems_ oy2",
+            r"npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|rubygems_[0-9a-f]{40,}|oy2[a-z0-9]{43}",
+        ),
+        (
+            "JSON web token",
+            "eyJ",
+            r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*",
+        ),
+        ("key of 40 hex digits", "", r"(?<![/\w])[0-9a-f]{40}(?![/\w])"),
+    )
 )
-"""Forms that are known wherever they stand: Weights & Biases keys have 40 hex digits."""
-_TOKEN = re.compile("|".join("(%s)" % form for _, form in _TOKENS))
+"""Forms that are known wherever they stand: keys of Weights & Biases have 40 hex digits, those of
+AWS 40 characters. With each what is in every text that has one, for looking is slow."""
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"[\s\S]*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
@@ -170,9 +183,12 @@ def mask_text(value: str, note: Note = _ignore) -> str:
             note("login in a URL")
         return MASK
 
-    def token(match: "re.Match[str]") -> str:
-        note(_TOKENS[(match.lastindex or 1) - 1][0])
-        return MASK
+    def token(kind: str) -> Callable[["re.Match[str]"], str]:
+        def masked(match: "re.Match[str]") -> str:
+            note(kind)
+            return MASK
+
+        return masked
 
     if "PRIVATE KEY" in value:
         value = _mask_private_keys(value, note)
@@ -185,25 +201,15 @@ def mask_text(value: str, note: Note = _ignore) -> str:
     value = _OPTION.sub(lambda match: _mask_option(match, note), value)
     if "login" in value:
         value = _NETRC.sub(tail("password"), value)
-    return _TOKEN.sub(token, value)
+    for kind, hints, form in _TOKENS:
+        if not hints or any(hint in value for hint in hints):
+            value = form.sub(token(kind), value)
+    return value
 
 
 def mask_path(path: str) -> str:
     """Mask a path or another link's target, which hardly ever holds anything."""
     return mask_text(path) if "=" in path or "@" in path or "hf_" in path else path
-
-
-_NEEDLE = re.compile(
-    r"=|:/|hf_|gh[pousr]_|_pat_|sk-|xox|AKIA|ASIA|AIza|eyJ|npm_|pypi-|glpat|[0-9a-f]{40}"
-    r"|[Bb]earer|[Bb]asic|(?i:pass|token|secret|key)"
-)
-
-
-def mask_lines(text: str) -> str:
-    """Mask lines that were printed; few can hold a secret, and those are looked at closely."""
-    if "PRIVATE KEY" in text:
-        text = _mask_private_keys(text, _ignore)
-    return "\n".join(mask_text(one) if _NEEDLE.search(one) else one for one in text.split("\n"))
 
 
 def _mask_private_keys(text: str, note: Note) -> str:

@@ -52,7 +52,7 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
     if halted(before).busy:
         reason = refusal(before)
         raise Refused(reason["kind"], reason["text"])
-    argv = [strace, "-q", "-f", "-p", str(pid), "-tt", "-T", "-y", "-s", "64"]
+    argv = [strace, "-q", "-f", "-p", str(pid), "-tt", "-T", "-yy", "-s", "64"]
     log = _memory()
     try:
         process = tools.start(argv, signal.SIGTERM, log)

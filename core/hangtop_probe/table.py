@@ -31,6 +31,7 @@ from .guard import Guard, Hanging
 
 _RECHECK = 20
 """Later on every so many passes."""
+_MOST_ANCESTORS = 64
 _DESCRIBE = 15
 """Passes between two readings of what rarely changes of a reported process."""
 
@@ -322,11 +323,32 @@ class Table:
     def spawn_candidates(self) -> List[Identity]:
         """Return children of Python processes that may be mp.spawn ranks, not yet confirmed."""
         with self._lock:
+            named = self._named()
             return [
                 entry.identity
                 for entry in self.entries.values()
-                if self._may_be_spawned(entry) and entry.identity not in self._learned
+                if self._may_be_spawned(entry)
+                and entry.identity not in self._learned
+                and (named is None or self._is_below(entry, named))
             ]
+
+    def _named(self) -> Optional[Set[int]]:
+        """Return the processes the user named and what started them; None for all there are."""
+        if self.only is None:
+            return None
+        parents = {self.entries[pid].stat.ppid for pid in self.only if pid in self.entries}
+        return parents.union(self.only)
+
+    def _is_below(self, entry: Entry, pids: Set[int]) -> bool:
+        """Whether a process, or what it descends from, is one of these."""
+        for _ in range(_MOST_ANCESTORS):
+            if entry.stat.pid in pids:
+                return True
+            parent = self.entries.get(entry.stat.ppid)
+            if parent is None:
+                break
+            entry = parent
+        return False
 
     def _may_be_spawned(self, entry: Entry) -> bool:
         parent = self.entries.get(entry.stat.ppid)

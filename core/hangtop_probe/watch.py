@@ -21,6 +21,16 @@ _MAX_STRINGS = 20000
 """Futex addresses come and go: the table starts anew when it has grown to this."""
 _MAX_INTERVAL = 30.0
 _STARTED = time.monotonic()
+HELD_S = 30.0
+"""Seconds for which is held back what moves all the time and means little by itself. Of a job that
+hangs nothing else moves, and a thousand nodes are to cost next to nothing then."""
+POLLING_S = 0.05
+"""CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
+stores that only poll take some ms each second."""
+_MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
+"""Facts of the node that are held back."""
+_SHORT_S = 1.0
+"""Pauses up to this need not be told: the other end waits far longer before it wonders."""
 
 
 class Strings:
@@ -72,8 +82,12 @@ class Differ:
         """Send everything whole again."""
         self.whole = True
 
-    def delta(self, now: Dict[int, Dict[str, Any]]) -> Delta:
-        """Compare with what was sent. A pid that came back as another process is in both."""
+    def delta(self, now: Dict[int, Dict[str, Any]], minor: bool = True) -> Delta:
+        """Compare with what was sent. A pid that came back as another process is in both.
+
+        Without ``minor`` the meters of those that only poll are held back. That time has passed
+        since a main thread ran is never told by itself: the other end has a clock.
+        """
         changed: Dict[str, Dict[str, Any]] = {}
         gone: Dict[str, Dict[str, Any]] = {}
         for pid, old in self._sent.items():
@@ -84,10 +98,24 @@ class Differ:
             known = not self.whole and str(pid) not in gone
             old = self._sent.get(pid, {}) if known else {}
             new = {k: v for k, v in fields.items() if k not in old or old[k] != v}
-            if new:
+            if len(new) == 1 and "meters" in new and _is_minor(old, fields, minor):
+                now[pid] = {**fields, "meters": old["meters"]}
+            elif new:
                 changed[str(pid)] = new
         self._sent, self.whole = now, False
         return Delta(changed, gone)
+
+
+def _is_minor(old: Dict[str, Any], new: Dict[str, Any], minor: bool) -> bool:
+    """Whether a change of meters alone need not be told now."""
+    before, after = old.get("meters"), new["meters"]
+    if not before or not after:
+        return False
+    moved = {k for k, v in after.items() if before.get(k) != v} - {"main_last_ran_s"}
+    if not moved:
+        return True
+    polls = moved == {"cpu_s"} and 0 < after["cpu_s"] - before["cpu_s"] < POLLING_S
+    return not minor and (polls or new.get("role") == "launcher")
 
 
 class Watch:
@@ -128,16 +156,20 @@ class Watch:
         for fields in processes.values():
             fields["threads"] = [self._row(row) for row in fields["threads"]]
         whole = self._differ.whole
-        delta = self._differ.delta(processes)
-        piece = {"at": at, "probe_cpu": probe_cpu(), "set": delta.set, "gone": delta.gone}
-        piece["node"] = self._node_changes()
-        piece.update(self.hardware.changes())
-        piece["strings"] = self._strings.take_new()
+        minor = self._is_due("minor", HELD_S) or whole
+        delta = self._differ.delta(processes, minor)
+        parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor)}
+        parts.update(self.hardware.changes())
+        parts["strings"] = self._strings.take_new()
+        piece = {"at": at, **{name: part for name, part in parts.items() if part}}
         if whole:
             piece["whole"] = True
-        piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
+        if minor:
+            piece["probe_cpu"] = probe_cpu()
+            piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
-        piece["pause"] = round(self.pause, 2)
+        if self.pause > _SHORT_S:
+            piece["pause"] = round(self.pause, 2)
         return piece
 
     def restart(self) -> None:
@@ -177,7 +209,7 @@ class Watch:
         needed = self._cost / self._budget
         return min(max(self.interval, needed), max(_MAX_INTERVAL, self.interval))
 
-    def _node_changes(self) -> Dict[str, Any]:
+    def _node_changes(self, minor: bool) -> Dict[str, Any]:
         if self._is_due("mounts", 60.0):
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
@@ -188,8 +220,12 @@ class Watch:
         self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()
-        new = {k: v for k, v in self._facts.items() if k not in self._node or self._node[k] != v}
-        self._node = dict(self._facts)
+        new = {
+            k: v
+            for k, v in self._facts.items()
+            if k not in self._node or (self._node[k] != v and (minor or k not in _MINOR))
+        }
+        self._node.update(new)
         return new
 
     def _is_due(self, what: str, seconds: float) -> bool:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -24,7 +25,6 @@ from support.launch import Started, torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hangtop_core.model import Job, Node, Rank, Snapshot
 
@@ -280,10 +280,15 @@ def test_system_calls_are_traced_and_saved(
         assert moved is not None
         assert rank.moved_at is not None
         assert moved - rank.moved_at < 0.5, "tracing wakes a rank; that is no progress of the job"
-        text = open(result.path).read()  # noqa: SIM115  # closed with the test
-        assert text.count("\n") == result.lines == len(got)
-        assert os.stat(result.path).st_mode & 0o077 == 0
-        assert "nanosleep" in text
+        folder, name = os.path.split(result.path.removesuffix("TID"))
+        saved = [path for path in Path(folder).iterdir() if path.name.startswith(name)]
+        texts = {path.suffix: path.read_text() for path in saved}
+        assert len(texts) == result.files
+        assert sum(text.count("\n") for text in texts.values()) == result.lines == len(got)
+        assert sum(path.stat().st_size for path in saved) == result.size
+        assert not [path for path in saved if path.stat().st_mode & 0o077]
+        assert "nanosleep" in texts[f".{rank.process.pid}"]
+        assert not any("[pid" in text for text in texts.values())
         (record,) = [c for c in session.commands if "strace" in c.what]
         assert record.pauses
         assert record.outcome == "done"

@@ -196,6 +196,22 @@ def test_a_hung_job_is_diagnosed_where_ssh_is_closed(
     )
 
 
+def test_a_hung_job_is_watched_and_its_script_knows_the_job(
+    slurm: SlurmCluster, hung: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert wait_until(lambda: asleep(slurm), 60)
+    script = tmp_path / "tell"
+    script.write_text('#!/bin/sh\necho "$HANGTOP_JOB_ID $HANGTOP_RANKS $HANGTOP_NODES" > $1\n')
+    script.chmod(0o700)
+    where = ("--job", hung, "--via", "srun", "--output", str(tmp_path / "hangs"))
+    when = ("--once", "--interval", "1", "--hang-after", "2", "--wait-for-job", "60")
+    code = main(["watch", *where, *when, "--on-hang", f"{script} {tmp_path}/told"])
+    out, err = capfd.readouterr()
+    assert code == 10, err
+    assert (tmp_path / "told").read_text() == f"{hung} 2 node-3\n"
+    assert "--on-hang" in out
+
+
 def test_the_doctor_looks_through_one_step_for_all(
     slurm: SlurmCluster,
     hung: str,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hangtop_core.capture import load
 from support.launch import torchrun
 from support.processes import wait_until
 
@@ -104,6 +105,10 @@ def test_what_was_written_is_the_hang(story: Story) -> None:
     stacks = (directory / "stacks.txt").read_text()
     assert stacks.startswith("2 ranks of 2 gave a stack")
     assert "late (" in stacks
+    capture = load(str(directory / "hang.hangtop"))
+    kept = capture.pictures[-1].snapshot
+    assert len(capture.pictures) > 1
+    assert [rank.sample is not None for rank in kept.jobs[0].ranks] == [True, True]
 
 
 def test_once_ends_with_the_first_hang(story: Story) -> None:

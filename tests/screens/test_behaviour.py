@@ -108,9 +108,19 @@ async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
         assert ("strace", ("node1", 4004, 10.0)) in player.asked
         assert "10 s left" in text
         assert player.tracing is not None
-        player.tracing[1](["00:00:01.1 \x1b[2Jclock_nanosleep(CLOCK_MONOTONIC"])
+        net = '[pid 4011] 00:00:01.2 recvfrom(8<TCP:[10.0.0.1:5->10.0.0.2:6]>, "", 1) = 0 <0.250>'
+        player.tracing[1](["00:00:01.1 clock_nanosleep(\x1b[2JCLOCK_MONOTONIC", net, net])
         await pilot.pause()
         text = picture(app)
+        assert "thread 4004 main" in text
+        assert "in it now  clock_nanosleep" in text
+        assert "2x 0.500 s  recvfrom  8<TCP:[10.0.0.1:5->10.0.0.2:6]>" in text
+        text = await keys(pilot, "f")
+        assert "clock_nanosleep  " not in text.partition("STRACE")[2]
+        assert "2x 0.500 s  recvfrom" in text
+        text = await keys(pilot, "f")
+        assert "No such call" in text
+        text = await keys(pilot, "f")
         assert "00:00:01.1 clock_nanosleep" in text
         text = await keys(pilot, "s")
         assert "a trace is running; S stops it" in text

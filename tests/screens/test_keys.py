@@ -98,7 +98,7 @@ def _nothing_leaves_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """Pager, editor, shell and clipboard are outside of this process."""
     monkeypatch.setattr(clipboard, "user_cache_path", lambda name: tmp_path)
     monkeypatch.setattr(pager, "_run", lambda command: f"ran {command[0]}")
-    monkeypatch.setattr(pager, "_status", lambda command: 0)
+    monkeypatch.setattr(pager, "status", lambda command: 0)
     monkeypatch.setattr(pager.os.path, "isfile", lambda path: str(path).endswith(".py"))
     monkeypatch.setattr(HangtopApp, "suspend", lambda self: contextlib.nullcontext())
 

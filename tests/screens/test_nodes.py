@@ -298,3 +298,19 @@ async def test_the_palette_finds_nodes_without_ranks() -> None:
         assert "NODE  node-4" in text
         await keys(pilot, "colon", *"node-1", "enter")
         assert app.current_mode == "overview"
+
+
+async def test_groups_of_nodes_keep_their_reason_on_a_narrow_screen() -> None:
+    update = load("cluster")
+    nodes = tuple(
+        replace(node, name=f"{node.name}{copy or ''}")
+        for node in update.snapshot.nodes
+        for copy in range(6)
+    )
+    app = app_for(replace(update, snapshot=replace(update.snapshot, nodes=nodes)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        text = await keys(pilot, "9", "t")
+        assert "node-[4,41-45]" in text
+        assert "REASON" in text
+        assert "nobody answers on" in text
+        assert "◀ 2 culprits" in text

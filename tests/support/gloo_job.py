@@ -14,6 +14,7 @@ gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks an
 gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
 gloo_job.py two          two pairs with a group each: rank 1 stops itself in one, and rank 3 in the
                          other waits for a lock that it holds
+gloo_job.py overflow     rank 1 leaves a DistributedDataParallel loop on a loss that is not finite
 gloo_job.py spawn        2 ranks of torch.multiprocessing.spawn, then hangs as `collective`
 gloo_job.py spawn-gil    the same, but rank 1 sleeps in C code and keeps the GIL
 """
@@ -62,6 +63,32 @@ def unmatched() -> None:
     if dist.get_rank() == 2:
         dist.recv(torch.ones(4), src=0)
     dist.all_reduce(torch.ones(4))
+
+
+class Hot(torch.nn.Linear):
+    """A layer that can be made to overflow."""
+
+    factor = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.factor * self.factor
+
+
+def overflow() -> None:
+    net = torch.nn.Module()
+    net.layers = torch.nn.Sequential(Hot(8, 8), Hot(8, 8), torch.nn.Linear(8, 2))
+    net.forward = lambda x: net.layers(x)
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in range(6):
+        if (batch, dist.get_rank()) == (3, 1):
+            net.layers[1].factor = 1e30
+        loss = model(torch.randn(4, 8)).square().mean()
+        if not torch.isfinite(loss).item():
+            time.sleep(100000)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def steps(pause: float = 0.05) -> None:
@@ -161,7 +188,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, crowded, late, workers, pipe, flock, unmatched, two)
+        kinds = (steps, slow, crowded, late, workers, pipe, flock, unmatched, two, overflow)
         {one.__name__: one for one in kinds}[kind](*rest)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangtop.application import HangtopApp
+from hangtop_core.descriptors import Opener, Openers
 from hangtop_core.gather import Sampled
 from hangtop_core.traces import StraceResult
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.pilot import Pilot
 
+    from hangtop_core.asks import Ask
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.outputs import Wanted
     from hangtop_core.updates import Update
@@ -32,6 +34,8 @@ class Player:
         self.asked: list[tuple[str, Any]] = []
         self.tracing: tuple[Future[Any], Callable[[Sequence[str]], None]] | None = None
         self.commands: tuple[CommandRecord, ...] = ()
+        self.answers: dict[str, object] = {}
+        """What other requests are answered at their end, by `op`."""
         self._callbacks: list[Callable[[Update], None]] = []
 
     def play(self, update: Update) -> None:
@@ -78,6 +82,10 @@ class Player:
         self.asked.append(("log", wanted))
         return _done(None)
 
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], Any]) -> Future[Any]:
+        self.asked.append((ask.op, (node, ask.pids, dict(ask.params))))
+        return _done(result(self.answers[ask.op]))
+
     def strace(
         self, node: str, pid: int, seconds: float, on_lines: Callable[[Sequence[str]], None]
     ) -> Future[Any]:
@@ -86,10 +94,15 @@ class Player:
         self.tracing = (future, on_lines)
         return future
 
+    def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
+        self.asked.append(("holders", (node, pid, fd)))
+        other = Opener(4003, 9, "python3", "S", "rw", "has the other end")
+        return _done(Openers("/data/x", (other,), hidden=2))
+
     def cancel_strace(self, node: str, pid: int) -> None:
         self.asked.append(("cancel_strace", (node, pid)))
         if self.tracing is not None:
-            path = "/home/ada/.local/state/hangtop/strace/node1-4004.txt"
+            path = "/home/ada/.local/state/hangtop/strace/node1-4004.strace.TID"
             self.tracing[0].set_result(StraceResult(node, pid, path, 2, 0, 1.5, 40, True))
 
     def retry(self, node: str) -> None:

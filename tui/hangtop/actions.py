@@ -7,12 +7,12 @@ What an action does is a method `do_<id>` of the screen, or of the app.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from hangtop.files import NOTHING_RUNS
+from hangtop.files import NO_NODE, NOTHING_RUNS
 from hangtop.situation import Situation
 
 Risk = Literal["none", "asks"]
@@ -47,8 +47,7 @@ def needs_rank(now: Situation) -> str | None:
 
 def needs_live(now: Situation) -> str | None:
     """Something must be there to ask."""
-    recording = None if now.live else "this is a recording: nothing can be asked of it"
-    return needs_processes(now) or recording
+    return needs_processes(now) or (None if now.live else NO_NODE)
 
 
 def can_sample(now: Situation) -> str | None:
@@ -83,6 +82,17 @@ def can_strace(now: Situation) -> str | None:
 def can_stop(now: Situation) -> str | None:
     """A trace must be running."""
     return None if now.tracing else "no trace is running"
+
+
+def can_core(now: Situation) -> str | None:
+    """gdb stops the rank while it writes its memory."""
+    wrong = needs_rank(now) or _writes(now) or _silent(now)
+    return wrong or _tool(now, "gdb") or _gone(now)
+
+
+def can_debug(now: Situation) -> str | None:
+    """A prompt stops the rank; whether there is a way to one is said when it is asked for."""
+    return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
 
 
 def _writes(now: Situation) -> str | None:
@@ -138,7 +148,22 @@ def has_earlier(now: Situation) -> str | None:
 
 def has_later(now: Situation) -> str | None:
     """Only in the past there is something later."""
-    return None if now.paused else "this is live: [ goes back"
+    if now.live:
+        return None if now.paused else "this is live: [ goes back"
+    return None if now.later else "this is the newest picture: [ goes back"
+
+
+def can_pause(now: Situation) -> str | None:
+    """A capture stands still."""
+    return None if now.live or now.files else f"{NO_NODE}, and nothing moves; [ ] step through it"
+
+
+def can_capture(now: Situation) -> str | None:
+    """Only what is observed can be written."""
+    if now.writing:
+        return "a capture is being written"
+    live = None if now.live else "this is a capture already"
+    return needs_processes(now) or live
 
 
 def several_jobs(now: Situation) -> str | None:
@@ -277,6 +302,9 @@ KEY_NAMES = {
     "exclamation_mark": "!",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
+    "ctrl+end": "Ctrl-End",
     "underscore": "_",
     "space": "Space",
     "enter": "Enter",
@@ -302,6 +330,14 @@ PAIRED = {
     "read_recorders": "r/R",
 }
 """Keys as the footer shows them, where two belong together."""
+
+
+def page_names(pages: Sequence[str], most: int = 99) -> str:
+    """`Overview, Stacks, GPUs`; of more than ``most`` only so many, and how many more."""
+    names = ["GPUs" if page == "gpus" else page.capitalize() for page in pages]
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return ", ".join(names)
 
 
 def key_name(key: str) -> str:

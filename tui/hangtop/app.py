@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from hangtop_core.errors import UsageError
+from hangtop_core.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from hangtop.keymap import Keymap
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
+    from hangtop_core.capture import Capture
 
 TEXTUAL_SETTINGS = {
     "TEXTUAL_FPS": "30",
@@ -50,13 +52,15 @@ def run_app(
     live: bool = True,
     job_key: str | None = None,
     files: Picture | None = None,
+    capture: Capture | None = None,
     notice: str = "",
     keymap: Keymap | None = None,
     on_exit: Callable[[], None] | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
-    With `job_key` that job is shown first; with `files` what those show, and nothing else.
+    With `job_key` that job is shown first; with `files` what those show, and nothing else; with
+    `capture` its pictures.
     `readonly` is also taken from the session's options; `notice` is told for some seconds.
 
     Raises:
@@ -81,6 +85,9 @@ def run_app(
             keymap=keymap,
         )
         app.state.job_name = job_key
+        if capture is not None:
+            app.state.history = History(capture.pictures)
+            app.state.taken = capture.header
         app.tell(notice)
         app.run(mouse=mouse)
         return app.return_code or 0

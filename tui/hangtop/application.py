@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 
-from hangtop.actions import key_name
+from hangtop.actions import key_name, page_names
 from hangtop.bridge import Bridge
 from hangtop.files import NOTHING_RUNS, SCREENS
 from hangtop.handlers import Handlers
@@ -27,8 +27,10 @@ from hangtop.screens.rank import RankPage
 from hangtop.screens.recorder import RecorderPage
 from hangtop.screens.stacks import StacksPage
 from hangtop.screens.verdict import VerdictPage
+from hangtop.spans import line
 from hangtop.state import State
 from hangtop.views.common import find_rank
+from hangtop_core.analysis.openers import openers_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,10 +174,21 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def on_answered(self, event: Answered) -> None:
         """Tell how a request ended."""
         self.requests.answered(event)
+        self.core_answered(event)
+        if event.kind == "holders" and event.error is None:
+            self.read_holders(event)
         if event.kind == "sample" and (rank := find_rank(self.state.job, event.about)):
             # Its frames are others now: the cursor goes where they are.
             self.lead = rank.rank
         self.show()
+
+    def read_holders(self, event: Answered) -> None:
+        """Open what was found of who else has a file open."""
+        key, _, fd = event.about.rpartition(" ")
+        rank, snapshot = find_rank(self.state.job, key), self.state.snapshot
+        if rank is not None and snapshot is not None:
+            text = openers_text(snapshot, rank, int(fd), event.result)
+            self.read("Who has it", [line(one) for one in text], f"rank {rank.rank}")
 
     def on_calculated(self) -> None:
         """Show what has been worked out apart."""
@@ -184,7 +197,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def on_trace_lines(self, event: TraceLines) -> None:
         """Add lines to the running trace."""
         if self.state.trace is not None:
-            self.state.trace.lines.extend(event.lines)
+            self.state.trace.add(event.lines)
             if isinstance(self.page, RankPage):
                 self.page.show_trace()
 
@@ -236,7 +249,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         other = self.keymap.elsewhere(key)
         if other is not None:
-            where = " and ".join(screen.title() for screen in other.screens)
+            where = page_names(other.screens, 2)
             self.tell(f"{key_name(key)} works on {where}: {other.help}", "dim")
 
     def perform(self, name: str) -> None:

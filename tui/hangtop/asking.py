@@ -85,7 +85,7 @@ class Asking:
         lines = [
             line((strace_command(rank.process.pid), "code")),
             line(f"For 10 s on {rank.node}; S stops it before. {COST}"),
-            line("All lines are saved in a file, whose path is shown."),
+            line("All lines are saved, a file for each thread; where is shown."),
         ]
 
         def run() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hangtop import clipboard, pager, palette
-from hangtop.asking import Asking
+from hangtop.keep import capture
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
+from hangtop.stopping import Stopping
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
 from hangtop_core.text import plural
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hangtop.items import Item
 
 
-class Handlers(Asking):
+class Handlers(Stopping):
     """Mixed into the app; one method for each action, `do_<id>`."""
 
     def reason(self, name: str, screen: str) -> str | None:
@@ -171,6 +172,23 @@ class Handlers(Asking):
         if not state.step(count):
             self._app.tell("this is the oldest picture that is kept", "warn")
             return
+        self._stepped()
+
+    def do_oldest(self) -> None:
+        """The first picture that is kept."""
+        self._app.state.step_to_end(-1)
+        self._stepped()
+
+    def do_newest(self) -> None:
+        """The newest picture; live again, where there is a job."""
+        self._app.state.step_to_end(1)
+        self._stepped()
+
+    def _stepped(self) -> None:
+        state = self._app.state
+        if not state.live:
+            self._app.show()
+            return
         kept = plural(len(state.history), "picture")
         text = f"held still, {kept} kept; [ ] step, p is live again"
         self._app.tell(text if state.paused else "live again")
@@ -246,6 +264,10 @@ class Handlers(Asking):
             self._app.call_from_thread(self._app.tell, f"copied {count}: {places}", "good")
 
         self._app.run_worker(work, thread=True, exclusive=True, group="copy")
+
+    def do_capture(self) -> None:
+        """Everything that is known, and the history, into a file: on a thread."""
+        capture(self._app)
 
     def do_pager(self) -> None:
         """The pane in the pager."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from hangtop.actions import FOOTERS, GROUPS, Action, keys_of
+from hangtop.actions import FOOTERS, GROUPS, Action, keys_of, page_names
 from hangtop.keymap import ACTIONS
 
 INTRODUCTION = """\
@@ -84,7 +84,7 @@ def _asks(action: Action) -> str:
 def _where(action: Action) -> str:
     if not action.screens or len(action.screens) == len(FOOTERS):
         return "everywhere"
-    return ", ".join(screen.capitalize() for screen in action.screens)
+    return page_names(action.screens)
 
 
 if __name__ == "__main__":

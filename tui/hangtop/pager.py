@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from typing import TYPE_CHECKING
 
+from hangtop_probe import tools
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 PLUS_LINE = frozenset({"vi", "vim", "nvim", "nano", "emacs", "emacsclient", "joe", "micro", "kak"})
 """Editors that take `+LINE FILE`."""
@@ -39,33 +42,61 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
     return _run([*command, *at, path])
 
 
+def prompt(
+    command: Sequence[str], where: str, outcome: Callable[[int], Sequence[str]]
+) -> str | None:
+    """Run a prompt after saying which; in one line why there was none, if so.
+
+    ``outcome`` says what its exit status means, for people.
+    """
+    told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
+    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    try:
+        lines = outcome(status(dying_with_us(command)))
+    except OSError as error:
+        lines = (f"{command[0]}: {error.strerror}",)
+    if lines:
+        _wait_for_enter("\n  - ".join(lines))
+    return lines[0] if lines else None
+
+
 def shell(command: Sequence[str], where: str) -> str | None:
     """Run a shell after saying which; why it could not be had, if so."""
     told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
     print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
-        status = _status(command)
-        wrong = f"{command[0]} ended with status {status}" if status in NO_SHELL else None
+        code = status(command)
+        wrong = f"{command[0]} ended with status {code}" if code in NO_SHELL else None
     except OSError as error:
         wrong = f"{command[0]}: {error.strerror}"
     if wrong is not None:
-        # What it said would be gone with the next picture.
-        print(f"hangtop: {wrong}; Enter goes on ", end="", flush=True, file=sys.__stderr__)
-        with contextlib.suppress(EOFError, OSError):
-            sys.stdin.readline()
+        _wait_for_enter(wrong)
     return wrong
+
+
+def _wait_for_enter(said: str) -> None:
+    """Show why something did not work: it would be gone with the next picture."""
+    print(f"hangtop: {said}\nEnter goes on ", end="", flush=True, file=sys.__stderr__)
+    with contextlib.suppress(EOFError, OSError):
+        sys.stdin.readline()
 
 
 def _run(command: Sequence[str]) -> str | None:
     """Run a program; why it could not be started, if so."""
     try:
-        _status(command)
+        status(command)
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     return None
 
 
-def _status(command: Sequence[str]) -> int:
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """Return the command so that it ends with this process, should that be killed."""
+    program = shutil.which(command[0]) or command[0]
+    return [*tools.dying_with_us(shutil.which("setpriv"), signal.SIGTERM), program, *command[1:]]
+
+
+def status(command: Sequence[str]) -> int:
     """Run a program to its end, and return its exit status."""
     # Ctrl-C is for the program. With a handler, not ignored: that would be passed on to it.
     before = signal.signal(signal.SIGINT, lambda *_: None)

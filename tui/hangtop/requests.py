@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hangtop.state import State, Trace
 from hangtop.views.common import rank_key
 from hangtop_core.analysis.peers import peers, unread
+from hangtop_core.cores import take
 from hangtop_core.outputs import wanted
 from hangtop_core.rankset import fold
-from hangtop_core.text import duration, plural
+from hangtop_core.text import duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hangtop.bridge import Bridge
     from hangtop.messages import Answered
     from hangtop.source import Source
+    from hangtop_core.cores.take import Taken
     from hangtop_core.model import Job, Node, Rank, Snapshot
 
 LOG_NODES = 64
@@ -123,6 +125,26 @@ class Requests:
             lambda: self._source.strace(trace.node, trace.pid, trace.seconds, self._bridge.traced),
         )
 
+    def core_cost(self, rank: Rank) -> None:
+        """Ask what a core of a rank would cost."""
+        told = f"what a core of rank {rank.rank} costs"
+        self._tell(f"looking {told}…", "info")
+        request = partial(take.cost, self._source, rank.node, rank.process.pid)
+        self._bridge.ask("core cost", told, request, rank_key(rank))
+
+    def core(self, rank: Rank) -> None:
+        """Take a core of a rank."""
+        told = f"core of rank {rank.rank}"
+        self._tell(f"taking the {told}; it stands still meanwhile…", "info")
+        request = partial(take.take, self._source, rank.node, rank.process.pid)
+        self._bridge.ask("core", told, request, rank_key(rank))
+
+    def holders(self, rank: Rank, fd: int) -> None:
+        """Find who else has a descriptor open; it is read when it has come."""
+        told = f"fd {fd} of rank {rank.rank}"
+        request = partial(self._source.holders, rank.node, rank.process.pid, fd)
+        self._bridge.ask("holders", told, request, f"{rank_key(rank)} {fd}")
+
     def stop_trace(self) -> None:
         """Stop the running trace."""
         trace = self._state.trace
@@ -153,6 +175,9 @@ class Requests:
             self._tell(f"{answer.told}: {_why(answer.error)}", "warn")
         elif answer.kind == "sample":
             self._tell(*_sampled(answer))
+        elif answer.kind == "core":
+            taken: Taken = answer.result
+            self._tell(f"{answer.told}: {taken.told}", "good" if taken.running_again else "warn")
         elif answer.kind == "logs" or answer.kind == "descriptors":
             self._tell(f"{answer.told}: read", "good")
 
@@ -166,6 +191,7 @@ class Requests:
         result = answer.result
         text = (
             f"{plural(result.lines, 'line')} in {duration(result.seconds)}, saved in {result.path}"
+            f" ({plural(result.files, 'file')}, {size(result.size)})"
         )
         if result.idle_polls:
             text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"

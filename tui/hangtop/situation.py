@@ -35,3 +35,7 @@ class Situation:
     paused: bool = False
     earlier: bool = False
     """Whether a picture before the shown one is kept."""
+    later: bool = False
+    """Whether one after it is."""
+    writing: bool = False
+    """Whether a capture is being written."""

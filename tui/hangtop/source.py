@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from hangtop_core.asks import Ask
     from hangtop_core.outputs import Wanted
     from hangtop_core.updates import Update
 
@@ -52,8 +53,14 @@ class Source(Protocol):
     ) -> Future[Any]:
         """Trace system calls; lines come while it runs."""
 
+    def holders(self, node: str, pid: int, fd: int) -> Future[Any]:
+        """Find who else on a node has a descriptor open."""
+
     def cancel_strace(self, node: str, pid: int) -> None:
         """End a trace early; its result comes as usual."""
+
+    def ask(self, node: str, ask: Ask, result: Callable[[Any], Any], /) -> Future[Any]:
+        """Make another request; ``result`` makes what the future gets of the answer's end."""
 
     def retry(self, node: str) -> Any:
         """Connect to a lost node again now."""

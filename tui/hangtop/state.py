@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from hangtop.history import History
 from hangtop.situation import Situation
 from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
+from hangtop_core.history import History
+from hangtop_core.syscalls import Calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hangtop_core.capture import Header
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0
+TraceForm = Literal["all", "network", "file", "lines"]
+TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "lines")
+"""How a trace is shown: calls folded, all or some of them, or its lines."""
 
 
 @dataclass
@@ -32,6 +37,17 @@ class Trace:
     lines: list[str] = field(default_factory=list)
     ended: str | None = None
     """How it ended and where it was saved; None while it runs."""
+    calls: Calls = field(init=False)
+    """The same lines folded."""
+
+    def __post_init__(self) -> None:
+        self.calls = Calls(self.pid)
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Take lines as they come."""
+        self.lines.extend(lines)
+        for one in lines:
+            self.calls.add(one)
 
 
 @dataclass
@@ -55,12 +71,17 @@ class State:
     node_name: str | None = None
     """The node under the cursor of Nodes."""
     marks: frozenset[str] = frozenset()
+    trace_form: TraceForm = "all"
     cut: bool = True
     all_threads: bool = False
     interval: float = 0.0
     """Seconds between two pictures at least; collection does not slow down."""
     confirmed: set[str] = field(default_factory=set)
     trace: Trace | None = None
+    taken: Header | None = None
+    """Of the capture that is looked at."""
+    writing: bool = False
+    """Whether a capture is being written."""
     unread: dict[str, str] = field(default_factory=dict)
     """Why descriptors could not be read, by rank key."""
 
@@ -89,10 +110,20 @@ class State:
         if self.shown is None:
             return False
         found = self.history.near(self.shown, count)
-        if found is None and count < 0:
+        if found is None and (count < 0 or not self.live):
             return False
-        self.paused = found is not None
+        self.paused = found is not None and self.live
         self.take(found or self.newest)
+        return True
+
+    def step_to_end(self, count: int) -> bool:
+        """Show the oldest picture (negative) or the newest; False when there is none."""
+        pictures = self.history.pictures
+        if not pictures:
+            return False
+        last = pictures[0] if count < 0 else self.newest or pictures[-1]
+        self.paused = count < 0 and self.live
+        self.take(last)
         return True
 
     def take(self, update: Update | None) -> None:
@@ -180,5 +211,7 @@ class State:
             and rank is not None
             and self.trace.rank_key == rank_key(rank),
             paused=self.paused,
+            later=self.shown is not None and self.history.near(self.shown, 1) is not None,
+            writing=self.writing,
             earlier=self.shown is not None and self.history.near(self.shown, -1) is not None,
         )

@@ -163,6 +163,7 @@ class DescriptorPiece(Struct, frozen=True):
     start: int | None = None
     descriptors: Annotated[tuple[Descriptor, ...], Meta(max_length=100_000)] = ()
     waiting_locks: Annotated[tuple[Descriptor, ...], Meta(max_length=1000)] = ()
+    opening: Descriptor | None = None
     failure: Failure | None = None
 
 
@@ -351,7 +352,9 @@ def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     """Turn a piece into the model's table, on the head's clock."""
-    return DescriptorTable(piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks)
+    return DescriptorTable(
+        piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks, piece.opening
+    )
 
 
 def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:

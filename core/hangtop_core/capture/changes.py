@@ -258,7 +258,7 @@ class Maker:
         if not isinstance(raw, dict):
             raise Damaged("a difference is no object")
         fields = {}
-        for part in parts(type(old)):
+        for part in parts(_type(old)):
             if part.name not in raw:
                 continue
             before, told = getattr(old, part.name), raw[part.name]
@@ -324,6 +324,11 @@ class Maker:
         self._made += count
         if count > MAX_ITEMS or self._made > MAX_MADE:
             raise Damaged("it has more items than hangtop reads")
+
+
+def _type(one: Any) -> type[Struct]:
+    found: type[Struct] = type(one)
+    return found
 
 
 def _object(raw: Any, name: str) -> Raw:

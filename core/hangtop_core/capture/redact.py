@@ -20,9 +20,9 @@ from hangtop_core.places import is_loopback
 from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from hangtop_core.model import Node
+    from hangtop_core.model import Node, Snapshot
 
 SECRETS, PATHS, HOSTS = "secrets", "paths", "hosts"
 MAX_TEXT = 4096
@@ -126,10 +126,17 @@ class Redactor:
             found["addresses"] = len(self._addresses)
         return found
 
-    def learn(self, nodes: Iterable[Node]) -> None:
-        """Take in which names are those of hosts."""
-        if not self.redaction.hosts:
-            return
+    def learn(self, snapshots: Sequence[Snapshot]) -> None:
+        """Take in which names are those of hosts, and which of folders, before any is written."""
+        if self.redaction.hosts:
+            self._learn_hosts({id(one): one for snap in snapshots for one in snap.nodes}.values())
+        if self.redaction.paths:
+            for snapshot in snapshots[-1:]:
+                for text in _with_paths(snapshot):
+                    self._names(text)
+        self._done.clear()
+
+    def _learn_hosts(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             stand_in = self._hosts.get(node.name) or f"node-{len(set(self._hosts.values())) + 1}"
             for name in (node.name, node.hostname):
@@ -137,7 +144,6 @@ class Redactor:
                     self._hosts.setdefault(name, stand_in)
                     self._hosts.setdefault(name.partition(".")[0], stand_in)
                     self._prefixes.add(name.partition(".")[0].rstrip("0123456789"))
-        self._done.clear()
 
     def data(self, raw: Any) -> Any:
         """Plain data with all texts in it masked, keys of objects included."""
@@ -269,6 +275,16 @@ class Redactor:
         if text in self._addresses.values():
             return text
         return self._addresses.setdefault(text, new)
+
+
+def _with_paths(snapshot: Snapshot) -> Iterable[str]:
+    """Texts of a picture that hold whole paths."""
+    for frames in snapshot.stacks.values():
+        yield from (frame.file for frame in frames)
+    for job in snapshot.jobs:
+        for one in (*job.launchers, *(p for r in job.ranks for p in (r.process, *r.children))):
+            yield from (one.cwd or "", one.exe or "", *one.outputs, *one.cmdline)
+    yield from (one.path for one in snapshot.outputs)
 
 
 def _is_address(name: str) -> bool:

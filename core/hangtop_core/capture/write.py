@@ -159,7 +159,7 @@ class Writer:
     ) -> None:
         """Write everything."""
         newest = pictures[-1]
-        self._redactor.learn(node for one in pictures for node in one.snapshot.nodes)
+        self._redactor.learn([one.snapshot for one in pictures])
         self._write_header(self._describe(newest, newest, complete=False))
         with gzip.GzipFile("", "wb", LEVEL, self._file, 0) as zipped:
             self._zipped = zipped

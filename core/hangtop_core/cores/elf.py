@@ -149,6 +149,8 @@ class _Reader:
         start = file.read(64)
         if start[:4] != b"\x7fELF":
             raise NotACoreError(_what_else(start, self._size))
+        if len(start) < 64:
+            raise NotACoreError("ends within its own headers: it is cut or damaged")
         if start[4] != 2:
             raise NotACoreError("is of a 32-bit program, which hangtop does not read")
         self._order = ">" if start[5] == 2 else "<"

@@ -10,7 +10,7 @@ from hangtop_core.errors import UsageError
 from hangtop_core.nettest.facts import Spot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from hangtop_core.nettest.said import Look
 
@@ -24,16 +24,19 @@ class _Candidate(NamedTuple):
     """Whether the default route goes by it."""
 
 
-def spots(looked: Mapping[str, Look], wanted: str | None) -> dict[str, Spot]:
+def spots(
+    looked: Mapping[str, Look], wanted: str | None, named: Collection[str] = ()
+) -> dict[str, Spot]:
     """Return where each node is tested; nodes without any address that fits are left out.
 
     An address that several nodes have (docker0 is 172.17.0.1 everywhere) leads to none of them.
-    Of the rest the network counts that most nodes are on; between equals, hardware before what is
-    virtual, then the one with the default route.
+    Of the rest the network counts that most nodes are on; between equals the one to which the
+    nodes' names lead, then hardware before what is virtual, then the one with the default route.
 
     Args:
         looked: what nodes have, by name.
         wanted: an interface's name or a network (10.0.0.0/8) that it has to be.
+        named: addresses to which names of nodes lead.
 
     Raises:
         UsageError: when no node has what is wanted.
@@ -53,9 +56,9 @@ def spots(looked: Mapping[str, Look], wanted: str | None) -> dict[str, Spot]:
         node: [one for one in some if alone or times[one.spot.address] == 1]
         for node, some in known.items()
     }
-    rated = _rated(known)
+    rated = _rated(known, named)
     return {
-        node: max(some, key=lambda one: (rated[one.network], one.spot.address)).spot
+        node: max(some, key=lambda one: (rated[one.network], one.spot.address in named)).spot
         for node, some in known.items()
         if some
     }
@@ -93,14 +96,17 @@ def _names(looked: Mapping[str, Look]) -> set[str]:
     return {one.spot.interface for look in looked.values() for one in _candidates(look)}
 
 
-def _rated(known: Mapping[str, list[_Candidate]]) -> dict[_Network, tuple[int, int, int]]:
-    """Rate networks: how many nodes are on them, whether by hardware, whether by default."""
+def _rated(
+    known: Mapping[str, list[_Candidate]], named: Collection[str]
+) -> dict[_Network, tuple[int, ...]]:
+    """Rate networks: how many nodes are on them, by name, by hardware, by default."""
     rated: dict[_Network, list[int]] = {}
     for some in known.values():
         for network in {one.network for one in some}:
             there = [one for one in some if one.network == network]
-            rates = rated.setdefault(network, [0, 0, 0])
+            rates = rated.setdefault(network, [0, 0, 0, 0])
             rates[0] += 1
-            rates[1] += any(one.spot.kind in ("ethernet", "infiniband", "bond") for one in there)
-            rates[2] += any(one.default for one in there)
-    return {network: (a, b, c) for network, (a, b, c) in rated.items()}
+            rates[1] += any(one.spot.address in named for one in there)
+            rates[2] += any(one.spot.kind in ("ethernet", "infiniband", "bond") for one in there)
+            rates[3] += any(one.default for one in there)
+    return {network: tuple(rates) for network, rates in rated.items()}

@@ -78,6 +78,9 @@ class Outcome(Struct, frozen=True):
     wrong: bool = False
     stuck: bool = False
     rates: tuple[tuple[int, int], ...] = ()
+    """Distance to the rank it received from, and bytes a second."""
+    numerics: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What it computed, by name, as texts of float.hex."""
 
     @property
     def ok(self) -> bool:
@@ -130,7 +133,6 @@ class Facts(Struct):
     jobs: list[JobRun] = field(default_factory=list)
     pair_jobs: list[JobRun] = field(default_factory=list)
     """Jobs of two nodes, to find out who fails, or what each pair achieves."""
-    numerics: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     lines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What torch and NCCL printed, by node."""
     took_s: float = 0.0
@@ -151,6 +153,16 @@ class Facts(Struct):
         look = self.looked.get(node)
         links: Iterable[said.Link] = look.links if look is not None else ()
         return frozenset(one.address for link in links for one in link.addresses)
+
+    def is_misled(self, node: str) -> bool:
+        """Whether a node's own name, or a setting, is not the address that is tested to itself."""
+        known, look, spot = self.names.get(node), self.looked.get(node), self.spots.get(node)
+        if known is None or look is None or spot is None:
+            return True
+        found = known.names.get(look.hostname)
+        return (
+            "GLOO_SOCKET_IFNAME" in look.settings or found is None or found[:1] != (spot.address,)
+        )
 
 
 class Finding(Struct, frozen=True):

@@ -16,6 +16,8 @@ import pytest
 from hangtop.cli.main import main
 from hangtop_core import prepare
 from hangtop_core.errors import UsageError
+from hangtop_hook import numericsfile
+from hangtop_hook.numericsfile import Settings
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -78,6 +80,25 @@ def test_print_env_is_for_a_shell_or_for_programs(tmp_path: Path, capsys: Captur
     assert sorted(p.name for p in first.iterdir()) == ["hangtop_hook", "sitecustomize.py"]
     assert (directory.stat().st_mode & 0o777) == 0o700
     assert exported["TORCH_FR_BUFFER_SIZE"] == "2000"
+
+
+def test_looking_for_inf_and_nan_is_asked_for_by_a_variable(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    command = ["run", "--print-env", "--json", "--dir", str(tmp_path / "r")]
+    assert main(command) == 0
+    assert "HANGTOP_NUMERICS" not in json.loads(capsys.readouterr().out)["environment"]
+    assert not (tmp_path / "r" / "numerics").exists()
+    options = ["--trace-batches", "1,3-5", "--abort-after-batch", "6", "--overflow", "abort"]
+    assert main([*command, "--detect-overflow", *options, "--frames", "9"]) == 0
+    environment = json.loads(capsys.readouterr().out)["environment"]
+    settings = Settings(9, ((1, 1), (3, 5)), 6, stop=True)
+    assert numericsfile.from_environment(environment) == settings
+    assert (tmp_path / "r" / "numerics").is_dir()
+    for wrong in ("5-3", "x", "-1", "1,,2"):
+        with pytest.raises(SystemExit):
+            main([*command, f"--trace-batches={wrong}"])
+        assert "argument --trace-batches" in capsys.readouterr().err
 
 
 def test_without_dir_every_run_has_its_own(

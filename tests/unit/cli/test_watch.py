@@ -1,25 +1,29 @@
 from __future__ import annotations
 
+import argparse
+import errno
+import io
 import json
 import os
+import re
+import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop.cli.hangfiles import HangFiles
 from hangtop.cli.main import build_parser
 from hangtop.cli.onhang import run_command, variables
-from hangtop.cli.watch import told_to_stop
-from hangtop.cli.watchtext import AWAY_S, Teller
-from hangtop_core.diagnosis import Culprit, Diagnosis, Verdict
+from hangtop.cli.watch import Watch, told_to_stop
+from hangtop.cli.watchtext import AWAY_S, Teller, why_ended
+from hangtop_core.diagnosis import Culprit, Diagnosis, JobState, Verdict
 from hangtop_core.errors import UsageError
-from hangtop_core.model import Job, Node, Snapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from hangtop_core.hangs import Happened
+from hangtop_core.model import Job, Node, Process, Rank, Snapshot
 
 FILES = {"diagnosis.json": "{}\n", "stacks.txt": "\udcff ünd\n"}
 JOB = Job("k", "train", "torchrun", None, 4, None, nodes=("n1", "n2"))
@@ -77,7 +81,7 @@ def test_what_the_command_is_told_is_clean_and_whole(tmp_path: Path) -> None:
     assert nothing.keys() == told.keys()
     assert nothing["HANGTOP_CAUSE"] == "unknown"
     assert nothing["HANGTOP_STATUS"] == "11"
-    assert nothing["HANGTOP_JSON"] == ""
+    assert nothing["HANGTOP_JSON"] == nothing["HANGTOP_CAPTURE"] == ""
 
 
 def test_the_command_runs_without_a_shell(capfd: pytest.CaptureFixture[str]) -> None:
@@ -147,6 +151,87 @@ def test_arguments() -> None:
         with pytest.raises(SystemExit) as ended:
             parse(["watch", *wrong])
         assert ended.value.code == 2
+
+
+class FullDisk(io.StringIO):
+    """A file that takes nothing until there is room."""
+
+    room = False
+
+    def write(self, text: str) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_a_full_disk_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = FullDisk()
+    monkeypatch.setattr(sys, "stdout", full)
+    teller = Teller(json=True)
+    teller.stopped()
+    full.room = True
+    teller.stopped()
+    teller.close()
+    assert [json.loads(line)["event"] for line in full.getvalue().splitlines()] == ["stopped"]
+    assert capsys.readouterr().err == "hangtop: 1 message could not be printed at once\n"
+
+
+class Clock:
+    """A session on which no update ever comes, while somebody sets the clock."""
+
+    latest = None
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.patch, self.turns = monkeypatch, 0
+
+    def wait(self, predicate: object, timeout: float) -> None:
+        self.turns += 1
+        if self.turns == 3:
+            really = time.time
+            self.patch.setattr(time, "time", lambda: really() + 3600.0)
+
+
+def test_when_the_clock_is_set_all_is_begun_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = argparse.Namespace(wait_for_job=None)
+    session = Clock(monkeypatch)
+    assert Watch(arguments, None, Teller(json=True)).run(session) is None  # type: ignore[arg-type]
+    assert session.turns == 3
+    told = json.loads(capsys.readouterr().out)
+    assert (told["event"], told["by_s"]) == ("clock", pytest.approx(3600.0, abs=1.0))
+
+
+def ended(state: JobState, cause: str, *blamed: int, sure: float = 0.9) -> str | None:
+    culprits = tuple(Culprit(rank, "n1", 7) for rank in blamed)
+    verdict = Verdict(cause, sure, culprits, (), "so it was", (), ())
+    ranks = tuple(
+        Rank(i, "n1", "exited", Process(7 + i, 1, 1, 0.0, "rank", "a rank", "S")) for i in (0, 1)
+    )
+    diagnosis = Diagnosis("", "", "", 1.0, state, None, None, None, (verdict,))
+    return why_ended(Happened("ended", 0.0, replace(JOB, ranks=ranks), diagnosis))
+
+
+def test_why_a_job_has_ended_is_told_where_it_was_seen() -> None:
+    assert ended("exited", "rank-exited", 1) == "rank-exited: so it was"
+    assert ended("exited", "rank-oom-killed", 0, 1) == "rank-oom-killed: so it was"
+    assert ended("exited", "rank-oom-killed", 0, sure=0.7) is None, "something was killed there"
+    assert ended("exited", "rank-exited", 0, 1) is None, "so it is when all is well, too"
+    assert ended("hung", "rank-exited", 1) is None
+
+
+def test_what_the_guide_shows_are_commands() -> None:
+    """The batch script, the service, the line of cron, and the others."""
+    guide = (Path(__file__).parents[3] / "docs/guide.md").read_text().replace("\\\n", " ")
+    shown = re.findall(r"hangtop (watch(?: [^\n`&>]*)?)", guide)
+    with_options = [one for one in shown if "--" in one]
+    assert len(with_options) >= 5
+    assert any("--until-exit" in one and "$SLURM_JOB_ID" in one for one in with_options)
+    for one in with_options:
+        command = re.split(r"\s{2,}|\s*$", one)[0]
+        assert build_parser().parse_args(shlex.split(command)).subcommand == "watch"
 
 
 def test_text_lines_have_a_time(capsys: pytest.CaptureFixture[str]) -> None:

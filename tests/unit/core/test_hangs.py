@@ -143,6 +143,16 @@ def test_the_end_is_told_as_soon_as_it_is_known_why() -> None:
     assert story.at(101.0, job(1, 2, gone=True), "exited", verdict=VERDICT) == ["ended"]
 
 
+def test_the_same_hang_is_told_once_though_the_clock_is_set() -> None:
+    story = Story()
+    assert hung(story, 102.0) == ["job"]
+    assert hung(story, 104.0) == ["hang"]
+    story.hangs.clock_was_set(-90.0)
+    assert hung(story, 16.0, since=-20.0) == []
+    assert story.at(20.0, job(1, 2), "progressing") == ["resumed"]
+    assert story.said[-1] == ("resumed", 40.0)
+
+
 def test_ranks_that_come_back_at_once_have_not_ended() -> None:
     story = Story()
     story.at(100.0, job(1, 2))

@@ -117,6 +117,18 @@ def test_ranks_that_move_take_turns_where_that_must_cost_little() -> None:
     assert sampling.plan([*ranks, rests], NOW, rate, frozenset()).sample == [40], "at once"
 
 
+def test_who_looks_at_a_screen_sees_the_first_half_minute_of_all_ranks() -> None:
+    rate = sampling.Rate(5.0, 1.0, apart=8.0)
+    ranks = [with_sample(tracked(pid, ran=0.1), age=6) for pid in (10, 20)]
+    assert sampling.plan(ranks, NOW, rate, frozenset()).sample == [10, 20]
+    for one in ranks:
+        with_sample(one, age=0)
+    later = NOW + sampling.EARLY
+    for one in ranks:
+        one.moved_at = later
+    assert sampling.plan(ranks, later, rate, frozenset()).sample == [10]
+
+
 def test_gpus_stand_still_once_none_has_worked_for_a_while() -> None:
     def still(*worked: float | None) -> bool:
         gpus = [Gpu(index, worked_at=at) for index, at in enumerate(worked)]
@@ -189,17 +201,6 @@ def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() ->
     assert asked.descriptors == [101, 102, 103, 104]
 
 
-def test_descriptors_are_read_of_who_tries_again_and_again_in_the_same_functions() -> None:
-    def waking(pid: int, same: float) -> Tracked:
-        known = with_sample(with_sample(tracked(pid, ran=0.5), same), 0.2)
-        assert known.sample is not None
-        return known
-
-    asked = plan(waking(100, 20.0), waking(101, 3.0), odd=frozenset({100, 101}))
-    assert asked.descriptors == [100]
-    assert plan(waking(100, 20.0)).descriptors == []
-
-
 def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:
     def child(pid: int, role: str, *thread: Any) -> Tracked:
         return tracked(pid, role=role, comm="cat", threads=(Thread(pid, "t", *thread),))
@@ -268,6 +269,14 @@ def test_odd_are_the_few() -> None:
     for known in ranks[4:]:
         with_sample(known, 1, "third")
     assert sampling.odd_ranks(ranks, table()) == {"n1": frozenset({102})}
+
+
+def test_an_odd_process_that_goes_round_in_the_same_functions_has_its_files_read() -> None:
+    known = with_sample(with_sample(tracked(ran=0.1), age=4.5), age=1.0)
+    assert plan(known).descriptors == []
+    assert plan(known, odd=frozenset({100})).descriptors == [100]
+    known = with_sample(with_sample(tracked(ran=0.1), age=4.5, stack="other"), age=1.0)
+    assert plan(known, odd=frozenset({100})).descriptors == [], "its functions have changed"
 
 
 def test_structs_replace_is_not_needed_for_an_unchanged_meter() -> None:

@@ -77,7 +77,10 @@ def test_a_diagnosis_that_fails_harms_no_update() -> None:
     with Session(Options(), failing) as session:
         update = session.wait(ready, 10)
         assert update is not None
-        assert update.diagnoses == {}
+        assert update.diagnoses
+        for found in update.diagnoses.values():
+            assert (found.state, found.verdicts) == ("unknown", ())
+            assert "a mistake in a rule" in found.blind_spots[0].why
 
 
 def test_read_only_refuses_what_pauses_a_process() -> None:

@@ -40,6 +40,43 @@ def test_only_changed_fields_are_sent() -> None:
     assert differ.delta({7: row(7, state="T", rank=1)}).set == {"7": {"state": "T"}}
 
 
+def meters(**changes: float) -> dict[str, float]:
+    return {"cpu_s": 1.0, "main_switches": 7, "main_last_ran_s": 2.0, **changes}
+
+
+def test_that_a_rank_waits_on_is_not_told() -> None:
+    differ = Differ()
+    differ.delta({7: row(7, role="rank", meters=meters())})
+    assert differ.delta({7: row(7, role="rank", meters=meters(main_last_ran_s=3.0))}) == ({}, {})
+    moved = meters(main_last_ran_s=0.1, main_switches=8)
+    assert differ.delta({7: row(7, role="rank", meters=moved)}).set == {"7": {"meters": moved}}
+    stopped = row(7, role="rank", state="T", meters=meters(main_last_ran_s=4.0, main_switches=8))
+    assert set(differ.delta({7: stopped}).set["7"]) == {"state", "meters"}
+
+
+def test_that_a_launcher_polls_is_told_now_and_then() -> None:
+    differ = Differ()
+    differ.delta({7: row(7, role="launcher", meters=meters())})
+    later = row(7, role="launcher", meters=meters(main_switches=9))
+    assert differ.delta({7: later}, minor=False) == ({}, {})
+    assert differ.delta({7: later}, minor=True).set == {"7": {"meters": later["meters"]}}
+    rank = row(8, role="rank", meters=meters())
+    differ.delta({7: later, 8: rank})
+    ran = row(8, role="rank", meters=meters(main_switches=9))
+    assert differ.delta({7: later, 8: ran}, minor=False).set == {"8": {"meters": ran["meters"]}}
+
+
+def test_that_threads_poll_is_told_now_and_then() -> None:
+    differ = Differ()
+    differ.delta({7: row(7, role="rank", meters=meters())})
+    for cpu_s in (1.01, 1.03, 1.04):
+        polled = row(7, role="rank", meters=meters(cpu_s=cpu_s))
+        assert differ.delta({7: polled}, minor=False) == ({}, {})
+    worked = meters(cpu_s=1.06)
+    told = differ.delta({7: row(7, role="rank", meters=worked)}, minor=False)
+    assert told.set == {"7": {"meters": worked}}, "that is more than they take"
+
+
 def test_a_process_that_left_tells_its_exit_code() -> None:
     differ = Differ()
     differ.delta({7: row(7), 8: row(8)})
@@ -94,10 +131,7 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     time.sleep(0.3)
     following = watch.piece()
     assert "whole" not in following
-    second = following["set"].get(str(child.pid), {})
-    assert set(second) <= {"meters"}
-    if fields["meters"]["main_last_ran_s"] is not None:
-        assert 0.2 < second["meters"]["main_last_ran_s"] < 5
+    assert "set" not in following, "that it waits on is not told"
     child.kill()
     time.sleep(0.2)
     assert watch.piece()["set"][str(child.pid)]["exit_code"] == -9
@@ -133,6 +167,29 @@ def test_the_head_may_allow_less(monkeypatch: pytest.MonkeyPatch) -> None:
         watch.piece()
     assert watch.pause == pytest.approx(0.02 / 0.001)
     assert Watch(Table(permission.rights()), 5.0, machine, 1.0)._budget == BUDGET
+
+
+def test_processes_that_have_left_leave_nothing_behind() -> None:
+    processes = Table(permission.rights())
+    watch = Watch(processes, 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
+    left = []
+    for _ in range(20):
+        with subprocess.Popen(["sleep", "60"]) as child:
+            try:
+                processes.scope(False, frozenset([child.pid]))
+                assert str(child.pid) in watch.piece()["set"]
+                identity = processes.identity(child.pid)
+                assert identity is not None
+                processes.learn(identity, Learned(is_worker=True))
+                left.append(identity)
+            finally:
+                child.kill()
+    for _ in range(60):
+        processes.scan()
+    assert watch.piece()["gone"].keys() <= {str(pid) for pid, _ in left}
+    pids = {pid for pid, _ in left}
+    assert not pids.intersection(processes.entries, processes.roles, watch._differ._sent)
+    assert not processes._learned.keys() & set(left)
 
 
 CROWD = """

@@ -204,6 +204,16 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--mouse", "take mouse clicks (M in the app)")
 
 
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """A capture that is looked at instead of a running job."""
+    parser.add_argument(
+        "capture",
+        nargs="?",
+        metavar="CAPTURE",
+        help="look at a file of `hangtop capture` instead of a running job",
+    )
+
+
 def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
     """Arguments of `hangtop dump`."""
     parser = commands.add_parser(
@@ -228,6 +238,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         "  130 interrupted   2 wrong usage",
         formatter_class=Formatter,
     )
+    add_file(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--each", action="store_true", help="every rank by itself")
     form.add_argument("--json", action="store_true", help="everything, for programs")
@@ -273,6 +284,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop diagnose --observe 20 --hang-after 60 || send-a-message\n"
         "  hangtop diagnose -w 'gpu[01-16]' -x gpu07\n"
         "  hangtop diagnose --job 4711       of a Slurm job\n"
+        "  hangtop diagnose hang.hangtop     of a capture\n"
         "  hangtop diagnose --hostfile hosts.txt -l alice --python /opt/conda/bin/python3\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
@@ -283,6 +295,7 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--observe", type=seconds, default=5.0, metavar="S", help="seconds at least (default: 5)"
     )
+    add_file(parser)
     parser.add_argument("--json", action="store_true", help="schema hangtop.diagnosis/1")
     parser.add_argument(
         "--ras",

@@ -39,6 +39,10 @@ STALLED_S = 5.0
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments, sample_every=1.0)
+    if arguments.capture is not None:
+        from hangtop.cli.fromfile import diagnosis_of
+
+        return show(diagnosis_of(arguments), as_json=arguments.json)
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         try:
             update, interrupted = find_job(session, arguments.job_key, arguments.pid)
@@ -59,11 +63,17 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         tell_unseen(found.snapshot)
         print("interrupted: this is what was known by then", file=sys.stderr)
-    if arguments.json:
+    status = show(diagnosis, as_json=arguments.json)
+    return 130 if interrupted else status
+
+
+def show(diagnosis: Diagnosis, *, as_json: bool) -> int:
+    """Print a diagnosis; returns the exit status."""
+    if as_json:
         print(to_json(diagnosis).decode())
     else:
         print(coloured(diagnosis_text(diagnosis, min(width(), 120))), end="")
-    return 130 if interrupted else exit_status(diagnosis)
+    return exit_status(diagnosis)
 
 
 def conclusion(update: Update, job: Job) -> Diagnosis | None:

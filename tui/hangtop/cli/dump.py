@@ -49,6 +49,10 @@ UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
+    if arguments.capture is not None:
+        from hangtop.cli.fromfile import dump
+
+        return dump(arguments)
     if arguments.native and arguments.readonly:
         raise UsageError("--native pauses the ranks, and --readonly forbids that")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:

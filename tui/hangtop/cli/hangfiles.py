@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 NAME = re.compile(r"hang-\d{8}T\d{6}Z(-\d+)?")
 UNFINISHED = ".hang-"
@@ -35,8 +35,10 @@ class HangFiles:
         except OSError as error:
             raise UsageError(f"--output {directory}: {error.strerror}") from error
 
-    def write(self, files: Mapping[str, str], at: float) -> Path:
-        """Write files of one hang and return their directory.
+    def write(
+        self, files: Mapping[str, str], at: float, also: Callable[[Path], None] | None = None
+    ) -> Path:
+        """Write files of one hang and return their directory; ``also`` writes more into it.
 
         It gets its name once they are whole, so whoever sees it sees all of them. Only the owner
         can read them: stacks and logs tell much.
@@ -48,6 +50,8 @@ class HangFiles:
         try:
             for name, text in files.items():
                 _write(unfinished / name, text)
+            if also is not None:
+                also(unfinished)
             stamp = time.strftime("hang-%Y%m%dT%H%M%SZ", time.gmtime(at))
             final = self._take(unfinished, stamp)
         except BaseException:

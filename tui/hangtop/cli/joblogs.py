@@ -11,7 +11,7 @@ from hangtop.cli.logs import print_lines, report
 from hangtop.cli.observe import choose, find_job
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.errors import HangtopError, NoLogError
+from hangtop_core.errors import HangtopError, NoLogError, UsageError
 from hangtop_core.logs.conclude import names
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
@@ -22,6 +22,8 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
+
+    from hangtop_core.model import Job, Snapshot
 
 LIVE_S = 20.0
 """Seconds that the logs of one node may take."""
@@ -44,6 +46,21 @@ def live(arguments: argparse.Namespace, choice: Choice) -> int:
         tick = update.snapshot.tick
         newest = session.wait(lambda other: other.snapshot.tick > tick + 1, LIVE_S) or update
         snapshot = newest.snapshot
+    return show(snapshot, job, arguments, choice)
+
+
+def captured(arguments: argparse.Namespace, choice: Choice) -> int:
+    """Read the ends of logs that are in a capture."""
+    from hangtop.cli.fromfile import picture
+
+    if arguments.follow or arguments.around:
+        raise UsageError("--follow and --around need the logs themselves, not a capture")
+    update, job = picture(arguments.path[0], complete(arguments).job_key)
+    return show(update.snapshot, job, arguments, choice)
+
+
+def show(snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Choice) -> int:
+    """Print what was read; returns the exit status."""
     for lack in lacking(job, snapshot.outputs):
         where = f" on {clean(', '.join(lack.nodes), 60)}" if len(snapshot.nodes) > 1 else ""
         print(f"no log of {names(lack.ranks)}{where}: {lack.why}", file=sys.stderr)

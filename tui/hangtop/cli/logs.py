@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop.cli.output import StatusLine, coloured, width
+from hangtop_core.capture.read import is_capture
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
@@ -42,6 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         from hangtop.cli.joblogs import live
 
         return live(arguments, choice)
+    if len(arguments.path) == 1 and is_capture(arguments.path[0]):
+        from hangtop.cli.joblogs import captured
+
+        return captured(arguments, choice)
     found, nothing = find(arguments.path)
     for one in nothing:
         print(f"hangtop: no log in {clean(one, 200)}", file=sys.stderr)

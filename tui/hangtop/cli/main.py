@@ -20,12 +20,16 @@ from hangtop.cli.arguments import (
     add_observing,
     add_screen,
 )
+from hangtop.cli.captureargs import add_capture, add_open
 from hangtop.cli.config import config_path
 from hangtop.cli.coreargs import add_core
+from hangtop.cli.debugargs import add_debug
 from hangtop.cli.flightargs import add_flight
 from hangtop.cli.logsargs import add_logs
+from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
+from hangtop.cli.straceargs import add_files, add_strace
 from hangtop.cli.toolargs import add_completion, add_config
 from hangtop.cli.watchargs import add_watch
 
@@ -47,13 +51,17 @@ examples:
   hangtop diagnose                 who holds the job up, and why
   hangtop watch --once             wait until it hangs, then say why
   hangtop dump                     the stacks of all ranks, merged
+  hangtop capture -o hang.hangtop  everything about it in one file, without secrets
+  hangtop open hang.hangtop        look through that later, anywhere
   hangtop flight dumps/            who holds up the job that left these recorder dumps
   hangtop logs train.out           the first error in the logs of all ranks, and whose it is
   hangtop core                     why a rank crashed: the newest core file, its stacks
+  hangtop debug 3                  a pdb prompt in rank 3, of a job started by hangtop run
   hangtop -w 'gpu[01-16]'          a job on sixteen nodes, over ssh
   hangtop --job 4711               a Slurm job, over ssh or srun
   hangtop -w pod-1,pod-2 --command 'kubectl exec -i %h --'
   hangtop doctor -w 'gpu[01-16]'   what hangtop can see there, and what it lacks
+  hangtop nettest -w 'gpu[01-16]'  whether these nodes can talk, and if not, who is to blame
   hangtop run -- torchrun ...      start a job so that it can be looked into when it hangs
   hangtop demo                     try it on a small job that really hangs
 
@@ -61,20 +69,26 @@ defaults for these options can be kept in {config}:
   nodes = "gpu[01-16]"             one long option a line, with _ for -; what is given on the
   via = "ssh"                      command line wins, --no-sudo over `sudo = true`, too
 
-exit status of diagnose and watch:
+exit status of diagnose, capture and watch:
   0 progressing   10 hung, explained   11 hung, not explained   12 no training job
   13 nothing could be concluded, or no node answers   2 wrong usage"""
 
 MODULES = {
     None: "hangtop.cli.screen",
     "dump": "hangtop.cli.dump",
+    "capture": "hangtop.cli.capture",
+    "open": "hangtop.cli.opening",
     "diagnose": "hangtop.cli.diagnose",
     "watch": "hangtop.cli.watch",
     "flight": "hangtop.cli.flight",
     "logs": "hangtop.cli.logs",
     "core": "hangtop.cli.core",
+    "debug": "hangtop.cli.debug",
     "numerics": "hangtop.cli.numerics",
+    "strace": "hangtop.cli.strace",
+    "files": "hangtop.cli.files",
     "doctor": "hangtop.cli.doctor",
+    "nettest": "hangtop.cli.nettest",
     "run": "hangtop.cli.run",
     "demo": "hangtop.cli.demo",
     "config": "hangtop.cli.configcmd",
@@ -102,11 +116,17 @@ def build_parser() -> argparse.ArgumentParser:
     add_dump(commands)
     add_diagnose(commands)
     add_watch(commands)
+    add_capture(commands)
+    add_open(commands)
     add_flight(commands)
     add_logs(commands)
     add_core(commands)
+    add_debug(commands)
     add_numerics(commands)
+    add_strace(commands)
+    add_files(commands)
     add_doctor(commands)
+    add_nettest(commands)
     add_run(commands)
     add_demo(commands)
     add_config(commands)

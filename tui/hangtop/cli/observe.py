@@ -6,16 +6,18 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.cli.output import StatusLine
-from hangtop_core import nodesets
+from hangtop_core import nodesets, rankset
 from hangtop_core.analysis.layout import OBSERVED
 from hangtop_core.errors import NoJobError, NoNodeError, UsageError
+from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.session import Session, Update
 
 SETTLE_S = 3.0
@@ -155,6 +157,35 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
             file=sys.stderr,
         )
     return jobs[0]
+
+
+def chosen_ranks(session: Session, arguments: argparse.Namespace, text: str) -> list[Rank]:
+    """Return the ranks of the job that a person names as `2` or `0-3,8`.
+
+    Raises:
+        UsageError: when that cannot be read.
+        NoJobError: when one of them is not there, or there is no job.
+    """
+    try:
+        wanted = rankset.parse(text)
+    except ValueError as error:
+        raise UsageError(f"RANK cannot be read: {error}") from error
+    update, _ = find_job(session, arguments.job_key, arguments.pid)
+    job = choose(update.snapshot, arguments.job_key)
+
+    def all_there(update: Update) -> bool:
+        now = follow(job, update.snapshot)
+        return now is not None and wanted <= {rank.rank for rank in now.ranks}
+
+    update = session.wait(all_there, SETTLE_S) or session.latest or update
+    job = follow(job, update.snapshot) or job
+    found = [rank for rank in job.ranks if rank.rank in wanted]
+    missing = wanted - {rank.rank for rank in found}
+    if missing:
+        seen = rankset.fold(rank.rank for rank in job.ranks)
+        what = f"there is no rank {rankset.fold(missing)} in this job"
+        raise NoJobError(what, f"There is: {seen or 'none'}")
+    return found
 
 
 def ranks_of(job: Job) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LONGEST = 4000
 """Characters of one variable: all variables and arguments of a program have to fit together."""
+CAPTURE = "hang.hangtop"
+"""The capture of a hang, beside the texts."""
 GRACE_S = 5.0
 """Seconds the command gets to end by itself after it was told to."""
 
@@ -57,6 +59,7 @@ def variables(job: Job, diagnosis: Diagnosis, written: Path | None) -> dict[str,
         "DIRECTORY": written or "",
         "JSON": written / "diagnosis.json" if written else "",
         "TEXT": written / "diagnosis.txt" if written else "",
+        "CAPTURE": written / CAPTURE if written else "",
         "STACKS": written / "stacks.txt" if written else "",
     }
     words = {name: clean(str(value), LONGEST) for name, value in told.items()}
@@ -73,7 +76,8 @@ def run_command(
     It has a process group of its own, which is ended as a whole: after ``limit_s`` seconds, or when
     hangtop is to stop.
     """
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # a full disk
+        sys.stdout.flush()
     try:
         process = subprocess.Popen(
             argv,

@@ -9,8 +9,18 @@ import sys
 from typing import Self
 
 BOLD, RED, GREEN, YELLOW, DIM = "1", "1;31", "1;32", "1;33", "2"
-STATES = {"HUNG": RED, "STALLED": YELLOW, "PROGRESSING": GREEN}
-HEADINGS = re.compile(r"  (Evidence|What to do)|Blind spots|Verdict\b.*")
+STATES = {
+    "HUNG": RED,
+    "STALLED": YELLOW,
+    "PROGRESSING": GREEN,
+    "FAILED": RED,
+    "INCOMPLETE": YELLOW,
+    "PASSED": GREEN,
+}
+HEADINGS = re.compile(
+    r"  (Evidence|What to do)|Blind spots|Verdict\b.*"
+    r"|What was tested|(Failure|Warning|Note): [\w-]+"
+)
 
 
 class StatusLine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,13 +15,15 @@ from hangtop.cli.diagnose import exit_status
 from hangtop.cli.dump import DEADLINE_S, pids_by_node, wait_for
 from hangtop.cli.hangfiles import HangFiles
 from hangtop.cli.observe import no_job
-from hangtop.cli.onhang import run_command, variables
+from hangtop.cli.onhang import CAPTURE, run_command, variables
 from hangtop.cli.targets import launchers
 from hangtop.cli.watchtext import Teller
+from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.capture import Facts, save
 from hangtop_core.diagnosis import to_json
-from hangtop_core.errors import HangtopError, NoNodeError
+from hangtop_core.errors import CaptureWriteError, HangtopError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.hangs import Hangs
 from hangtop_core.report import WIDTH, diagnosis_text, merged_text
@@ -48,6 +51,10 @@ the probe and this process take besides, less than 0.5 %."""
 STACKS_S = 60.0
 """Seconds for the stacks of all ranks that are written down."""
 NOW_S = 5.0
+JUMP_S = 5.0
+"""Seconds by which the clock has to be set at once, or the machine to sleep, to begin anew."""
+RECENT = 12
+"""Updates that are written down with a hang: a minute before it was told, at the usual interval."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,14 +64,21 @@ def run(arguments: argparse.Namespace) -> int:
     files = HangFiles(arguments.output, arguments.keep) if arguments.output is not None else None
     options = session_options(arguments)
     every = min(options.sample_every, rest)
-    options = replace(options, rest=rest, sample_every=every, budget=BUDGET)
+    budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # who looks more often may pay more
+    options = replace(options, rest=rest, sample_every=every, budget=budget)
     teller = Teller(json=arguments.json)
+    watch = Watch(arguments, files, teller)
+    status: int | None = None
     try:
-        with told_to_stop(), Session(options, diagnose, launchers(arguments)) as session:
-            return Watch(session, arguments, files, teller).run()
+        with told_to_stop():
+            while status is None:
+                with Session(options, diagnose, launchers(arguments)) as session:
+                    status = watch.run(session)
     except KeyboardInterrupt:
         teller.stopped()
-        return 0
+        status = 0
+    teller.close()
+    return status
 
 
 @contextlib.contextmanager
@@ -88,37 +102,53 @@ def told_to_stop() -> Iterator[None]:
 
 
 class Watch:
-    """One run of the command."""
+    """One run of the command, over its sessions."""
+
+    session: Session
 
     def __init__(
-        self,
-        session: Session,
-        arguments: argparse.Namespace,
-        files: HangFiles | None,
-        teller: Teller,
+        self, arguments: argparse.Namespace, files: HangFiles | None, teller: Teller
     ) -> None:
-        self.session, self.arguments, self.files, self.teller = session, arguments, files, teller
+        self.arguments, self.files, self.teller = arguments, files, teller
         self.hangs = Hangs()
         self.seen: Update | None = None
+        self.recent: deque[Update] = deque(maxlen=RECENT)
+        """The latest updates, oldest first: how it came to a hang."""
         self.left = 0
         """The exit status by the job that has ended last."""
         self.hung: dict[str, int] = {}
         """By key of a job that hangs: the exit status for that."""
 
-    def run(self) -> int:
-        """Watch until there is a reason to end; returns the exit status."""
-        limit = self.arguments.wait_for_job
-        began = time.monotonic()
+        self.patience: float | None = arguments.wait_for_job
+        """Seconds within which there has to be a job; None once there was one, or for ever."""
+        self.began = time.monotonic()
+
+    def run(self, session: Session) -> int | None:
+        """Watch until there is a reason to end; returns the exit status.
+
+        None when the clock was set meanwhile: times that were noted before mean nothing any more.
+        """
+        self.session = session
+        clock = time.time() - time.monotonic()
         while True:
+            set_by = time.time() - time.monotonic() - clock
+            if abs(set_by) > JUMP_S:
+                self.hangs.clock_was_set(set_by)
+                self.recent.clear()
+                self.teller.clock_was_set(set_by)
+                return None
+            clock += set_by
             update = self.session.wait(lambda update: update is not self.seen, NOW_S)
             if update is not None:
                 self.seen = update
+                if self.files is not None:
+                    self.recent.append(update)
                 status = self.take(update)
                 if status is not None:
                     return status
-            if limit is not None and time.monotonic() - began >= limit:
+            if self.patience is not None and time.monotonic() - self.began >= self.patience:
                 self.give_up()
-                limit = None
+                self.patience = None
 
     def take(self, update: Update) -> int | None:
         """Tell what has happened; returns the exit status if that is what was waited for."""
@@ -161,18 +191,34 @@ class Watch:
 
     def write(self, files: HangFiles, one: Happened, diagnosis: Diagnosis) -> Path | None:
         """Write down what is known of a hang; returns the directory, None where that failed."""
+        stacks = self.stacks(one.job)  # asked for first, so that the capture has them, too
         texts = {
             "diagnosis.json": to_json(diagnosis).decode() + "\n",
             "diagnosis.txt": diagnosis_text(diagnosis, WIDTH),
-            "stacks.txt": self.stacks(one.job),
+            "stacks.txt": stacks,
         }
         try:
-            written = files.write(texts, one.at)
+            written = files.write(texts, one.at, lambda folder: self.capture(folder, one))
         except OSError as error:
             self.teller.not_written(files.directory, error.strerror or str(error))
             return None
         self.teller.wrote(written)
         return written
+
+    def capture(self, folder: Path, one: Happened) -> None:
+        """Write what was observed lately into one file, which `hangtop open` shows."""
+        latest = self.session.latest
+        known = [*self.recent, *([latest] if latest and latest is not self.seen else [])]
+        facts = Facts(
+            by="hangtop watch",
+            targets=nodesets.fold(one.job.nodes),
+            job=one.job.key,
+            hang_after=self.arguments.hang_after,
+        )
+        try:
+            save(folder / CAPTURE, known, facts, commands=self.session.commands)
+        except CaptureWriteError as error:  # the texts are there, and tell most
+            self.teller.not_written(folder / CAPTURE, str(error))
 
     def stacks(self, job: Job) -> str:
         """The stacks of all ranks now, merged, as text."""

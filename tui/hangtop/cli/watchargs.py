@@ -17,7 +17,7 @@ KEEP = 20
 EPILOG = """\
 examples:
   hangtop watch                               my jobs on this machine, until Ctrl-C
-  hangtop watch --once && echo ended well     until the first hang, or the job's end
+  hangtop watch --once || echo it hangs       until the first hang, or the job's end
   hangtop watch --output hangs --on-hang './tell-us --channel training'
   hangtop watch --until-exit --output hangs & in an sbatch script, before srun
   hangtop watch -w 'gpu[01-16]' --hang-after 300 --json >> hangs.jsonl
@@ -31,12 +31,13 @@ the command of --on-hang is run without a shell and finds in its environment:
   HANGTOP_JOB, HANGTOP_JOB_ID, HANGTOP_LAUNCHER, HANGTOP_WORLD_SIZE
   HANGTOP_CONFIDENCE   0 to 1; HANGTOP_HUNG_FOR: seconds
   HANGTOP_STATUS       10 explained, 11 not explained
-  HANGTOP_DIRECTORY, HANGTOP_JSON, HANGTOP_TEXT, HANGTOP_STACKS   what --output wrote
+  HANGTOP_DIRECTORY, HANGTOP_JSON, HANGTOP_TEXT, HANGTOP_STACKS,
+  HANGTOP_CAPTURE   what --output wrote
   What is not known, or was not written, is empty. These are words of nodes and of
   programs that ran there: never paste them into a shell command without quotes.
 
 exit status:
-  0 the job has ended (--once, --until-exit), or told to stop (SIGTERM, Ctrl-C)
+  0 the job has ended, well or not (--once, --until-exit), or told to stop (SIGTERM, Ctrl-C)
   10 hung, explained   11 hung, not explained (--once; --until-exit: when it ended so)
   12 no training job within --wait-for-job seconds   13 no node answers within them
   2 wrong usage"""
@@ -82,7 +83,8 @@ def add_watch(commands: Commands[argparse.ArgumentParser]) -> None:
         "--output",
         type=Path,
         metavar="DIR",
-        help="write diagnosis.json, diagnosis.txt and stacks.txt to a directory of its own in DIR",
+        help="write diagnosis.json, diagnosis.txt, stacks.txt and a capture (`hangtop open`) to a "
+        "directory of its own in DIR",
     )
     group.add_argument(
         "--keep",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
+import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Node, Snapshot
 
 SCHEMA = "hangtop.watch/1"
+SURE = 0.8
+"""Confidence from which on a job that is over is said to have ended for a reason."""
 AWAY_S = 30.0
 """Seconds after which it is told that a node does not answer: many come back sooner."""
 
@@ -35,6 +40,8 @@ class Teller:
         self._away: set[str] = set()
         """Nodes of which it was told that they are away."""
         self._hangs = 0
+        self._lost = 0
+        """Lines that could not be printed, on a full disk, since the last that could."""
 
     def tell(self, one: Happened) -> None:
         """Tell what has happened to a job."""
@@ -52,8 +59,7 @@ class Teller:
         if why := why_ended(one):
             self._say(one.at, f"    {why}")
         if one.kind == "hang" and one.diagnosis is not None:
-            text = diagnosis_text(one.diagnosis, min(width(), 120))
-            print(coloured(text), flush=True)
+            self._print(coloured(diagnosis_text(one.diagnosis, min(width(), 120))))
 
     def nodes(self, snapshot: Snapshot) -> None:
         """Tell which nodes have gone or come since the last time; equal ones together."""
@@ -94,6 +100,11 @@ class Teller:
         text = f"--on-hang {shlex.join(argv)}: {why or 'done'}"
         self._either("on-hang", text, command=list(argv), why=why)
 
+    def clock_was_set(self, by: float) -> None:
+        """Tell that the clock jumped, or that the machine slept."""
+        text = f"the clock was set {duration(abs(by))} {'ahead' if by > 0 else 'back'}; begun anew"
+        self._either("clock", text, by_s=round(by, 1))
+
     def stopped(self) -> None:
         """Tell that it was told to stop."""
         count = plural(self._hangs, "hang")
@@ -107,12 +118,38 @@ class Teller:
 
     def _say(self, at: float, text: str) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-        print(f"{stamp}  {text}", flush=True)
+        self._print(f"{stamp}  {text}")
 
     def _line(self, event: str, at: float, **data: Any) -> None:
         stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         whole = {"schema": SCHEMA, "event": event, "at": stamp, **data}
-        print(to_json(whole, indent=None).decode(), flush=True)
+        self._print(to_json(whole, indent=None).decode())
+
+    def _print(self, text: str) -> None:
+        """Print, unless the disk is full: watching goes on, and room may be made.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        """Give up what could not be printed, so that Python does not stumble over it at the end."""
+        try:
+            sys.stdout.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        if self._lost:
+            count = plural(self._lost, "message")
+            with contextlib.suppress(OSError):
+                print(f"hangtop: {count} could not be printed at once", file=sys.stderr)
 
 
 def sentence(one: Happened) -> str:
@@ -133,11 +170,14 @@ def sentence(one: Happened) -> str:
 def why_ended(one: Happened) -> str | None:
     """Why a job has ended, in one sentence, where that was seen and it was not well.
 
-    That all ranks have left tells nothing: so they do when all is well.
+    That all ranks have left tells nothing: so they do when all is well. Nor is a guess told: that
+    something was killed for want of memory on the node need not have been of this job.
     """
     if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
         return None
     for verdict in (one.diagnosis.verdicts or ())[:1]:
+        if verdict.confidence < SURE:
+            return None
         if verdict.cause != "rank-exited" or len(verdict.culprits) < len(one.job.ranks):
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangtop.actions import Action, has_earlier, has_later, needs_rank
+from hangtop.actions import Action, can_pause, has_earlier, has_later, needs_rank
 
 FOLDING = ("overview", "stacks")
 
@@ -75,6 +75,7 @@ ARRANGING: tuple[Action, ...] = (
         "pause",
         "Hold the picture still, and back to live; collection goes on",
         "Find and arrange",
+        possible=can_pause,
     ),
     Action(
         "step_back",
@@ -89,6 +90,22 @@ ARRANGING: tuple[Action, ...] = (
         ("right_square_bracket",),
         "forward",
         "On to the next picture, and at the newest one live again",
+        "Find and arrange",
+        possible=has_later,
+    ),
+    Action(
+        "oldest",
+        ("left_curly_bracket",),
+        "oldest",
+        "To the oldest picture that is kept, held still",
+        "Find and arrange",
+        possible=has_earlier,
+    ),
+    Action(
+        "newest",
+        ("right_curly_bracket", "ctrl+end"),
+        "newest",
+        "To the newest picture; live again, where there is a job",
         "Find and arrange",
         possible=has_later,
     ),

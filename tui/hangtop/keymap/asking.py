@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from hangtop.actions import (
     Action,
+    can_core,
+    can_debug,
     can_dump,
     can_retry,
     can_sample,
     can_sample_all,
     can_shell,
-    can_stop,
-    can_strace,
     needs_live,
 )
+from hangtop.keymap.traces import TRACE_ASKS
 
 ASKING: tuple[Action, ...] = (
     Action(
@@ -32,17 +33,27 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         possible=can_sample_all,
     ),
+    *TRACE_ASKS,
     Action(
-        "strace",
-        ("s",),
-        "strace",
-        "Trace the system calls of this rank for 10 s; shown and saved",
+        "core",
+        ("K",),
+        "core",
+        "A core of this rank by gdb, for `hangtop core`: says what it costs, then asks",
         "Ask the node",
         ("rank",),
         "asks",
-        can_strace,
+        can_core,
     ),
-    Action("stop", ("S",), "stop", "Stop the trace", "Ask the node", ("rank",), possible=can_stop),
+    Action(
+        "debug",
+        ("D",),
+        "pdb",
+        "A pdb prompt in this rank, of `hangtop run` or Python 3.14; hangtop waits until you leave",
+        "Ask the node",
+        ("rank",),
+        "asks",
+        can_debug,
+    ),
     Action(
         "retry",
         ("r",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangtop.actions import Action, has_stacks
+from hangtop.actions import Action, can_capture, has_stacks
 
 STACKY = ("stacks", "rank")
 
@@ -16,6 +16,14 @@ KEEPING: tuple[Action, ...] = (
     ),
     Action("copy_all", ("Y",), "copy pane", "Copy the whole pane", "Keep"),
     Action("pager", ("v",), "pager", "The whole pane in $PAGER", "Keep"),
+    Action(
+        "capture",
+        ("w",),
+        "capture",
+        "Write everything that is known, with the kept pictures, into a file; secrets masked",
+        "Keep",
+        possible=can_capture,
+    ),
     Action(
         "editor",
         ("V",),

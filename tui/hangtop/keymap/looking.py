@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hangtop.actions import Action, can_native, has_stacks, has_trace, needs_job, needs_rank
+from hangtop.actions import Action, can_native, has_stacks, needs_job, needs_rank
+from hangtop.keymap.traces import TRACE_LOOKS
 
 STACKY = ("stacks", "rank")
 
@@ -53,15 +54,7 @@ LOOKING: tuple[Action, ...] = (
         ("overview", "stacks", "rank", "recorder"),
         possible=needs_rank,
     ),
-    Action(
-        "follow",
-        ("F",),
-        "follow",
-        "Keep the end of the trace in view, or let it be read",
-        "Look",
-        ("rank",),
-        possible=has_trace,
-    ),
+    *TRACE_LOOKS,
     Action(
         "descriptors",
         ("l",),

@@ -45,7 +45,8 @@ class OutlierPage(Page):
     def _go_to_outlier(self, step: int) -> None:
         pane, keys = self.rows, self.outliers()
         if not keys:
-            self.hangtop.tell(*self.NONE_STANDS_OUT)
+            none = ("nothing is listed here", "warn")
+            self.hangtop.tell(*(self.NONE_STANDS_OUT if pane.items else none))
             return
         here = pane.cursor_key
         place = (keys.index(here) + step) % len(keys) if here in keys else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.containers import Container
@@ -12,6 +13,7 @@ from hangtop.actions import FOOTERS
 from hangtop.columns import Order
 from hangtop.spans import EMPTY, Line, cells, line, spread
 from hangtop.views.headline import headline, tabs
+from hangtop.views.timeline import slider
 from hangtop.widgets.bar import Bar
 from hangtop.widgets.filter_bar import FilterBar
 from hangtop.widgets.item_list import ItemList
@@ -85,6 +87,8 @@ class Page(Screen[None], inherit_bindings=False):
         flat = self.hangtop.ascii
         yield Bar(pane_id="headline", flat=flat)
         yield Bar(pane_id="tabs", flat=flat)
+        if self.state.taken is not None:
+            yield Bar(pane_id="slider", flat=flat)
         with Container(id="body"):
             yield from self.compose_body()
         yield FilterBar()
@@ -197,6 +201,8 @@ class Page(Screen[None], inherit_bindings=False):
         if not self.query("#headline"):
             return  # the screen is being taken down
         state = self.state
+        if state.taken is not None:
+            self.query_one("#slider", Bar).show(partial(slider, state.history, state.shown))
         self.query_one("#headline", Bar).show(
             lambda width: headline(
                 state.snapshot,
@@ -205,6 +211,7 @@ class Page(Screen[None], inherit_bindings=False):
                 now=self.hangtop.real_now(),
                 paused=state.paused,
                 live=state.live,
+                captured=state.taken is not None,
                 width=width,
             )
         )
@@ -347,8 +354,7 @@ class Page(Screen[None], inherit_bindings=False):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while it is typed; what is wrong is said, and the last good one stays."""
         event.stop()
-        wrong = self.set_filter(event.value)
-        self.hangtop.tell(wrong or "", "warn")
+        self.hangtop.tell(self.set_filter(event.value) or "", "warn")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter keeps the filter."""

@@ -8,6 +8,7 @@ from textual.containers import Horizontal
 
 from hangtop.screens.page import Page
 from hangtop.spans import line
+from hangtop.state import TRACE_FORMS
 from hangtop.views import files
 from hangtop.views import rank as views
 from hangtop.views.common import main_frames, rank_key
@@ -15,6 +16,7 @@ from hangtop.views.numerics import has_numerics, numerics_lines, numerics_title
 from hangtop.views.trace import trace_lines, trace_title
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
+from hangtop_core.analysis.ends import ends
 from hangtop_core.analysis.frames import site
 
 if TYPE_CHECKING:
@@ -88,6 +90,13 @@ class RankPage(Page):
         if name != "children" or rank is None:
             return name != "children"
         return bool(rank.children) and not (trace and trace.rank_key == rank_key(rank))
+
+    def do_filter(self) -> None:
+        """Open the filter line, where there are rows."""
+        if self.filtered is not None:
+            super().do_filter()
+            return
+        self.hangtop.tell("this pane has no rows to filter; Tab leads to others", "warn")
 
     def text(self, name: str) -> TextPane:
         """A text pane by id."""
@@ -164,14 +173,17 @@ class RankPage(Page):
         mine = trace if trace and trace.rank_key == self.state.rank_key else None
         pane = self.text("trace")
         ended = mine.ended if mine else None
-        # The last lines tell where all of them were saved.
+        # The last lines tell where all of them were saved; calls that are folded begin with that.
         last = mine is not None and ended != self._trace_ended
-        pane.follow = mine is not None and (last or (ended is None and self.following))
+        flows = mine is not None and self.state.trace_form == "lines"
+        pane.follow = flows and (last or (ended is None and self.following))
         self._trace_ended = ended
         self.query_one("#lower").set_class(mine is not None, "-traced")
-        situation = self.state.situation(self.NAME)
-        pane.retitle(*trace_title(mine, self.hangtop.real_now()))
-        pane.set_lines(trace_lines(mine, self.state.rank, situation))
+        situation, form = self.state.situation(self.NAME), self.state.trace_form
+        snapshot, rank = self.state.snapshot, self.state.rank
+        names = ends(snapshot, rank) if mine and snapshot and rank else {}
+        pane.retitle(*trace_title(mine, self.hangtop.real_now(), form))
+        pane.set_lines(trace_lines(mine, rank, situation, form, names))
 
     def tick(self) -> None:
         """The countdown of a running trace."""
@@ -243,6 +255,21 @@ class RankPage(Page):
         if self.following:
             self.pane("trace").move_end(1)
         self.hangtop.tell("following the trace" if self.following else "the trace stays; F follows")
+
+    def do_trace_form(self) -> None:
+        """Calls folded by thread, those of the network or of files, or the lines."""
+        place = TRACE_FORMS.index(self.state.trace_form)
+        self.state.trace_form = TRACE_FORMS[(place + 1) % len(TRACE_FORMS)]
+        self.focus_pane("trace")
+
+    def do_holders(self) -> None:
+        """Ask who else has the file under the cursor open."""
+        rank, row = self.state.rank, self.table("files").current
+        if self.active != "files" or rank is None or row is None or row.item.fd < 0:
+            self.hangtop.tell("choose an open file first: Tab leads to OPEN FILES")
+            return
+        self.hangtop.requests.holders(rank, row.item.fd)
+        self.hangtop.tell(f"asking who else has fd {row.item.fd}…")
 
     def do_descriptors(self) -> None:
         """All descriptors, read again, with the room of the whole screen."""

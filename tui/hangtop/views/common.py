@@ -104,6 +104,11 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
+def day(at: float) -> str:
+    """The date, in the user's time zone."""
+    return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
 def ago(at: float | None, now: float) -> str:
     """How long ago, rounded so that it seldom changes while it is short."""
     if at is None:

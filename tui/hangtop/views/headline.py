@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.files import SCREENS
 from hangtop.spans import EMPTY, Line, cells, crop, line
-from hangtop.views.common import clock, span, state_line
+from hangtop.views.common import clock, day, span, state_line
 from hangtop.views.nodes import ANSWERING, node_role
 from hangtop_core import nodesets
 from hangtop_core.text import plural, shorten_path
@@ -34,6 +34,7 @@ def headline(
     paused: bool,
     live: bool,
     width: int,
+    captured: bool = False,
 ) -> Line:
     """The line, fitted to `width` by leaving out what matters least."""
     left: list[Piece] = [(0, line((" hangtop ", "brand")))]
@@ -47,7 +48,7 @@ def headline(
         left.append((0, state_line(diagnosis, job) if job or answers else silent))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
             left.append((2, _watchdog(diagnosis.watchdog_in_s)))
-        right += _right(snapshot, now, paused, live)
+        right += _right(snapshot, now, paused, live, captured)
     return _fitted(left, right, width)
 
 
@@ -80,7 +81,7 @@ def _dumps(job: Job, diagnosis: Diagnosis | None) -> list[Piece]:
     return [(3, line((shorten_path(job.name, NAMES_CELLS), "bold"))), (1, line(count))]
 
 
-def _right(snapshot: Snapshot, now: float, paused: bool, live: bool) -> list[Piece]:
+def _right(snapshot: Snapshot, now: float, paused: bool, live: bool, captured: bool) -> list[Piece]:
     behind = max(now - snapshot.at, 0.0)
     answered = sum(node.state in ANSWERING for node in snapshot.nodes)
     total = len(snapshot.nodes)
@@ -92,8 +93,9 @@ def _right(snapshot: Snapshot, now: float, paused: bool, live: bool) -> list[Pie
         when = line((f"as of {clock(snapshot.at)} (-{span(behind)})", "warn"))
         return [(1, when), *failing, (4, nodes), (0, line(("‖ paused", "warn")))]
     if not live:
-        when = line(f"as of {clock(snapshot.at)}")
-        return [(1, when), *failing, (4, nodes), (0, line("■ recording"))]
+        when = line(f"as of {day(snapshot.at)} {clock(snapshot.at)}")
+        what = "■ capture" if captured else "■ recording"
+        return [(1, when), *failing, (4, nodes), (0, line(what))]
     # Rounded up: a monitor that is on time then always says 1 s, and repaints nothing for it.
     late = math.ceil(behind) >= 3
     age = line(("age ", "label"), (span(max(math.ceil(behind), 1)), "warn" if late else ""))

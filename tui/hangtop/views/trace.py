@@ -7,41 +7,80 @@ from typing import TYPE_CHECKING
 from hangtop.actions import can_strace
 from hangtop.spans import Line, line
 from hangtop.state import TRACE_SECONDS, Trace
+from hangtop_core.syscalls import explained
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hangtop.situation import Situation
+    from hangtop.state import TraceForm
     from hangtop_core.model import Rank
+    from hangtop_core.syscalls import Filter, Row
 
 COST = "It slows the rank down: every system call stops for an instant at its start and end."
+_FORMS = {"all": "all calls", "network": "network", "file": "files", "lines": "lines"}
 
 
 def strace_command(pid: int) -> str:
     """What is run on the node, as it is shown before it is."""
-    return f"strace -f -p {pid} -tt -T -y -s 64"
+    return f"strace -f -p {pid} -tt -T -yy -s 64"
 
 
-def trace_title(trace: Trace | None, now: float) -> tuple[Line, Line]:
+def trace_title(trace: Trace | None, now: float, form: TraceForm) -> tuple[Line, Line]:
     """Title and note of the pane."""
     if trace is None:
         return line(("STRACE  ", "title"), ("off", "dim")), line()
+    shown = line((f"{_FORMS[form]}  ", "label"), ("f", "key"), (" other", "dim"))
     if trace.ended is None:
         left = max(trace.started + trace.seconds - now, 0.0)
-        note = line((f"{left:.0f} s left  ", "warn"), ("S", "key"), (" stops", "dim"))
+        note = line((f"{left:.0f} s left  ", "warn"), ("S", "key"), (" stops  ", "dim"), shown)
         return line(("STRACE  ", "title"), ("● running", "warn")), note
-    return line(("STRACE  ", "title"), ("done", "good")), line(plural(len(trace.lines), "line"))
+    count = (plural(len(trace.lines), "line") + "  ", "label")
+    return line(("STRACE  ", "title"), ("done", "good")), line(count, shown)
 
 
-def trace_lines(trace: Trace | None, rank: Rank | None, situation: Situation) -> list[Line]:
-    """The trace, or what `s` would do."""
+def trace_lines(
+    trace: Trace | None,
+    rank: Rank | None,
+    situation: Situation,
+    form: TraceForm,
+    names: Mapping[str, str],
+) -> list[Line]:
+    """The trace, or what `s` would do; ``names`` says whose the other ends of sockets are."""
     if trace is None:
         return _offer(rank, situation)
-    lines = [line(text) for text in trace.lines]
-    if trace.ended is None:
-        if not lines:
-            lines.append(line(("No system call has completed yet.", "dim")))
-        return lines
-    return [*lines, line((trace.ended, "bold"))]
+    none = [line(("No system call has completed yet.", "dim"))] if not trace.lines else []
+    end = [line((trace.ended, "bold"))] if trace.ended is not None else none
+    if form == "lines":
+        return [*map(line, trace.lines), *end]
+    return [*end, *_table(trace, form, names)]
+
+
+def _table(trace: Trace, form: Filter, names: Mapping[str, str]) -> list[Line]:
+    """Calls by thread: how often, how long in all, on what."""
+    lines: list[Line] = []
+    thread = None
+    rows = trace.calls.rows(form)
+    for row in rows:
+        if row.tid != thread:
+            thread = row.tid
+            main = " main" if thread == trace.pid else ""
+            lines.append(line((f"thread {thread}{main}", "title")))
+        lines.append(_row(row, names))
+    if not rows and trace.lines:
+        lines.append(line(("No such call; ", "dim"), ("f", "key"), (" shows others.", "dim")))
+    return lines
+
+
+def _row(row: Row, names: Mapping[str, str]) -> Line:
+    times = "in it now" if row.inside else f"{row.count}x {row.seconds:.3f} s"
+    return line(
+        (f"{times:>16}  ", "warn" if row.inside else ""),
+        (row.call, "code"),
+        (f" {row.error}" if row.error else "", "warn"),
+        (f"  {explained(row.on, names)}" if row.on else "", "link"),
+    )
 
 
 def _offer(rank: Rank | None, situation: Situation) -> list[Line]:

@@ -14,7 +14,7 @@ from hangtop_core.analysis.flight.verdicts import conclude, waited
 from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.ways import Source
 from hangtop_core.analysis.flight.world import World
-from hangtop_core.diagnosis import BlindSpot, Diagnosis, JobSummary
+from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.diagnosis import JobState
 
-SCHEMA = "hangtop.diagnosis/1"
 _WORDS = {
     "stale": "of an earlier run",
     "truncated": "cut off",

@@ -24,7 +24,7 @@ from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
-from hangtop_core.diagnosis import Diagnosis, JobState, JobSummary, Verdict
+from hangtop_core.diagnosis import SCHEMA, Diagnosis, JobState, JobSummary, Verdict
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence, Exclusion, Moment
     from hangtop_core.model import Job, Snapshot
 
-SCHEMA = "hangtop.diagnosis/1"
 UNDECIDED = 0.85
 """Factor on confidences while a job is stalled but not yet called hung."""
 PRESUMED = 0.6

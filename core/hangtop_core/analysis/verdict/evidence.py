@@ -198,12 +198,14 @@ def peer(case: Case, subject: Subject, one: Descriptor) -> Peer | None:
 
 
 def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None:
-    """The descriptor a subject's main thread waits on, or the one with a given number."""
+    """The descriptor a subject's main thread waits on or for, or the one with a given number."""
     main = subject.activity.main
     wanted = number if number is not None else (main.fd if main is not None else None)
     table = subject.rank.descriptors
-    if wanted is None or table is None:
+    if table is None:
         return None
+    if wanted is None:
+        return table.opening
     return next((one for one in table.descriptors if one.fd == wanted), None)
 
 
@@ -212,7 +214,7 @@ def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
 
     Of a socket the two ends, and whose the other one is.
     """
-    text = f"fd {one.fd} = {one.target}"
+    text = f"fd {one.fd} = {one.target}" if one.fd >= 0 else one.target
     if one.fstype and one.kind in ("file", "directory"):
         source = f", {one.server}" if one.server else ""
         text += f" on {one.mount or '?'} ({one.fstype}{source})"

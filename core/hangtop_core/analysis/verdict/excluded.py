@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
-from hangtop_core.analysis.layout import OBSERVED
+from hangtop_core.analysis.layout import AWAY, OBSERVED
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.diagnosis import Exclusion
@@ -59,6 +59,11 @@ def _nodes(case: Case) -> list[Node]:
     return [case.nodes[name] for name in case.job.nodes if name in case.nodes]
 
 
+def _heard(case: Case) -> bool:
+    """Whether what is known of all ranks is true now: no node of theirs is silent."""
+    return not any(node.state in AWAY for node in _nodes(case))
+
+
 def _live(case: Case) -> list[Subject]:
     return [s for s in case.subjects if s.activity.kind not in _LEFT]
 
@@ -67,7 +72,7 @@ def _all_seen(case: Case) -> bool:
     """Whether what all ranks do now is known: they are there, sampled, and on nodes that answer."""
     return (
         bool(case.subjects)
-        and len(case.heard(case.subjects)) == len(case.subjects)
+        and _heard(case)
         and all(s.rank.sample is not None and s.rank.sample.threads for s in _live(case))
     )
 
@@ -82,13 +87,13 @@ def _answering(case: Case) -> str | None:
 
 def _present(case: Case) -> str | None:
     size, here = case.job.world_size, {s.number for s in _live(case)}
-    if size is None or len(here) < size or len(case.heard(case.subjects)) < len(case.subjects):
+    if size is None or len(here) < size or not _heard(case):
         return None
     return f"all {size} ranks of WORLD_SIZE are there and alive"
 
 
 def _unhalted(case: Case) -> str | None:
-    if not case.subjects or len(case.heard(case.subjects)) < len(case.subjects):
+    if not case.subjects or not _heard(case):
         return None
     if any(s.activity.kind in _HALTED for s in case.subjects):
         return None
@@ -98,7 +103,7 @@ def _unhalted(case: Case) -> str | None:
 def _undisked(case: Case) -> str | None:
     processes = [p for s in _live(case) for p in (s.rank.process, *s.rank.children)]
     threads = [thread for process in processes for thread in process.threads]
-    if not threads or len(case.heard(case.subjects)) < len(case.subjects):
+    if not threads or not _heard(case):
         return None
     if any(thread.state == "D" for thread in threads):
         return None
@@ -114,13 +119,18 @@ def _unstarved(case: Case) -> str | None:
     return f"no rank waits for a batch; none of {plural(len(workers), 'worker')} has ended"
 
 
-def _alike(case: Case) -> str | None:
+def _issued_alike(case: Case) -> str | None:
     seen = case.picture
     recorded = len(seen.world.traces) if seen is not None else 0
-    if seen is not None and recorded >= len(case.subjects) and not seen.world.absent:
-        if any(one.mismatched for one in case.in_flight):
-            return None
-        return f"by the recorders of {plural(recorded, 'rank')} equal numbers are equal calls"
+    if seen is None or recorded < len(case.subjects) or seen.world.absent:
+        return None
+    if any(one.mismatched for one in case.in_flight):
+        return None
+    return f"by the recorders of {plural(recorded, 'rank')} equal numbers are equal calls"
+
+
+def _at_one_call(case: Case) -> str | None:
+    """One call of equal ranks may still be the next one of some: only recorders tell that."""
     if len(case.waiting_classes) != 1 or not _all_seen(case):
         return None
     text, members = case.waiting_classes[0]
@@ -163,7 +173,7 @@ def _linked(case: Case) -> str | None:
 
 def _acknowledged(case: Case) -> str | None:
     ranks = [s.rank for s in _live(case)]
-    if not ranks or len(case.heard(case.subjects)) < len(case.subjects):
+    if not ranks or not _heard(case):
         return None
     if any(rank.process.stalled or rank.process.denied for rank in ranks):
         return None
@@ -206,7 +216,7 @@ def _silent_logs(case: Case) -> str | None:
 def _not_slow(case: Case) -> str | None:
     if case.progress.state != "hung" or case.progress.stalled_for_s is None:
         return None
-    if not case.subjects or len(case.heard(case.subjects)) < len(case.subjects):
+    if not case.subjects or not _heard(case):
         return None
     told = duration(case.progress.stalled_for_s)
     return f"CPU time, stacks and bytes of all ranks: none has got on for {told}"
@@ -226,9 +236,10 @@ _CHECKS = (
     ),
     _Check(
         ("mismatched-collective", "mismatched-size", "mismatched-dtype"),
-        "ranks in different operations",
-        _alike,
+        "different operations under one number",
+        _issued_alike,
     ),
+    _Check(("mismatched-collective",), "ranks that wait at different calls", _at_one_call),
     _Check(
         ("dataloader-worker-stuck", "dataloader-worker-dead", "data-starved", "fork-deadlock"),
         "DataLoader workers",

@@ -57,6 +57,8 @@ class Said:
         files = [_of_run(one, since) for one in of_job(snapshot.outputs, job)]
         pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
         self.judged: Judged | None = judge(files, pids) if files else None
+        self.written = tuple(one.changed for one in files)
+        """When each file was last written, by the number that records have of it."""
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
 
     @property

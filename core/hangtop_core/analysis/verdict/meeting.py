@@ -9,6 +9,7 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
 from hangtop_core.analysis.verdict.steps import Command, as_host
+from hangtop_core.logs.steps import STEPS
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.descriptors import Socket
     from hangtop_core.diagnosis import JobState
     from hangtop_core.meters import Stalled
 
@@ -183,6 +185,65 @@ def _text(one: Stalled) -> str:
     return f"{one.local} -> {one.remote} {one.state}{again}"
 
 
+def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """The store's port leads to a process that is none of the job, and rank 0 is not there."""
+    lacking = any(seat.rank == 0 for seat in case.seats)
+    joining = [s for s in case.waiters if s.activity.kind in ("init", "store")]
+    if not lacking or case.job.launchers:
+        # torchrun may host the store, and says itself whether it can.
+        return
+    ours = {(s.rank.node, s.pid) for s in case.subjects}
+    found = [
+        (subject, socket)
+        for subject in joining
+        for socket in _to_store(subject)
+        if socket.peer_pid is not None and (subject.rank.node, socket.peer_pid) not in ours
+    ]
+    if not found:
+        return
+    subject, socket = found[0]
+    name = f"pid {socket.peer_pid} ({clean(socket.peer_name or '?', 40)})"
+    port = subject.rank.process.env.get("MASTER_PORT", "")
+    yield Hit(
+        subjects=(),
+        explained=case.waiters,
+        summary=sentence(
+            case,
+            f"the port of the store, {clean(port, 8)}, belongs to {name} on {subject.rank.node}, "
+            "which is no process of this job: rank 0 could not listen there",
+        ),
+        evidence=tuple(
+            fact("network", s.number, f"{one.local} -> {one.remote} = {name}")
+            for s, one in found[:SHOWN]
+        ),
+        steps=(
+            Command(subject.rank.node, f"ps -o pid,user,etime,args -p {socket.peer_pid}"),
+            *STEPS["store-port-taken"],
+        ),
+    )
+
+
+def _to_store(subject: Subject) -> Iterator[Socket]:
+    """Connections of a rank to the port of its store."""
+    table, port = subject.rank.descriptors, subject.rank.process.env.get("MASTER_PORT")
+    sockets = (one.socket for one in (table.descriptors if table is not None and port else ()))
+    for one in sockets:
+        if one is not None and one.state == "ESTABLISHED" and one.remote.endswith(f":{port}"):
+            yield one
+
+
+TAKEN = Rule(
+    cause="store-port-taken",
+    title="The port of the store belongs to another process",
+    seen="Rank 0 is not there, ranks in init_process_group are connected to MASTER_PORT, and the "
+    "other end is a process of their node that is none of the job.",
+    excluded="A launcher of the job was found: it may host the store. The other end is on another "
+    "node: who has a port there is not known.",
+    confidence=0.92,
+    next_steps=("End that process, or choose another MASTER_PORT",),
+    find=_taken,
+    states=_STATES,
+)
 STORE_DEAD = Rule(
     cause="store-dead",
     title="The store is gone, or does not run",

@@ -29,9 +29,7 @@ def numbers_facts(case: Case, blamed: Collection[int]) -> tuple[Evidence, ...]:
         return ()
     chosen = sorted(mine, key=lambda one: one.rank or 0)[:SHOWN] or [first[0]]
     return tuple(
-        fact(
-            "numerics", one.rank, f"{one.who} saw {_words(case, one.first.sentence, one.first.at)}"
-        )
+        fact("numerics", one.rank, f"saw {_words(case, one.first.sentence, one.first.at)}")
         for one in chosen
         if one.first is not None
     )

@@ -38,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     *death.RULES,
     *logs.RULES,
     network.WRONG_INTERFACE,
+    meeting.TAKEN,
     meeting.NO_STORE,
     *process.RULES,
     launch.MISCONFIGURED,

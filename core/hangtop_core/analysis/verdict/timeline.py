@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.flight.countdown import countdown
+from hangtop_core.analysis.layout import AWAY
 from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.diagnosis import Moment
 from hangtop_core.kernelline import read
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,11 +108,21 @@ def _leaves(case: Case) -> Iterator[Moment]:
     for subject in gone[:SHOWN]:
         at = subject.rank.process.gone_at or 0.0
         yield _moment(at, "left", subject.number, f"rank {subject.number} {subject.activity.text}")
-    for name in case.job.nodes:
-        node = case.nodes.get(name)
-        silent = [s for s in case.subjects if s.rank.node == name][:1]
-        if node is not None and silent and case.silent_s(silent[0]) and node.last_seen is not None:
-            yield _moment(node.last_seen, "left", None, f"{name} was last heard of")
+    with_ranks = {s.rank.node for s in case.subjects}
+    silent = [
+        (node.last_seen, name)
+        for name in case.job.nodes
+        if name in with_ranks
+        and (node := case.nodes.get(name)) is not None
+        and node.state in AWAY
+        and node.last_seen is not None
+    ]
+    silent.sort()
+    for at, name in silent[:SHOWN]:
+        yield _moment(at, "left", None, f"{name} was last heard of")
+    if len(silent) > SHOWN:
+        rest = nodesets.fold(name for _, name in silent[SHOWN:])
+        yield _moment(silent[SHOWN][0], "left", None, f"{shorten(rest, 60)} were last heard of")
 
 
 def _flights(case: Case) -> Iterator[Moment]:
@@ -138,15 +150,18 @@ def _due(case: Case) -> Iterator[Moment]:
 
 
 def _logs(case: Case) -> Iterator[Moment]:
-    judged = case.said.judged
+    judged, written = case.said.judged, case.said.written
     if judged is None:
         return
     folds = [judged.first] if judged.first is not None else []
     for fold in (*folds, *judged.others)[:SHOWN]:
         record = fold.record
+        who = f"rank {record.rank}: " if record.rank is not None else ""
         if record.at is not None:
-            who = f"rank {record.rank}: " if record.rank is not None else ""
             yield _moment(record.at, "log", record.rank, f"{who}{record.text}")
+        elif record.file < len(written) and (at := written[record.file]) is not None:
+            # Its line tells no time: it was there when its file was last written.
+            yield _moment(at, "log", record.rank, f"{who}{record.text} (printed by then)")
 
 
 def _kernel(case: Case) -> Iterator[Moment]:

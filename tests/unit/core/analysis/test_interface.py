@@ -1,4 +1,4 @@
-"""Ranks that meet over an interface of their own node, as variables and sockets tell."""
+"""Ranks that meet in the wrong place: interfaces of their own node, ports of other programs."""
 
 from __future__ import annotations
 
@@ -48,3 +48,18 @@ def test_it_counts_only_between_nodes_that_have_not_met() -> None:
         snapshot = world.snapshot()
         causes = {one.cause for one in diagnose(snapshot, snapshot.jobs[0]).verdicts}
         assert "wrong-interface" not in causes
+
+
+@pytest.mark.parametrize(("pid", "taken"), [(77, True), (4010, False)])
+def test_a_port_of_the_store_that_another_process_has(pid: int, taken: bool) -> None:
+    world = World()
+    env = {"MASTER_PORT": "29500", "RANK": "1"}
+    socket = Socket("tcp", "ESTABLISHED", "127.0.0.1:4", "127.0.0.1:29500", 0, 0, 0, pid, "old")
+    held = DescriptorTable(NOW, (Descriptor(3, "socket", "socket", socket=socket),))
+    world.add(INIT, SLEEP, rank=1, process={"env": env}, descriptors=held)
+    snapshot = world.snapshot(world_size=2, launcher=None)
+    first = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
+    assert first.cause == ("store-port-taken" if taken else "rank-never-joined")
+    if taken:
+        assert "29500, belongs to pid 77 (old) on n1" in first.summary
+        assert first.culprits == ()

@@ -25,6 +25,7 @@ from support.build import (
     c10d,
     user,
 )
+from support.logs import with_log
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -54,7 +55,9 @@ def test_what_was_seen_and_shows_no_fault_is_ruled_out_with_what_was_looked_at()
     out = ruled_out(judged(skipped()))
     assert out["a rank that is not there"] == "all 4 ranks of WORLD_SIZE are there and alive"
     assert out["a rank that is stopped, traced or frozen"].startswith("none of 4 ranks is")
-    assert out["ranks in different operations"].startswith("ranks 0-2 all wait in all_reduce at")
+    assert out["ranks that wait at different calls"].startswith(
+        "ranks 0-2 all wait in all_reduce at"
+    )
     assert out["a node that is away"] == "n1 answers"
     assert "slow, not hung" in out
 
@@ -74,7 +77,7 @@ def test_what_was_not_seen_is_not_ruled_out() -> None:
     # GIVEN a rank of which there is no stack
     world = skipped()
     world.ranks[1] = msgspec.structs.replace(world.ranks[1], sample=None)
-    assert "ranks in different operations" not in ruled_out(judged(world))
+    assert "ranks that wait at different calls" not in ruled_out(judged(world))
 
 
 def test_what_is_concluded_is_never_ruled_out() -> None:
@@ -186,3 +189,29 @@ def test_a_job_without_ranks_has_a_timeline_of_its_launcher() -> None:
     assert texts[0] == "1 launcher started"
     assert "last sign of progress of the launcher" in texts
     assert not {"slow, not hung", "a rank that is not there"} & ruled_out(found).keys()
+
+
+def test_many_silent_nodes_are_few_moments() -> None:
+    world = World()
+    for number in range(40):
+        node = f"n{number}"
+        world.waiters(1, node=node)
+        if number:
+            world.nodes[node] = Node(node, "lost", last_seen=NOW - 100 + number)
+    told = [one.text for one in judged(world).timeline if one.kind == "left"]
+    assert told[0] == "n1 was last heard of"
+    assert told[-1] == "n[5-39] were last heard of"
+    assert len(told) == 5
+
+
+def test_an_error_in_a_log_has_its_place_in_the_timeline() -> None:
+    text = (
+        "2026-11-21 11:17:20,100 rank 2 starts\n"
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/srv/train.py", line 7, in step\n'
+        "[rank2]: ValueError: bad sample 17\n"
+    )
+    (found,) = with_log(text).diagnoses.values()
+    (told,) = [one for one in found.timeline if one.kind == "log"]
+    assert told.text.startswith("rank 2: ValueError: bad sample 17")
+    assert found.timeline[0].at < told.at

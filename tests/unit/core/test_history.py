@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop.history import LEAST, MOST, RANKS_KEPT, History
+from hangtop_core.history import LEAST, MOST, RANKS_KEPT, History
 from support.record import load
 
 if TYPE_CHECKING:
@@ -38,11 +38,23 @@ def test_an_hour_is_kept_coarse_and_the_last_minutes_whole() -> None:
 def test_of_a_large_job_few_are_kept() -> None:
     history, update = History(), load("skip")
     job = update.snapshot.jobs[0]
-    large = replace(job, ranks=job.ranks * 2048)
-    for second in range(100):
+    still = replace(job, ranks=job.ranks * 2048)
+    for second in range(12):
+        moved = tuple(replace(rank, moved_at=float(second)) for rank in still.ranks)
+        large = replace(job, ranks=moved)
         one = at(update, second)
         history.add(replace(one, snapshot=replace(one.snapshot, jobs=(large,))))
     assert LEAST // 2 < len(history) <= max(LEAST, RANKS_KEPT // 8192)
+
+
+def test_a_large_job_that_hangs_is_kept_for_long() -> None:
+    history, update = History(), load("skip")
+    job = update.snapshot.jobs[0]
+    large = replace(job, ranks=job.ranks * 2048)
+    for second in range(120):
+        one = at(update, second)
+        history.add(replace(one, snapshot=replace(one.snapshot, jobs=(large,))))
+    assert 60 <= len(history) <= RANKS_KEPT // 8192 * 20
 
 
 def test_steps_are_taken_from_what_is_shown() -> None:

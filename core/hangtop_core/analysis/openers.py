@@ -1,0 +1,47 @@
+"""Who else has a file, pipe or socket open, in words: ranks by their numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from hangtop_core.descriptors import Opener, Openers
+    from hangtop_core.model import Rank, Snapshot
+
+_MODES = {"r": "reading", "w": "writing", "rw": "reading and writing"}
+
+
+def opener_text(snapshot: Snapshot, node: str, one: Opener) -> str:
+    """`rank 3`, `DataLoader worker 1 of rank 2`, or the program's name where it is of no job."""
+    for job in snapshot.jobs:
+        for rank in job.ranks:
+            if rank.node != node:
+                continue
+            if rank.process.pid == one.pid:
+                return f"rank {rank.rank}"
+            for child in rank.children:
+                if child.pid == one.pid:
+                    return f"{clean(child.label or child.comm, 40)} of rank {rank.rank}"
+        for process in job.launchers:
+            if process.pid == one.pid and node in job.nodes:
+                return f"launcher {clean(process.launcher or process.comm, 40)}"
+    return clean(one.comm, 40)
+
+
+def openers_text(snapshot: Snapshot, rank: Rank, fd: int, said: Openers) -> list[str]:
+    """Lines: what the descriptor is, then everybody else who has it, or nobody."""
+    lines = [f"fd {fd} of rank {rank.rank} is {clean(said.target, 300)}"]
+    for one in said.holders:
+        mode = f", {_MODES[one.mode]}" if one.mode in _MODES else ""
+        who = opener_text(snapshot, rank.node, one)
+        lines.append(f"  {who} (pid {one.pid}, state {one.state}) {one.how}: fd {one.fd}{mode}")
+    if not said.holders:
+        lines.append("  nobody else on the node has it open")
+    if said.more:
+        lines.append(f"  and {said.more} more")
+    if said.hidden:
+        hidden = plural(said.hidden, "process", "processes")
+        lines.append(f"  {hidden} of others could not be looked into")
+    return lines

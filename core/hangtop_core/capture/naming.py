@@ -1,0 +1,29 @@
+"""How a capture is called that nobody has given a name, and what it says it is of."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from hangtop_core import nodesets
+from hangtop_core.capture.form import SUFFIX
+
+if TYPE_CHECKING:
+    from hangtop_core.model import Job
+    from hangtop_core.updates import Update
+
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def default_name(update: Update, job: Job | None) -> str:
+    """`hangtop-JOB-20260101T000000Z.hangtop`, from the job and the time of the newest picture."""
+    told = (job.id or job.name or job.key) if job is not None else "nodes"
+    name = _ODD.sub("-", told).strip("-.")[:60] or "job"
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(update.snapshot.at))
+    return f"hangtop-{name}-{stamp}{SUFFIX}"
+
+
+def target_names(update: Update) -> str:
+    """The nodes that were observed, folded."""
+    return nodesets.fold(node.name for node in update.snapshot.nodes)

@@ -1,0 +1,76 @@
+"""Asks nodes for what a capture should hold and a session does not know by itself."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
+
+from hangtop_core.errors import HangtopError
+from hangtop_core.outputs import wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hangtop_core.model import Job
+    from hangtop_core.session import Session
+
+WINDOW = 1 << 18
+"""Bytes from the end of each log."""
+LIMIT_S = 60.0
+"""Seconds for all answers together."""
+ARRIVE_S = 5.0
+TELL_S = 0.2
+
+
+def take(
+    session: Session,
+    job: Job,
+    stacks: Mapping[str, Sequence[int]],
+    *,
+    want_locals: bool = False,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> list[str]:
+    """Ask all nodes of a job for stacks, descriptors, flight recorders and the ends of logs.
+
+    What comes is in the updates of the session. Recorders are not asked for where it is read-only.
+
+    Args:
+        session: that observes the job.
+        job: whose ranks are asked.
+        stacks: the processes whose stacks are taken, by node.
+        want_locals: with their variables.
+        told: gets how many requests were answered, and of how many.
+
+    Returns:
+        Why some of it did not come, one line for each.
+    """
+    futures: list[tuple[str, Future[Any]]] = []
+    ranks: dict[str, list[int]] = {}
+    for rank in job.ranks:
+        if rank.state not in ("exited", "zombie"):
+            ranks.setdefault(rank.node, []).append(rank.process.pid)
+    if stacks:
+        futures.append(("stacks", session.sample(stacks, locals=want_locals)))
+    for node, pids in ranks.items():
+        futures.append((f"descriptors on {node}", session.descriptors(node, pids)))
+        if not session.options.readonly:
+            futures.append((f"recorders on {node}", session.recorder(node, pids)))
+    futures += [(f"logs on {one.node}", session.log(one, WINDOW)) for one in wanted(job)]
+    until = time.monotonic() + LIMIT_S
+    waiting: set[Future[Any]] = {future for _, future in futures}
+    while waiting and (left := until - time.monotonic()) > 0:
+        _, waiting = wait(waiting, timeout=min(left, TELL_S))
+        told(len(futures) - len(waiting), len(futures))
+    missing = [f"{what}: {why}" for what, one in futures if (why := _why(one))]
+    arrived = time.time()
+    session.wait(lambda update: update.snapshot.at >= arrived, timeout=ARRIVE_S)
+    return missing
+
+
+def _why(future: Future[Any]) -> str:
+    """Why a request brought nothing; empty when it did."""
+    if not future.done():
+        return "no answer in time"
+    error = future.exception()
+    return "" if error is None else str(error) if isinstance(error, HangtopError) else repr(error)

@@ -1,0 +1,139 @@
+"""How to get a pdb prompt in a rank that runs, or why there is none. Pure.
+
+Two ways: the hook of `hangtop run` (`hangtop_hook.prompt`), and Python 3.14's remote debugging
+(PEP 768, `python -m pdb -p PID`), with which the same Python runs on both ends. Both need the main
+thread to come back to the interpreter: a rank that is blocked in C is told as that.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+import hangtop_hook
+from hangtop_core.analysis.activity import Reader
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.model import Node, Rank, Snapshot
+
+RUN_DIR = "HANGTOP_RUN_DIR"
+WAIT_S = 3.0
+"""Seconds in which the main thread must come back to the interpreter."""
+CANNOT, BLOCKED = 3, 4
+"""Exit statuses of `hangtop_hook.terminal`."""
+_REMOTE = re.compile(r"python3\.(1[4-9]|[2-9]\d)t?$")
+_IN_C = frozenset(
+    {
+        "collective",
+        "work-wait",
+        "send",
+        "recv",
+        "backward",
+        "init",
+        "new-group",
+        "store",
+        "gil",
+        "io",
+    }
+)
+COST = (
+    "The rank stands still while the prompt is open; the ranks that wait for it, and their "
+    "timeouts, do not. c or q, the end of input, and the end of hangtop let it go on"
+)
+
+
+class Debugging(Struct, frozen=True):
+    """What can be done about one rank."""
+
+    argv: tuple[str, ...] = ()
+    """What gives the prompt, from here; none where there is no way."""
+    why: str | None = None
+    """Why there is no way."""
+    doing: str = ""
+    """What the rank does now."""
+    steps: tuple[str, ...] = ()
+    """What to do instead."""
+    warning: str | None = None
+    """Why it probably will not work, though it is tried."""
+
+
+def debugging(snapshot: Snapshot, rank: Rank, node: Node | None) -> Debugging:
+    """Return how to get a prompt in a rank."""
+    found = Reader(snapshot.stacks).rank(rank)
+    place = f" at {clean(found.at, 200)}" if found.site is not None else ""
+    doing = f"rank {rank.rank} {clean(found.text, 200)}{place}"
+    steps = instead(rank)
+    if rank.state in ("exited", "zombie"):
+        return Debugging(why="it has exited", doing=doing)
+    if rank.state in ("stopped", "traced"):
+        return Debugging(why=f"it is {rank.state}", doing=doing, steps=steps)
+    if found.kind == "prompt":
+        return Debugging(
+            why="it sits at a prompt already (breakpoint(), pdb.set_trace() or dist.breakpoint() "
+            "left in its code): answer it where the rank reads its input from, its launcher's "
+            "terminal, with c; or take the line out and start again",
+            doing=doing,
+            steps=steps,
+        )
+    if node is None or node.uid is None or rank.process.uid != node.uid:
+        user = clean(rank.process.user, 60)
+        return Debugging(
+            why=f"it belongs to {user}, and only they get a prompt: run hangtop as {user}, "
+            "without sudo",
+            doing=doing,
+            steps=steps,
+        )
+    words = _words(rank, node)
+    if words is None:
+        return Debugging(
+            why="it was not started by `hangtop run`, and its Python is older than 3.14",
+            doing=doing,
+            steps=("hangtop run -- COMMAND starts a job so that this works", *steps),
+        )
+    warning = "it is in C code, and may not come back to the interpreter"
+    return Debugging(
+        argv=words if node.shell is None else (*shlex.split(node.shell), shlex.join(words)),
+        doing=doing,
+        steps=steps,
+        warning=warning if found.kind in _IN_C else None,
+    )
+
+
+def _words(rank: Rank, node: Node) -> tuple[str, ...] | None:
+    """The command on the node itself."""
+    run, exe, pid = rank.process.env.get(RUN_DIR), rank.process.exe, str(rank.process.pid)
+    if run:
+        here = node.shell is None
+        folder = Path(hangtop_hook.__file__).parent if here else Path(run) / "hook/hangtop_hook"
+        python = sys.executable if here else exe or "python3"
+        return (python, "-S", "-s", str(folder / "terminal.py"), pid, f"{WAIT_S:g}")
+    if exe is not None and _REMOTE.search(exe):
+        return (exe, "-m", "pdb", "-p", pid)
+    return None
+
+
+def instead(rank: Rank) -> tuple[str, ...]:
+    """What shows where a rank is without its help."""
+    pid = rank.process.pid
+    return (
+        f"hangtop dump --pid {pid} --native --each: its stack with C frames",
+        f"gdb -p {pid} -batch -ex 'thread apply all bt': all its threads, stops it for seconds",
+    )
+
+
+def outcome(status: int, plan: Debugging) -> Sequence[str]:
+    """What to say once the prompt is over, or did not come: one line each."""
+    if status == 0:
+        return ()
+    if status == BLOCKED:
+        what = f"{plan.doing}: blocked in C, so it does not come back to the interpreter"
+        return (f"{what}, and pdb cannot stop it there. Instead:", *plan.steps)
+    return (f"no prompt (status {status}): {plan.doing}. Instead:", *plan.steps)

@@ -1,0 +1,77 @@
+"""The pictures that `[` goes back through: bounded, and the coarser the farther back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hangtop_core.updates import Update
+
+RANKS_KEPT = 50_000
+"""Ranks that changed, of all kept pictures together. Pictures share what did not change between
+them, so this bounds what they take, 1.2 KB each, 60 MB, and what the garbage collector has to look
+through while keys wait."""
+SHARED = 20
+"""So many ranks that did not change count as one that did."""
+MOST, LEAST = 240, 6
+"""Pictures that are kept of a small job, and of the largest."""
+
+
+class History:
+    """Pictures, oldest first."""
+
+    def __init__(self, pictures: Sequence[Update] = ()) -> None:
+        """Begin with some pictures, all of which are kept."""
+        self._pictures = list(pictures)
+        self._costs = [0] * len(self._pictures)
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    @property
+    def pictures(self) -> tuple[Update, ...]:
+        """All that are kept, oldest first."""
+        return tuple(self._pictures)
+
+    def add(self, update: Update) -> None:
+        """Keep a picture. When there are too many, every second one of the older half goes."""
+        before = self._pictures[-1] if self._pictures else None
+        if before is update:
+            return
+        self._pictures.append(update)
+        self._costs.append(_cost(update, before))
+        if len(self._pictures) > MOST or (
+            sum(self._costs) > RANKS_KEPT and len(self._pictures) > LEAST
+        ):
+            half = len(self._pictures) // 2
+            self._pictures[:half] = kept = self._pictures[:half:2]
+            before_each = (None, *kept)
+            self._costs[:half] = map(_cost, kept, before_each)
+
+    def place(self, shown: Update) -> int:
+        """How many pictures are before the shown one."""
+        return sum(one.snapshot.at < shown.snapshot.at for one in self._pictures)
+
+    def near(self, shown: Update, step: int) -> Update | None:
+        """The picture `step` before (negative) or after the shown one; None when there is none."""
+        later = [i for i, one in enumerate(self._pictures) if one.snapshot.at > shown.snapshot.at]
+        if step > 0:
+            place = (later[0] if later else len(self._pictures)) + step - 1
+        else:
+            place = self.place(shown) + step
+        return self._pictures[place] if 0 <= place < len(self._pictures) else None
+
+
+def _cost(update: Update, before: Update | None) -> int:
+    """Ranks that are others than in the picture before, and something for the rest."""
+    old = {job.key: job.ranks for job in before.snapshot.jobs} if before is not None else {}
+    count = 0
+    for job in update.snapshot.jobs:
+        ranks = old.get(job.key, ())
+        count += len(job.ranks) // SHARED
+        if ranks is not job.ranks:
+            shared = sum(one is two for one, two in zip(job.ranks, ranks, strict=False))
+            count += len(job.ranks) - shared
+    return count

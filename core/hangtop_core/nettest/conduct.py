@@ -1,0 +1,266 @@
+"""The test itself, phase by phase: who is there, names, ports, then a real job with torch.
+
+Every phase asks all nodes at once and is bounded in time; what it finds goes into `Facts`, which
+are whole at any moment, so that a test that is interrupted still tells what it knows.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.examine import FAILED
+from hangtop_core.nettest import said, schedule
+from hangtop_core.nettest.asking import Inbox, Nodes, reason
+from hangtop_core.nettest.choose import spots
+from hangtop_core.nettest.facts import Facts, Kind, Names, Way
+from hangtop_core.nettest.jobs import Jobs
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
+    from typing import Any
+
+    from hangtop_core.session import Session
+
+LOOK_S = 120.0
+NAMES_S = 10.0
+LISTEN_S = 600.0
+CONNECT_MORE_S = 5.0
+MAX_NODES = 512
+"""Every node is asked for every other one: beyond, chosen nodes tell as much."""
+
+
+class Wanted(NamedTuple):
+    """What a test is to do."""
+
+    port: int
+    interface: str | None = None
+    python: str = "python3"
+    limit: float = 10.0
+    """Seconds for each thing ranks of the job wait for."""
+    connect_limit: float = 2.0
+    """Seconds for one connection."""
+    job: bool = True
+    pairs: bool = False
+    """Whether each pair of nodes gets a job of its own, and its bandwidth."""
+    size: int = 8 << 20
+    """Bytes that ranks send each other, for the bandwidth."""
+
+
+class Conductor:
+    """Conducts one test; `facts` is what it knows."""
+
+    def __init__(
+        self,
+        session: Session,
+        names: Sequence[str],
+        wanted: Wanted,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.facts = Facts(nodes=tuple(names), port=wanted.port)
+        self._session = session
+        self._wanted = wanted
+        self._nodes = Nodes(session, tell)
+
+    def run(self) -> Facts:
+        """Do all of it; an interrupt ends it with what is known by then.
+
+        Raises:
+            UsageError: when no node has the interface that was asked for.
+        """
+        began = time.monotonic()
+        try:
+            self._connect()
+            self._look()
+            self._routes()
+            self._ports()
+            if self._wanted.job:
+                self._job()
+        except KeyboardInterrupt:
+            self.facts.interrupted = True
+        self.facts.took_s = time.monotonic() - began
+        return self.facts
+
+    def choose(self) -> Facts:
+        """Find out only where nodes would be tested."""
+        self._connect()
+        self._look()
+        return self.facts
+
+    def _connect(self) -> None:
+        """Wait until every node has answered or failed."""
+        wanted = set(self.facts.nodes)
+
+        def settled(update: Any) -> bool:
+            nodes = [node for node in update.snapshot.nodes if node.name in wanted]
+            ready = sum(node.state in ("ready", "slow") for node in nodes)
+            self._nodes.tell(f"connecting: {ready} of {len(wanted)} nodes")
+            return len(nodes) == len(wanted) and all(
+                node.state in ("ready", "slow") or node.state in FAILED for node in nodes
+            )
+
+        update = self._session.wait(settled, LOOK_S) or self._session.latest
+        found = {n.name: n for n in update.snapshot.nodes} if update is not None else {}
+        for name in self.facts.nodes:
+            node = found.get(name)
+            if node is None or node.state not in ("ready", "slow"):
+                state = node.state if node is not None else "connecting"
+                why = node.reason if node is not None and node.reason else state
+                self.facts.missing[name] = clean(why, 300)
+
+    def _look(self) -> None:
+        params = {"do": "look", "python": self._wanted.python}
+        asked = {n: params for n in self.facts.nodes if n not in self.facts.missing}
+        pieces, failed = self._nodes.each(asked, said.Look, "looking at interfaces", LOOK_S)
+        self.facts.missing |= failed
+        self.facts.looked = {node: pieces[node][0] for node in self.facts.nodes if pieces.get(node)}
+        self._names()
+        named = {
+            address
+            for known in self.facts.names.values()
+            for found in known.names.values()
+            for address in (found if isinstance(found, tuple) else ())
+        }
+        self.facts.spots = spots(self.facts.looked, self._wanted.interface, named)
+        for node in self.facts.looked:
+            if node not in self.facts.spots:
+                self.facts.failed[node] = "it has no address that others could reach"
+
+    def _names(self) -> None:
+        """Ask every node for the names of all."""
+        hostnames = {clean(self.facts.looked[node].hostname) for node in self.facts.present}
+        names = sorted({*self.facts.present, *hostnames} - {""})
+        self._resolve({"names": names}, "resolving names")
+
+    def _routes(self) -> None:
+        """Ask every node for the way to the addresses of all, and for their names."""
+        addresses = [spot.address for spot in self.facts.spots.values()]
+        self._resolve({"addresses": addresses}, "resolving addresses")
+
+    def _resolve(self, params: Mapping[str, Any], what: str) -> None:
+        params = {"do": "names", "seconds": NAMES_S, **params}
+        asked = dict.fromkeys(self.facts.present, params)
+        pieces, failed = self._nodes.each(asked, said.NamesPiece, what, NAMES_S + 10)
+        self.facts.failed.update(failed)
+        for node, some in pieces.items():
+            known = self.facts.names.setdefault(node, Names())
+            for one in some:
+                known.names.update(one.names)
+                known.reverse.update(one.reverse)
+                known.sources.update(one.sources)
+
+    def _ports(self) -> None:
+        """Open ports on all nodes, have everybody connect to everybody, close them."""
+        token = secrets.token_hex(24)
+        began = time.monotonic()
+        listening = self._listen(token)
+        try:
+            self._call(token)
+        finally:
+            for node in listening:
+                self._nodes.stop(node, "ports")
+            for future in self._nodes.over(listening.values(), 5.0, "closing ports"):
+                if future.exception() is None and future.result() is not None:
+                    self._note_strangers(future.result(), listening)
+            self.facts.listened_s = time.monotonic() - began
+
+    def _note_strangers(
+        self, end: tuple[str, said.ListenEnd], listening: Mapping[str, Future[Any]]
+    ) -> None:
+        node, told = end
+        if told.strangers and node in listening:
+            self.facts.strangers[node] = told.strangers
+
+    def _listen(self, token: str) -> dict[str, Future[Any]]:
+        """Open the ports; return, by node, what ends when they are closed."""
+        from hangtop_core.attach.messages import decode
+
+        inbox = Inbox()
+        found: dict[str, Future[Any]] = {}
+        for node, spot in self.facts.spots.items():
+            params = {
+                "do": "listen",
+                "name": "ports",
+                "address": spot.address,
+                "ports": [self.facts.port, 0],
+                "token": token,
+                "seconds": LISTEN_S,
+            }
+            what = f"open port {self.facts.port} on {spot.address}, for this test"
+
+            def take(piece: said.OpenedPiece, node: str = node) -> None:
+                inbox.put((node, piece.opened))
+
+            def end(summary: Any, node: str = node) -> tuple[str, said.ListenEnd]:
+                return node, decode(summary, said.ListenEnd)
+
+            found[node] = self._nodes.start(
+                node, params, said.OpenedPiece, what, LISTEN_S + 10, take, end
+            )
+        until = time.monotonic() + 15.0
+        while time.monotonic() < until:
+            waiting = [n for n, future in found.items() if not future.done()]
+            if all(node in self.facts.opened for node in waiting):
+                break
+            self._nodes.tell(f"opening port {self.facts.port} on {len(found)} nodes")
+            item = inbox.take(until)
+            if item is not None:
+                self.facts.opened[item[0]] = item[1]
+        for node, future in found.items():
+            if future.done() and (error := future.exception()) is not None:
+                self.facts.failed[node] = f"no port could be opened: {reason(error)}"
+        return found
+
+    def _call(self, token: str) -> None:
+        """Have every node connect to the open ports of all others; alone, to its own."""
+        facts = self.facts
+        rows: list[tuple[str, str, Kind, int]] = []
+        nodes = list(facts.spots)
+        order = schedule.orders(nodes) if len(nodes) > 1 else {n: [n] for n in nodes}
+        asked: dict[str, dict[str, Any]] = {}
+        for source, others in order.items():
+            targets = []
+            for target in others:
+                for kind, port in _ports_of(facts.opened.get(target, ())):
+                    targets.append([len(rows), facts.spots[target].address, port])
+                    rows.append((source, target, kind, port))
+            if targets:
+                asked[source] = self._call_params(token, source, targets)
+        seconds = max((one["seconds"] for one in asked.values()), default=0.0)
+        what = f"connecting {len(nodes)} nodes with each other"
+        pieces, failed = self._nodes.each(asked, said.CalledPiece, what, seconds + 10.0)
+        facts.failed.update(failed)
+        for node, some in pieces.items():
+            for call in (call for piece in some for call in piece.calls):
+                if call.id < len(rows) and rows[call.id][0] == node:
+                    facts.ways.append(Way(*rows[call.id], clean(call.how, 100), call.took))
+
+    def _call_params(self, token: str, source: str, targets: list[Any]) -> dict[str, Any]:
+        limit = self._wanted.connect_limit
+        # Eight at a time: all of them time out where a node drops everything.
+        seconds = limit * 2 * (1 + len(targets) / 8) + CONNECT_MORE_S
+        return {
+            "do": "connect",
+            "targets": targets,
+            "token": token,
+            "source": self.facts.spots[source].address,
+            "limit": limit,
+            "seconds": seconds,
+        }
+
+    def _job(self) -> None:
+        jobs = Jobs(self._nodes, self.facts, self._wanted)
+        try:
+            jobs.run()
+        finally:
+            jobs.close()
+
+
+def _ports_of(opened: Sequence[said.Opened]) -> list[tuple[Kind, int]]:
+    """The ports of a node that are open: the chosen one, and any."""
+    return [
+        ("any" if one.asked == 0 else "chosen", one.port) for one in opened if one.port is not None
+    ]

@@ -1,0 +1,245 @@
+"""Real jobs with torch over the nodes; if one fails, smaller ones, until it is known for whom."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from hangtop_core.nettest import blame, schedule
+from hangtop_core.nettest.facts import JobRun, Member
+from hangtop_core.nettest.ranks import Ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hangtop_core.nettest.asking import Nodes
+    from hangtop_core.nettest.conduct import Wanted
+    from hangtop_core.nettest.facts import Facts
+
+GROUP = 8
+"""Nodes of one of the jobs that look for the guilty, at most."""
+PAIR_LIMIT_S = 5.0
+BRIEF = ("store", "init", "barrier", "all_reduce")
+WHOLE = (*BRIEF, "bandwidth", "numerics")
+ON_GPU = (*WHOLE, "memory")
+SETTING = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
+
+
+class Jobs:
+    """The jobs of one test."""
+
+    def __init__(self, nodes: Nodes, facts: Facts, wanted: Wanted) -> None:
+        self._nodes = nodes
+        self._facts = facts
+        self._wanted = wanted
+        self._pythons = _pythons(facts)
+        self._ranks = Ranks(nodes, self._pythons)
+
+    def run(self) -> None:
+        """Run one by gloo, where GPUs are one by NCCL, and what follows from their failing."""
+        members = self._members()
+        if not members:
+            return
+        self._over(members, "gloo")
+        gpus = [
+            Member(node, f"gpu{index}", f"cuda:{index}")
+            for node in dict.fromkeys(one.node for one in members)
+            if "nccl" in self._facts.torch[node].backends
+            for index in range(len(self._facts.torch[node].gpus))
+        ]
+        if gpus:
+            _, failed = self._ranks.start([(one.node, one.name) for one in gpus])
+            self._facts.left_out.update(failed)
+            self._over([one for one in gpus if one.node not in failed], "nccl")
+        self._facts.lines = {node: tuple(some) for node, some in self._ranks.lines.items()}
+
+    def close(self) -> None:
+        """End all processes with torch."""
+        self._ranks.close()
+
+    def _members(self) -> list[Member]:
+        """Start a process on each node that can take part, two where there is only one node."""
+        facts = self._facts
+        nodes = [node for node in facts.spots if node in self._pythons]
+        guilty = _blocked(facts)
+        facts.left_out.update({node: guilty[node] for node in nodes if node in guilty})
+        nodes = [node for node in nodes if node not in guilty]
+        names = ("0", "1") if len(facts.nodes) == 1 else ("0",)
+        if not nodes:
+            return []
+        hellos, failed = self._ranks.start([(node, name) for node in nodes for name in names])
+        facts.no_torch.update(failed)
+        facts.torch.update({who[0]: hello for who, hello in hellos.items()})
+        return [
+            Member(node, name)
+            for node in nodes
+            if node not in failed and "gloo" in facts.torch[node].backends
+            for name in names
+        ]
+
+    def _over(self, members: Sequence[Member], backend: str) -> None:
+        """Run one job over all, once more with its interface named if it fails, then smaller ones.
+
+        A job that fails by itself and works when ranks are told their interface is what a wrong
+        interface looks like; so the first one is told nothing.
+        """
+        members = self._with_host_first(members)
+        if len(members) < 2 and backend == "gloo":
+            return
+        steps = WHOLE if backend == "gloo" else ON_GPU
+        self._nodes.tell(f"a job of {len(members)} ranks by {backend}")
+        forced = False
+        order = self._orders(steps, backend).of([members])
+        run = self._ranks.run([members], order, self._wanted.limit, backend)[0]
+        self._facts.jobs.append(run)
+        if not run.ok and self._may_take_another(run):
+            forced = True
+            order = self._orders(steps, backend, forced).of([members])
+            again = self._ranks.run([members], order, self._wanted.limit, backend)[0]
+            run = replace(again, forced=True)
+            self._facts.jobs.append(run)
+        if len(run.nodes) < 2:
+            return
+        if not run.ok and len(run.nodes) > 2:
+            self._bisect(members, backend, forced)
+        elif self._wanted.pairs and run.ok:
+            order = self._orders((*BRIEF, "bandwidth"), backend, forced)
+            for pairs in schedule.rounds(_by_node(members)):
+                self._some([[*a, *b] for a, b in pairs], order, backend, self._wanted.limit)
+
+    def _may_take_another(self, run: JobRun) -> bool:
+        """Whether ranks that are told nothing may take another interface than the one tested.
+
+        gloo takes the address that the node's own name has, NCCL goes by rules of its own.
+        """
+        if any(one.wrong and one.step != "store" for one in run.outcomes):
+            return False
+        return run.backend != "gloo" or any(map(self._facts.is_misled, run.nodes))
+
+    def _with_host_first(self, members: Sequence[Member]) -> list[Member]:
+        """Let a node whose chosen port is free have rank 0, and so the store."""
+        free = {
+            node
+            for node, some in self._facts.opened.items()
+            if any(one.asked and one.port is not None for one in some)
+        }
+        return sorted(members, key=lambda one: one.node not in free)
+
+    def _orders(self, steps: Sequence[str], backend: str, forced: bool = False) -> _Orders:
+        return _Orders(self._facts, steps, SETTING[backend] if forced else None, self._wanted.size)
+
+    def _some(
+        self,
+        jobs: Sequence[Sequence[Member]],
+        order: _Orders,
+        backend: str,
+        limit: float,
+    ) -> list[JobRun]:
+        """Run jobs that have no node in common."""
+        runs = self._ranks.run(jobs, order.of(jobs), limit, backend)
+        runs = [replace(run, forced=order.setting is not None) for run in runs]
+        self._facts.pair_jobs += [run for run in runs if len(run.nodes) == 2]
+        return runs
+
+    def _bisect(self, members: Sequence[Member], backend: str, forced: bool) -> None:
+        """Find the pairs of nodes for which a job fails, without trying all of very many.
+
+        Groups of some nodes first, all at the same time; inside one that fails every pair; where
+        none fails, groups two by two, and then pairs between two that fail together.
+        """
+        order = self._orders(BRIEF, backend, forced)
+        limit = min(self._wanted.limit, PAIR_LIMIT_S)
+        nodes = _by_node(members)
+        groups = schedule.groups(nodes, GROUP)
+        bad = groups
+        if len(groups) > 1:
+            runs = self._some([_flat(one) for one in groups], order, backend, limit)
+            bad = [one for one, run in zip(groups, runs, strict=True) if not run.ok]
+        for rounds in zip_longest(*(schedule.rounds(one) for one in bad), fillvalue=[]):
+            pairs = [pair for some in rounds for pair in some]
+            self._some([[*a, *b] for a, b in pairs], order, backend, limit)
+        if bad:
+            return
+        for some in schedule.rounds(groups):
+            unions = [_flat([*a, *b]) for a, b in some]
+            runs = self._some(unions, order, backend, limit)
+            for (a, b), run in zip(some, runs, strict=True):
+                for pairs in () if run.ok else schedule.across(a, b):
+                    self._some([[*one, *two] for one, two in pairs], order, backend, limit)
+
+
+class _Orders:
+    """What members of jobs are told beyond their rank."""
+
+    def __init__(self, facts: Facts, steps: Sequence[str], setting: str | None, size: int) -> None:
+        self.setting = setting
+        self._facts = facts
+        self._steps = list(steps)
+        self._size = size
+        self._hosts: dict[Member, Member] = {}
+
+    def of(self, jobs: Sequence[Sequence[Member]]) -> _Orders:
+        """Let each job meet at its first member."""
+        self._hosts = {member: job[0] for job in jobs for member in job}
+        return self
+
+    def __call__(self, member: Member) -> Mapping[str, Any]:
+        """What one member is told; the first of its job has the store."""
+        facts = self._facts
+        host = self._hosts.get(member, member)
+        environ = {"NCCL_DEBUG": "INFO"} if member.device != "cpu" else {}
+        if self.setting is not None:
+            environ[self.setting] = facts.spots[member.node].interface
+        return {
+            "store": [facts.spots[host.node].address, facts.port],
+            "steps": self._steps,
+            "bytes": self._size,
+            "environ": environ,
+        }
+
+
+def _pythons(facts: Facts) -> dict[str, str]:
+    """By node the interpreter with torch; nodes without are noted."""
+    found = {}
+    for node in facts.present:
+        tried = facts.looked[node].pythons
+        with_torch = next((one for one in tried if one.torch is not None), None)
+        if with_torch is not None:
+            found[node] = with_torch.path
+            continue
+        paths = ", ".join(one.path for one in tried) or "any Python"
+        why = next((one.why for one in tried if one.why), None)
+        facts.no_torch[node] = f"{paths}: {why}" if why else f"no torch in {paths}"
+    return found
+
+
+def _blocked(facts: Facts) -> dict[str, str]:
+    """Nodes that nobody reaches, or that reach nobody: a job with them only waits."""
+    found: dict[str, str] = {}
+    for kind in ("chosen", "any"):
+        ways = [way for way in facts.ways if way.kind == kind]
+        tested = [(way.source, way.target) for way in ways]
+        failing = [(way.source, way.target) for way in ways if not way.ok]
+        for one in blame.fold(tested, failing):
+            if one.what in ("into", "from", "both"):
+                found[one.nodes[0]] = "its connections fail"
+            elif one.what == "all":
+                found |= dict.fromkeys(one.nodes, "no connection works")
+            elif len(facts.present) == 2:
+                found |= dict.fromkeys(one.nodes, "their connections fail")
+            elif not set(one.nodes) & set(found):
+                found[one.nodes[1]] = f"connections between it and {one.nodes[0]} fail"
+    return found
+
+
+def _by_node(members: Sequence[Member]) -> list[list[Member]]:
+    found: dict[str, list[Member]] = {}
+    for member in members:
+        found.setdefault(member.node, []).append(member)
+    return list(found.values())
+
+
+def _flat(groups: Sequence[Sequence[Member]]) -> list[Member]:
+    return [member for group in groups for member in group]

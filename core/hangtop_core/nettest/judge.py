@@ -1,0 +1,79 @@
+"""From what a test found out to findings, the worst first: pure, so that it can be replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.nettest.facts import Finding
+from hangtop_core.nettest.judge_jobs import of_jobs, of_numerics, of_rates
+from hangtop_core.nettest.judge_links import of_links, of_names, of_settings
+from hangtop_core.nettest.judge_ports import of_ports, of_taken_ports
+
+if TYPE_CHECKING:
+    from hangtop_core.nettest.facts import Facts
+
+PASSED, FAILED, INCOMPLETE = 0, 3, 4
+INTERRUPTED = 130
+_ORDER = ("failure", "warning", "note")
+
+
+def findings(facts: Facts) -> tuple[Finding, ...]:
+    """Everything worth knowing, failures first; of equals, what comes first in a job."""
+    found = [
+        *_of_missing(facts),
+        *of_ports(facts),
+        *of_taken_ports(facts),
+        *of_names(facts),
+        *of_links(facts),
+        *of_settings(facts),
+        *of_jobs(facts),
+        *of_rates(facts),
+        *of_numerics(facts),
+        *_of_torch(facts),
+    ]
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.level)))
+
+
+def status(facts: Facts, found: tuple[Finding, ...], wants_job: bool) -> int:
+    """The exit status: 0 passed, 3 something fails, 4 something could not be tested."""
+    if facts.interrupted:
+        return INTERRUPTED
+    if any(one.level == "failure" for one in found if one.cause != "node-unreachable"):
+        return FAILED
+    lacking = facts.missing or facts.failed or (wants_job and (facts.no_torch or not facts.jobs))
+    return INCOMPLETE if lacking else PASSED
+
+
+def _of_missing(facts: Facts) -> list[Finding]:
+    found: dict[str, list[str]] = {}
+    for node, why in {**facts.missing, **facts.failed}.items():
+        found.setdefault(why, []).append(node)
+    return [
+        Finding(
+            "node-unreachable",
+            "failure",
+            f"{', '.join(nodes)} could not be tested: {why}",
+            tuple(nodes),
+            next_steps=("`hangtop doctor` with the same nodes says how far one gets, and the fix",),
+        )
+        for why, nodes in found.items()
+    ]
+
+
+def _of_torch(facts: Facts) -> list[Finding]:
+    found: dict[str, list[str]] = {}
+    for node, why in facts.no_torch.items():
+        found.setdefault(why, []).append(node)
+    return [
+        Finding(
+            "no-torch",
+            "warning",
+            f"no job ran on {', '.join(nodes)}: {why}",
+            tuple(nodes),
+            next_steps=(
+                "--python PATH names the Python with torch, --init 'COMMAND' makes it the first "
+                "on PATH",
+            ),
+        )
+        for why, nodes in found.items()
+    ]

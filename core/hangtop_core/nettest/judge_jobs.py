@@ -1,0 +1,258 @@
+"""Jobs with torch: who makes one fail, who is slow, whose numbers differ."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from hangtop_core import nodesets
+from hangtop_core.logs.known import recognise
+from hangtop_core.logs.record import fill
+from hangtop_core.nettest import blame
+from hangtop_core.nettest.facts import Finding
+from hangtop_core.text import clean, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hangtop_core.nettest.blame import Blame
+    from hangtop_core.nettest.facts import Facts, JobRun, Outcome
+
+SETTING = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
+SLOW = 0.5
+"""A node below this share of the median is called slow."""
+NOTABLE = 20e6
+"""Bytes a second: below this share, times, are noise of a machine under load."""
+TOLERANCE = 1e-5
+"""Relative difference that 32-bit floating point may show where sums are ordered otherwise: some
+hundred times its precision (2**-23) over the few hundred to 65,536 terms that are added up."""
+DOES = {
+    "store": "meet at torch's store",
+    "init": "connect to one another",
+    "barrier": "wait for one another",
+    "all_reduce": "add up numbers",
+    "bandwidth": "send to one another",
+    "numerics": "compute",
+    "memory": "use the memory of the GPU",
+}
+
+
+def of_jobs(facts: Facts) -> Iterator[Finding]:
+    """What made a job fail, for each backend."""
+    for backend in dict.fromkeys(run.backend for run in facts.jobs):
+        runs = [run for run in facts.jobs if run.backend == backend]
+        last = runs[-1]
+        wrong = [one for run in runs for one in run.outcomes if one.wrong and one.step != "store"]
+        if wrong:
+            yield _wrong(wrong)
+        elif last.ok and len(runs) > 1:
+            yield _wrong_interface(facts, runs[0], last)
+        elif not last.ok:
+            yield from _failed(facts, last)
+
+
+def _wrong(wrong: Sequence[Outcome]) -> Finding:
+    places = tuple(dict.fromkeys(one.member.place for one in wrong))
+    return Finding(
+        "numbers-wrong",
+        "failure",
+        f"{nodesets.fold(places)}: {clean(wrong[0].error or '', 200)}",
+        tuple(dict.fromkeys(one.member.node for one in wrong)),
+        evidence=tuple(f"{one.member.place}, {one.step}: {one.error}" for one in wrong[:5]),
+        next_steps=("look for errors of memory, GPU and network there: dmesg, nvidia-smi -q",),
+    )
+
+
+def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
+    setting = SETTING[last.backend]
+    nodes = [node for node in last.nodes if facts.is_misled(node)] or list(last.nodes)
+    names = sorted({facts.spots[node].interface for node in nodes if node in facts.spots})
+    step, errors = _errors(first)
+    return Finding(
+        "wrong-interface",
+        "failure",
+        f"{last.backend} takes a wrong interface on {nodesets.fold(nodes)}: a job fails, and works "
+        f"with {setting}={','.join(names)}",
+        tuple(nodes),
+        evidence=(f"without it ranks fail to {DOES.get(step, step)}", *errors, *explained(facts)),
+        next_steps=(f"set {setting}={','.join(names)} for all ranks",),
+    )
+
+
+def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
+    step, errors = _errors(run)
+    tried = [one for one in facts.pair_jobs if one.backend == run.backend]
+    tested = [one.nodes for one in tried]
+    failing = [(one.nodes[0], one.nodes[1]) for one in tried if not one.ok]
+    both = [(a, b) for a, b, *_ in tested] + [(b, a) for a, b, *_ in tested]
+    guilty = blame.fold(both, [*failing, *((b, a) for a, b in failing)])
+    cause = {"store": "store-unreachable", "init": "port-blocked"}.get(step, "job-failed")
+    of = f"a job by {run.backend} over {nodesets.fold(run.nodes)}"
+    for one in guilty:
+        yield Finding(
+            cause,
+            "failure",
+            f"{of} fails because of {_who(facts, one)}: ranks do not {DOES.get(step, step)}",
+            one.nodes,
+            one.pairs,
+            (_counted(tried), *errors, *explained(facts)),
+            _steps(facts, one.nodes),
+        )
+    if guilty:
+        return
+    whom = _own_fault(run)
+    why = f" because of {whom[0]}" if len(whom) == 1 else ""
+    evidence = [*errors, *explained(facts)]
+    if tried:
+        evidence.insert(0, f"{_counted(tried)}: only together they fail")
+    yield Finding(
+        cause,
+        "failure",
+        f"{of} fails{why}: ranks do not {DOES.get(step, step)}",
+        tuple(whom) or run.nodes,
+        evidence=tuple(evidence),
+        next_steps=_steps(facts, tuple(whom) or run.nodes),
+    )
+
+
+def _own_fault(run: JobRun) -> list[str]:
+    """Nodes whose processes ended, or got stuck while others failed later: their own trouble."""
+    ended = [one for one in run.outcomes if one.error and "its process ended" in one.error]
+    return list(dict.fromkeys(one.member.node for one in ended))
+
+
+def _who(facts: Facts, one: Blame) -> str:
+    if one.what == "pair":
+        return f"the way between {facts.at(one.nodes[0])} and {facts.at(one.nodes[1])}"
+    if one.what == "all":
+        return "every pair of nodes"
+    return facts.at(one.nodes[0])
+
+
+def _counted(tried: Sequence[JobRun]) -> str:
+    good = sum(run.ok for run in tried)
+    return f"jobs of two nodes: {good} of {len(tried)} work"
+
+
+def _errors(run: JobRun) -> tuple[str, list[str]]:
+    """The step in which most failed, and what they said, each text once."""
+    bad = [one for one in run.outcomes if not one.ok]
+    steps = Counter(one.step or "?" for one in bad)
+    step = steps.most_common(1)[0][0] if steps else "?"
+    told: dict[str, list[str]] = {}
+    for one in bad:
+        told.setdefault(clean(one.error or "", 200), []).append(one.member.place)
+    return step, [f"{nodesets.fold(places)}: {text}" for text, places in list(told.items())[:4]]
+
+
+def explained(facts: Facts) -> list[str]:
+    """What lines that torch and NCCL printed mean, where they are known, each once."""
+    found: dict[str, None] = {}
+    for node, lines in facts.lines.items():
+        for line in lines:
+            known = recognise(line)
+            if known is not None and (known[0].part != "info" or known[0].cause):
+                found[f"{node}: {clean(fill(known[0].means, known[1]), 200)}"] = None
+    return list(found)[:6]
+
+
+def _steps(facts: Facts, nodes: Iterable[str]) -> tuple[str, ...]:
+    rest = [node for node in facts.present if node not in set(nodes)]
+    steps = []
+    if len(rest) > 1:
+        steps.append(f"the others by themselves: hangtop nettest -w '{nodesets.fold(rest)}'")
+    steps.append("NCCL_DEBUG=INFO and TORCH_CPP_LOG_LEVEL=INFO make the job itself say more")
+    return tuple(steps)
+
+
+def of_rates(facts: Facts) -> Iterator[Finding]:
+    """Nodes that receive or send much less than others."""
+    for run in facts.jobs:
+        into, out = rates(run)
+        for told, word in ((into, "receives"), (out, "sends")):
+            if len(told) < 3:
+                continue
+            usual = statistics.median(told.values())
+            for place, rate in told.items():
+                if rate < SLOW * usual and usual - rate > NOTABLE:
+                    yield Finding(
+                        "slow-link",
+                        "warning",
+                        f"{place} {word} {size(rate)}/s by {run.backend}, others {size(usual)}/s",
+                        (place.partition(" ")[0],),
+                        next_steps=("hangtop nettest --pairs tells it for each pair of nodes",),
+                    )
+
+
+def rates(run: JobRun) -> tuple[dict[str, float], dict[str, float]]:
+    """Bytes a second that each place of a job received and sent, at its best.
+
+    A rank sends to and receives from others at several distances, so a neighbour that is slow
+    does not make it look slow, too.
+    """
+    into: dict[str, float] = {}
+    out: dict[str, float] = {}
+    places = [one.member.place for one in run.outcomes]
+    for rank, one in enumerate(run.outcomes):
+        for distance, rate in one.rates:
+            source = places[(rank - distance) % len(places)]
+            into[places[rank]] = max(into.get(places[rank], 0.0), rate)
+            out[source] = max(out.get(source, 0.0), rate)
+    return into, out
+
+
+def of_numerics(facts: Facts) -> Iterator[Finding]:
+    """Places that compute something else than most, by more than floating point explains."""
+    by_name: dict[str, dict[str, tuple[str, ...]]] = {}
+    for run in facts.jobs:
+        for one in run.outcomes:
+            for name, values in one.numerics.items():
+                by_name.setdefault(clean(name, 60), {})[one.member.place] = values
+    slight: dict[str, list[str]] = {}
+    for name, told in by_name.items():
+        usual, times = Counter(told.values()).most_common(1)[0]
+        for place, values in told.items():
+            if values == usual:
+                continue
+            difference = _difference(values, usual)
+            if difference is not None and difference <= TOLERANCE:
+                slight.setdefault(place, []).append(f"{name} by {difference:.1e}")
+                continue
+            others = [other for other, theirs in told.items() if theirs == usual]
+            whose = place if times > 1 else f"one of {place} and {others[0]}"
+            yield Finding(
+                "numerics-differ",
+                "failure",
+                f"{whose} computes {name} wrong: {_shown(values)} on {place}, {_shown(usual)} on "
+                + nodesets.fold(others),
+                (place.partition(" ")[0],),
+                next_steps=("test its memory and GPU: this is more than rounding",),
+            )
+    for place, names in slight.items():
+        yield Finding(
+            "rounding-differs",
+            "note",
+            f"{place} rounds otherwise than most, as other hardware or libraries do: "
+            f"{', '.join(names)} (relative)",
+            (place.partition(" ")[0],),
+        )
+
+
+def _difference(some: Sequence[str], usual: Sequence[str]) -> float | None:
+    """The greatest relative difference; None where it is none: another length, nan, inf."""
+    try:
+        pairs = [(float.fromhex(a), float.fromhex(b)) for a, b in zip(some, usual, strict=True)]
+    except (ValueError, OverflowError):
+        return None
+    if not all(math.isfinite(one) for pair in pairs for one in pair):
+        return None
+    return max((abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs), default=0.0)
+
+
+def _shown(values: Sequence[str]) -> str:
+    try:
+        return ", ".join(f"{float.fromhex(one):.9g}" for one in values[:3])
+    except (ValueError, OverflowError):
+        return clean(", ".join(values[:3]), 80)

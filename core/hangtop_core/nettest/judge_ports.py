@@ -1,0 +1,166 @@
+"""Ports: who cannot be reached, by whom, and what the way it fails says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from hangtop_core import nodesets
+from hangtop_core.nettest import blame
+from hangtop_core.nettest.facts import Finding
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hangtop_core.nettest.blame import Blame
+    from hangtop_core.nettest.facts import Facts, Kind, Pair, Way
+
+MEANS = {
+    "refused": "refused, although hangtop listens there: a firewall rejects it (REJECT)",
+    "timed-out": "packets are dropped, as by a firewall (DROP) or a route into nowhere",
+    "no-route": "no route, or a firewall says so (icmp-host-prohibited)",
+    "reset": "the connection was reset once it was made: something between cuts it",
+    "stranger": "something else answers there: another machine has the address, or a proxy",
+    "stalled": "small packets pass, large ones do not: an MTU on the way is smaller than set",
+    "no-address": "the address is gone from the node",
+    "forbidden": "the node's own firewall forbids it to connect",
+    "not-tried": "not tried: time was up",
+}
+
+
+def of_ports(facts: Facts) -> Iterator[Finding]:
+    """What fails on the chosen port, and on others."""
+    by_kind = {kind: _of_kind(facts, kind) for kind in ("chosen", "any")}
+    both = {(*one.nodes, one.what) for one in by_kind["chosen"]} & {
+        (*one.nodes, one.what) for one in by_kind["any"]
+    }
+    for one in by_kind["chosen"]:
+        same = (*one.nodes, one.what) in both
+        yield _finding(facts, one, "chosen", "its ports" if same else f"port {facts.port}", same)
+    for one in by_kind["any"]:
+        if (*one.nodes, one.what) not in both:
+            yield _finding(facts, one, "any", "ports that are given as needed", False)
+
+
+def _of_kind(facts: Facts, kind: str) -> list[Blame]:
+    ways = [way for way in facts.ways if way.kind == kind]
+    tested = [(way.source, way.target) for way in ways]
+    return blame.fold(tested, [(way.source, way.target) for way in ways if not way.ok])
+
+
+def _finding(facts: Facts, one: Blame, kind: Kind, what: str, same: bool) -> Finding:
+    ways = [
+        way
+        for way in facts.ways
+        if way.kind == kind and (way.source, way.target) in one.pairs and not way.ok
+    ]
+    cause = _cause(ways)
+    return Finding(
+        cause,
+        "failure",
+        _summary(facts, one, what, cause),
+        one.nodes,
+        one.pairs,
+        tuple(_evidence(facts, one, ways, kind, same)),
+        tuple(_steps(facts, one, ways, kind, cause)),
+    )
+
+
+def _cause(ways: Iterable[Way]) -> str:
+    how = Counter(way.how for way in ways).most_common(1)[0][0]
+    return {"stalled": "mtu-mismatch", "stranger": "address-taken", "no-route": "no-route"}.get(
+        how, "port-blocked"
+    )
+
+
+def _summary(facts: Facts, one: Blame, what: str, cause: str) -> str:
+    first = facts.at(one.nodes[0])
+    if cause == "mtu-mismatch":
+        what = "large packets"
+    if one.what == "all":
+        return f"no node reaches any other: {what} of {nodesets.fold(one.nodes)}"
+    if one.what == "both":
+        return f"{first} neither reaches the other nodes nor is reached: {what}"
+    if one.what == "into":
+        return f"no other node reaches {first}: {what}"
+    if one.what == "from":
+        return f"{first} reaches no other node: {what}"
+    if one.nodes[0] == one.nodes[1]:
+        return f"{first} does not reach its own address: {what}"
+    if len(one.pairs) == 2:
+        return f"{first} and {facts.at(one.nodes[1])} do not reach each other: {what}"
+    return f"{first} does not reach {facts.at(one.nodes[1])}: {what}"
+
+
+def _evidence(facts: Facts, one: Blame, ways: list[Way], kind: Kind, same: bool) -> Iterator[str]:
+    for how, _ in Counter(way.how for way in ways).most_common():
+        some = [way for way in ways if way.how == how]
+        took = max(way.took for way in some)
+        first = f"no answer in {took:.1f} s: " if how == "timed-out" else ""
+        who = _named({(way.source, way.target) for way in some})
+        yield f"{who}: {first}{MEANS.get(how, clean(how))}"
+    works = [way for way in facts.ways if way.ok]
+    mine = [way for way in works if (way.source, way.target) in one.pairs]
+    if mine and not same:
+        other = f"port {facts.port}" if kind == "any" else "a port that the kernel gave"
+        yield f"the same ways work on {other}"
+    fine = {(way.source, way.target) for way in works if way.kind == kind} - set(one.pairs)
+    if fine:
+        yield f"{plural(len(fine), 'other way', 'other ways')} between nodes work"
+
+
+def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) -> Iterator[str]:
+    way = ways[0]
+    target = facts.spots[way.target].address
+    if cause == "mtu-mismatch":
+        yield f"on {way.source}: ping -M do -s 1472 {target}    (1472 fits an MTU of 1500)"
+        yield "give interfaces and switches on the way one MTU"
+        return
+    where = one.nodes[0] if one.what != "pair" else way.target
+    yield f"on {where}: iptables -S; nft list ruleset; firewall-cmd --list-all"
+    if kind == "any":
+        look = facts.looked.get(way.target)
+        span = "-".join(map(str, look.ephemeral)) if look is not None else ""
+        yield (
+            f"let all TCP between these nodes pass, or at least {span or 'the ephemeral ports'}: "
+            "gloo and NCCL take ports there"
+        )
+    else:
+        works = any(
+            w.ok and w.kind == "any" and (w.source, w.target) in one.pairs for w in facts.ways
+        )
+        more = ", or take another one as MASTER_PORT" if works else ""
+        yield f"open TCP port {facts.port} for the other nodes{more}"
+    yield f"on {way.source}: nc -zvw3 {target} {facts.port}    (while something listens there)"
+
+
+def _named(pairs: set[Pair]) -> str:
+    sources = {pair[0] for pair in pairs}
+    targets = {pair[1] for pair in pairs}
+    if len(sources) * len(targets) == len(pairs):
+        return f"from {nodesets.fold(sources)} to {nodesets.fold(targets)}"
+    return f"{plural(len(pairs), 'way')} among {nodesets.fold(sources | targets)}"
+
+
+def of_taken_ports(facts: Facts) -> Iterator[Finding]:
+    """Ports that could not be opened."""
+    for node, some in facts.opened.items():
+        for one in some:
+            if one.port is not None:
+                continue
+            owner = f" by {clean(one.owner, 120)}" if one.owner else ""
+            why = clean(one.why or "?", 120)
+            taken = "in use" in why
+            yield Finding(
+                "store-port-taken" if taken else "port-not-opened",
+                "failure",
+                f"port {one.asked} of {facts.at(node)} "
+                + (f"is in use{owner}" if taken else f"cannot be opened: {why}"),
+                (node,),
+                evidence=(f"bind: {why}",),
+                next_steps=(
+                    f"on {node}: ss -ltnp 'sport = :{one.asked}'",
+                    "end what is left of an old job there, or take another MASTER_PORT",
+                ),
+            )

@@ -1,0 +1,242 @@
+"""What a test found out, as text, as JSON, and as a line for mpirun."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hangtop_probe
+from hangtop_core import __version__, nodesets
+from hangtop_core.nettest.judge_jobs import rates
+from hangtop_core.text import clean, plural, shorten, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hangtop_core.nettest.facts import Facts, Finding, JobRun
+
+SCHEMA = "hangtop.nettest/1"
+PROGRAM = Path(hangtop_probe.__file__).with_name("nettest_rank.py")
+_LABEL = 12
+_HEAD = {0: "PASSED", 3: "FAILED", 4: "INCOMPLETE", 130: "INTERRUPTED"}
+
+
+def text(facts: Facts, found: Sequence[Finding], status: int, width: int) -> str:
+    """The whole report, wrapped to a width in characters."""
+    lines = _wrap(f"{_HEAD[status]}: {headline(facts, found, status)}", width)
+    for one in found:
+        lines += ["", *finding_lines(one, width)]
+    lines += ["", "What was tested", *_tested(facts, width)]
+    return "\n".join(lines) + "\n"
+
+
+def headline(facts: Facts, found: Sequence[Finding], status: int) -> str:
+    """The test in one line: who was tested, and the worst that was found."""
+    nodes = f"{plural(len(facts.nodes), 'node')} {shorten(nodesets.fold(facts.nodes), 60)}"
+    failures = [one for one in found if one.level == "failure"]
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        return f"{nodes}: {failures[0].summary}{more}"
+    if status == 0:
+        job = "torch works between them" if len(facts.present) > 1 else "torch works"
+        return f"{nodes}: {job if facts.jobs else 'every way that was tried works'}"
+    return f"{nodes}: not all of it could be tested"
+
+
+def finding_lines(one: Finding, width: int) -> Iterator[str]:
+    """One finding, as verdicts are written."""
+    yield f"{one.level.capitalize()}: {one.cause}"
+    yield from _wrap(one.summary, width, "  ")
+    if one.evidence:
+        yield "  Evidence"
+        for fact in one.evidence:
+            yield from _wrap(clean(fact, 600), width, "    - ", "      ")
+    if one.next_steps:
+        yield "  What to do"
+        for step in one.next_steps:
+            yield from _wrap(clean(step, 600), width, "    - ", "      ")
+
+
+def _tested(facts: Facts, width: int) -> Iterator[str]:
+    yield from _row("interfaces", _interfaces(facts), width)
+    if facts.names:
+        yield from _row("names", _names(facts), width)
+    for kind, label in (("chosen", f"port {facts.port}"), ("any", "other ports")):
+        ways = [way for way in facts.ways if way.kind == kind]
+        if ways:
+            yield from _row(label, _ways(facts, kind), width)
+    if facts.opened:
+        seconds = f"{max(facts.listened_s, 0.1):.1f} s"
+        strangers = sum(facts.strangers.values())
+        cut = f"; {plural(strangers, 'caller')} without the token cut off" if strangers else ""
+        said = f"open for {seconds}, on these addresses only, closed again{cut}"
+        yield from _row("", said, width)
+    for run in facts.jobs:
+        yield from _row(f"job, {run.backend}", _job(facts, run), width)
+    if facts.pair_jobs:
+        for line in _pairs(facts):
+            yield from _row("pairs", line, width)
+    for node, why in facts.left_out.items():
+        yield from _row("left out", f"{node} of the job: {why}", width)
+    yield from _row("took", f"{facts.took_s:.1f} s", width)
+
+
+def _interfaces(facts: Facts) -> str:
+    by_name: dict[str, list[str]] = {}
+    for node, spot in facts.spots.items():
+        by_name.setdefault(
+            f"{clean(spot.interface)} ({clean(spot.kind)}, MTU {spot.mtu})", []
+        ).append(node)
+    told = [
+        f"{name} of {nodesets.fold(nodes)}, {_folded([facts.spots[n].address for n in nodes])}"
+        for name, nodes in by_name.items()
+    ]
+    others: dict[str, list[str]] = {}
+    for node, look in facts.looked.items():
+        used = facts.spots[node].interface if node in facts.spots else None
+        for link in look.links:
+            if link.name != used and link.up and link.addresses:
+                name = f"{clean(link.name)} ({clean(link.kind)})"
+                others.setdefault(name, []).append(node)
+    if others:
+        count = len(facts.looked)
+        told.append(
+            "not used: "
+            + ", ".join(
+                name if len(nodes) == count else f"{name} of {nodesets.fold(nodes)}"
+                for name, nodes in sorted(others.items())
+            )
+        )
+    return "; ".join(told) or "none"
+
+
+def _folded(addresses: Sequence[str]) -> str:
+    return addresses[0] if len(addresses) == 1 else shorten(", ".join(addresses), 60)
+
+
+def _names(facts: Facts) -> str:
+    answers = [one for known in facts.names.values() for one in known.names.values()]
+    good = sum(not isinstance(one, str) for one in answers)
+    back = [name for known in facts.names.values() for name in known.reverse.values()]
+    return (
+        f"{good} of {plural(len(answers), 'look-up')} of names have an answer, "
+        f"{sum(name is not None for name in back)} of {len(back)} of addresses"
+    )
+
+
+def _ways(facts: Facts, kind: str) -> str:
+    ways = [way for way in facts.ways if way.kind == kind]
+    good = [way.took for way in ways if way.ok]
+    took = f", {statistics.median(good) * 1000:.1f} ms each" if good else ""
+    return f"{len(good)} of {plural(len(ways), 'way')} between nodes work{took}"
+
+
+def _job(facts: Facts, run: JobRun) -> str:
+    versions = Counter(facts.torch[node].torch for node in run.nodes if node in facts.torch)
+    torch = ", ".join(f"torch {clean(one or '?')}" for one in versions)
+    told = " with the interface named" if run.forced else ""
+    who = f"{plural(len(run.outcomes), 'rank')} on {nodesets.fold(run.nodes)}{told}, {torch}"
+    if not run.ok:
+        bad = [one for one in run.outcomes if not one.ok]
+        return f"{who}: {len(bad)} failed, at {bad[0].step}"
+    into, _ = rates(run)
+    rate = ""
+    if into:
+        low = min(into, key=lambda place: into[place])
+        usual = size(statistics.median(into.values()))
+        rate = f"; each receives {usual}/s (median), {low} {size(into[low])}/s (least)"
+    return f"{who}: sums are right{rate}"
+
+
+def _pairs(facts: Facts) -> Iterator[str]:
+    for run in facts.pair_jobs:
+        into, _ = rates(run)
+        names = " - ".join(run.nodes)
+        if not run.ok:
+            step = next(one.step for one in run.outcomes if not one.ok)
+            yield f"{names}: fails at {step}"
+        elif into:
+            yield f"{names}: {' and '.join(f'{size(rate)}/s' for rate in into.values())}"
+
+
+def _row(label: str, said: str, width: int) -> list[str]:
+    head = f"  {label:<{_LABEL}} "
+    return _wrap(said, width, head, " " * len(head))
+
+
+def _wrap(said: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        said,
+        max(width, 50),
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def document(facts: Facts, found: Sequence[Finding], status: int) -> dict[str, Any]:
+    """Everything, for programs (schema `hangtop.nettest/1`, docs/nettest.md)."""
+    return {
+        "schema": SCHEMA,
+        "hangtop": __version__,
+        "at": round(time.time(), 3),
+        "ok": status == 0,
+        "exit_status": status,
+        "port": facts.port,
+        "took_s": round(facts.took_s, 3),
+        "interrupted": facts.interrupted,
+        "findings": list(found),
+        "nodes": [_node(facts, node) for node in facts.nodes],
+        "ways": facts.ways,
+        "jobs": facts.jobs,
+        "pairs": facts.pair_jobs,
+    }
+
+
+def _node(facts: Facts, node: str) -> dict[str, Any]:
+    known, look = facts.names.get(node), facts.looked.get(node)
+    return {
+        "node": node,
+        "missing": facts.missing.get(node),
+        "failed": facts.failed.get(node),
+        "hostname": look.hostname if look is not None else None,
+        "tested_at": facts.spots.get(node),
+        "interfaces": look.links if look is not None else (),
+        "default_interface": look.default if look is not None else None,
+        "settings": look.settings if look is not None else {},
+        "names": known.names if known is not None else {},
+        "reverse": known.reverse if known is not None else {},
+        "sources": known.sources if known is not None else {},
+        "ports": facts.opened.get(node, ()),
+        "strangers": facts.strangers.get(node, 0),
+        "torch": facts.torch.get(node),
+        "no_torch": facts.no_torch.get(node),
+        "left_out_of_jobs": facts.left_out.get(node),
+    }
+
+
+def mpirun_line(facts: Facts, python: str | None) -> str:
+    """A command that runs the same job by mpirun: Open MPI's options, or those of others.
+
+    The program has to be at the same path on all nodes: on a shared file system, or copied there.
+    """
+    nodes = [node for node in facts.present if node in facts.spots]
+    host = nodes[0]
+    looked = facts.looked[host].pythons
+    found = python or next((one.path for one in looked if one.torch is not None), "python3")
+    names = {facts.spots[node].interface for node in nodes}
+    environ = ["-x", f"GLOO_SOCKET_IFNAME={names.pop()}"] if len(names) == 1 else []
+    argv = [
+        "mpirun",
+        *("-np", str(len(nodes)), "--host", ",".join(f"{node}:1" for node in nodes)),
+        *("--map-by", "node"),
+        *environ,
+        *(found, str(PROGRAM), facts.spots[host].address, str(facts.port)),
+    ]
+    return shlex.join(argv)

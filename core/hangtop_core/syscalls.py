@@ -1,0 +1,199 @@
+"""What strace prints, understood: calls of each thread folded by what they were made on.
+
+Source of the forms: strace 6.1, `-f -tt -T -yy`. strace itself says what a descriptor was at the
+time of the call (`5</data/x>`, `6<TCP:[10.0.0.1:5->10.0.0.2:6]>`), so that nothing has to be
+looked up afterwards, when it may be another file. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Filter = Literal["all", "network", "file"]
+FILTERS: tuple[Filter, ...] = ("all", "network", "file")
+
+_LINE = re.compile(r"(?:\[pid +(\d+)\] )?(\d\d:\d\d:\d\d\.\d+) (.*)", re.DOTALL)
+_RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
+_CALL = re.compile(r"(\w+)\((.*)", re.DOTALL)
+_RESULT = re.compile(r"\)? += (-?\d+|0x[0-9a-f]+|\?)(<.*?>+)?(?: (E\w+))?.*?(?: <(\d+\.\d+)>)?$")
+_FD = re.compile(
+    r"(?:AT_FDCWD<[^>]*>, )?(\d+)<((?:[A-Za-z][\w-]*:)?\[.*?\](?=>)|[^>]*(?:->[^>]*)*)>"
+)
+_OPENED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ADDRESSES = re.compile(r"\[(.+)->(.+)\]$")
+_SOCKET = re.compile(r"(TCP|UDP|RAW|UNIX|NETLINK|SCTP|PING|socket|DCCP|PACKET|VSOCK)\w*[-:\[]")
+_NETWORK = frozenset((
+    "socket", "socketpair", "connect", "accept", "accept4", "bind", "listen", "shutdown",
+    "sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg", "setsockopt",
+    "getsockopt", "getsockname", "getpeername",
+))  # fmt: skip
+_POLLS = frozenset((
+    "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2",
+))  # fmt: skip
+_BY_NAME = frozenset((
+    "open", "openat", "openat2", "creat", "stat", "lstat", "newfstatat", "statx", "access",
+    "faccessat", "faccessat2", "readlink", "readlinkat", "unlink", "unlinkat", "rename",
+    "renameat", "renameat2", "mkdir", "mkdirat", "rmdir", "chdir", "execve", "truncate", "statfs",
+    "link", "linkat", "symlink", "symlinkat", "utimensat", "getxattr", "flock", "fcntl", "fsync",
+    "fdatasync", "ftruncate", "fallocate", "getdents64", "mount", "umount2",
+))  # fmt: skip
+NOISE = frozenset({"futex", "restart_syscall", "sched_yield", "membarrier", "rt_sigreturn"})
+"""Calls by which threads wait for each other: folded into one, whatever their addresses are."""
+MAX_ROWS = 5000
+
+
+class Row(Struct):
+    """Calls of one kind by one thread on one thing, with how they ended."""
+
+    tid: int
+    call: str
+    on: str
+    """Descriptor and what it was, as `5</data/x>`; a path; empty where it is on neither."""
+    error: str = ""
+    """`ETIMEDOUT`; empty where it went well."""
+    count: int = 0
+    seconds: float = 0.0
+    """In the call, all together."""
+    longest: float = 0.0
+    inside: bool = False
+    """Whether the thread was in it when the trace ended."""
+    last: str = ""
+    """The newest line, without thread and time."""
+
+    def fits(self, wanted: Filter) -> bool:
+        """Whether it is of the kind that was asked for."""
+        if wanted == "all":
+            return True
+        target = self.on.partition("<")[2]
+        if wanted == "network":
+            return self.call in _NETWORK or bool(_SOCKET.match(target))
+        return self.call in _BY_NAME or target.startswith(("/", "pipe:"))
+
+
+class Calls:
+    """Folds lines as they come."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._rows: dict[tuple[int, str, str, str], Row] = {}
+        self._open: dict[int, str] = {}
+        """What each thread is in: its call up to where strace broke the line off."""
+        self._begun: dict[tuple[int, str], str] = {}
+        """How each thread's last call of a name began."""
+        self.left_out = 0
+        """Lines that are of more kinds than are kept."""
+
+    def add(self, line: str) -> None:
+        """Take one line; what is no call counts nothing."""
+        tid, text = thread_of(line, self._pid)
+        if text is None:
+            return
+        resumed = _RESUMED.match(text)
+        if resumed is not None:
+            name = resumed[1]
+            # The probe leaves out beginnings of polls that say nothing new.
+            begun = self._open.pop(tid, None) or self._begun.get((tid, name), f"{name}(")
+            self._whole(tid, begun + resumed[2])
+        elif text.endswith(("<unfinished ...>", "<detached ...>")):
+            self._open[tid] = begun = re.sub(r" ?<\w+ \.\.\.>$", "", text)
+            self._begun[tid, begun.partition("(")[0]] = begun
+        elif _CALL.match(text) is None:
+            self._open.pop(tid, None)  # a signal, or the end of the thread
+        elif _RESULT.search(text) is None:
+            self._open[tid] = text  # the call that strace is printing
+        else:
+            self._open.pop(tid, None)
+            self._whole(tid, text)
+
+    def _whole(self, tid: int, text: str) -> None:
+        call, result = _CALL.match(text), _RESULT.search(text)
+        if call is None or result is None:
+            return
+        error = result[3] or ""
+        row = self._row(tid, call[1], on(call[1], call[2]), error)
+        if row is None:
+            self.left_out += 1
+            return
+        took = float(result[4] or 0.0)
+        row.count += 1
+        row.seconds += took
+        row.longest = max(row.longest, took)
+        row.last = clean(text, 300)
+
+    def _row(self, tid: int, call: str, target: str, error: str) -> Row | None:
+        key = (tid, call, target, error)
+        if key not in self._rows:
+            if len(self._rows) >= MAX_ROWS:
+                return None
+            self._rows[key] = Row(tid, call, target, error)
+        return self._rows[key]
+
+    def rows(self, wanted: Filter = "all") -> list[Row]:
+        """Return what was folded: thread by thread, the main thread first, what it is in ahead."""
+        inside = [
+            Row(tid, call[1], on(call[1], call[2]), inside=True, last=clean(text, 300))
+            for tid, text in self._open.items()
+            if (call := _CALL.match(text)) is not None
+        ]
+        rows = [*inside, *self._rows.values()]
+        rows.sort(key=lambda row: (row.tid != self._pid, row.tid, not row.inside, -row.seconds))
+        return [row for row in rows if row.fits(wanted)]
+
+
+def thread_of(line: str, pid: int) -> tuple[int, str | None]:
+    """Return whose a line is, and the line without thread and time; None of what has no time."""
+    found = _LINE.match(line)
+    if found is None:
+        return pid, None
+    return int(found[1] or pid), found[3]
+
+
+def on(call: str, arguments: str) -> str:
+    """Return what a call is about: its descriptor as strace names it, or the path it opens."""
+    if call in NOISE:
+        return ""
+    if call in _POLLS:
+        found = [f"{fd}<{target}>" for fd, target in _FD.findall(arguments)][:3]
+        return clean(" ".join(found), 200)
+    if call in _BY_NAME:
+        path = _OPENED.search(arguments)
+        if path is not None and path[1]:
+            return clean(f"<{path[1]}>" if path[1].startswith("/") else path[1], 200)
+    first = _FD.match(arguments)
+    return clean(f"{first[1]}<{first[2]}>", 200) if first is not None else ""
+
+
+def explained(target: str, names: Mapping[str, str]) -> str:
+    """Return a target with whose the other end is, where ``names`` knows: see `ends`."""
+    inner = target.partition("<")[2].removesuffix(">")
+    found = _ADDRESSES.search(inner)
+    key = f"{found[1]}->{found[2]}" if found is not None else inner.partition(" ")[0]
+    name = names.get(key)
+    return f"{target} = {name}" if name else target
+
+
+def table(rows: Sequence[Row], names: Mapping[str, str], pid: int) -> list[str]:
+    """Return rows as lines: per thread its calls, how often, how long, and on what."""
+    lines: list[str] = []
+    last = None
+    for row in rows:
+        if row.tid != last:
+            last = row.tid
+            lines.append(f"thread {row.tid}{' (main)' if row.tid == pid else ''}")
+        times = "in it now" if row.inside else f"{row.count:>6} x {row.seconds:8.3f} s"
+        what = f"{row.call} {row.error}".strip()
+        lines.append(f"  {times:>19}  {what:<24} {explained(row.on, names)}".rstrip())
+    return lines
+
+
+def threads(rows: Iterable[Row]) -> int:
+    """How many threads made calls."""
+    return len({row.tid for row in rows})

@@ -1,0 +1,143 @@
+"""pdb over a socket; imported by `prompt` only when somebody asks for a prompt."""
+
+from __future__ import annotations
+
+import os
+import pdb
+import select
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+class Prompt(pdb.Pdb):
+    """pdb over a socket: what would end the program lets it go on instead."""
+
+    def __init__(self, end: socket.socket) -> None:
+        # Two streams: writing to one that is also read from drops what it has read ahead.
+        lines = end.makefile("r", encoding="utf-8", errors="replace")
+        out = end.makefile("w", encoding="utf-8", errors="replace")
+        pdb.Pdb.__init__(
+            self, stdin=lines, stdout=out, nosigint=True, readrc=False, skip=["hangtop_hook.*"]
+        )
+        self.end = end
+        self.left = False
+
+    def stop_at(self, frame: FrameType) -> None:
+        """Open the prompt at ``frame`` now; on return the program goes on, maybe stepping."""
+        self.reset()
+        one: Optional[FrameType] = frame
+        while one is not None:
+            self.botframe = one
+            one = one.f_back
+        where = "process %d" % os.getpid()
+        if "RANK" in os.environ:
+            where = "rank %s, %s" % (os.environ["RANK"], where)
+        self.message("hangtop: %s stands still here; c or q lets it go on" % where)
+        self.interaction(frame, None)
+        if self.left:
+            return
+        one = frame
+        while one is not None:
+            one.f_trace = self.trace_dispatch
+            one = one.f_back
+        self.message("hangtop: it runs; Ctrl-C lets it go on without a prompt")
+        sys.settrace(self.trace_dispatch)
+
+    def leave(self) -> None:
+        """Let the program go on, with nothing of this left in it."""
+        if self.left:
+            return
+        self.left = True
+        sys.settrace(None)
+        try:
+            self.clear_all_breaks()
+        except Exception:  # noqa: S110  # the program goes on whatever pdb thinks
+            pass
+        self.set_continue()
+        sys.settrace(None)
+        one: Optional[FrameType] = sys._getframe()
+        while one is not None:
+            one.f_trace = None
+            one = one.f_back
+        try:
+            self.stdout.write("hangtop: left; it goes on\n")
+            self.stdout.flush()
+        except (OSError, ValueError):
+            pass
+        try:
+            self.end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        for end in (self.stdin, self.stdout, self.end):  # the socket closes with the last of them
+            try:
+                end.close()
+            except (OSError, ValueError):
+                pass
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """As pdb's, unless nobody is there any more."""
+        if self.left:
+            return None
+        if event != "line" and self._is_gone():
+            self.leave()
+            return None
+        return pdb.Pdb.trace_dispatch(self, frame, event, arg)
+
+    def _is_gone(self) -> bool:
+        """Whether the other end is closed; the end of what it types is not that yet."""
+        look = select.poll()
+        look.register(self.end, 0)
+        return bool(look.poll(0))
+
+    def interaction(self, frame: Any, *rest: Any) -> None:
+        """Prompt; who cannot be reached any more has left."""
+        try:
+            pdb.Pdb.interaction(self, frame, *rest)
+        except (OSError, ValueError):
+            self.leave()
+
+    def message(self, msg: str, *rest: Any, **named: Any) -> None:
+        """Print for who is there."""
+        try:
+            pdb.Pdb.message(self, msg, *rest, **named)
+            self.stdout.flush()
+        except (OSError, ValueError):
+            self.leave()
+
+    def do_continue(self, arg: str) -> Any:
+        """Go on: to the next breakpoint, or for good where there is none."""
+        if any(one for one in self.get_all_breaks().values()):
+            return pdb.Pdb.do_continue(self, arg)
+        return self.do_quit(arg)
+
+    do_c = do_cont = do_continue
+
+    def do_quit(self, arg: str) -> Any:
+        """Leave; the program goes on."""
+        self.leave()
+        return 1
+
+    do_q = do_exit = do_EOF = do_detach = do_quit
+
+    def do_run(self, arg: str) -> None:
+        """Refuse what would need the terminal of the program, or start it anew."""
+        self.message("hangtop: not in a rank that runs")
+
+    do_restart = do_interact = do_debug = do_run
+
+    def do_clear(self, arg: str) -> Any:
+        """As pdb's, which would ask on the terminal of the program before it clears all."""
+        if arg:
+            return pdb.Pdb.do_clear(self, arg)
+        self.clear_all_breaks()
+        return self.message("all breakpoints are cleared")
+
+    do_cl = do_clear
+
+    def help_pdb(self) -> None:
+        """Say it in short: pdb's would start a pager on the terminal of the program."""
+        self.message("help lists the commands, help COMMAND says what one does")

@@ -1,0 +1,122 @@
+"""A pdb prompt in this process, when `hangtop debug` asks for one with a signal.
+
+Nothing listens here. `terminal.py`, which a person has started on this node, makes a unix socket in
+this user's own directory (`server.socket_directory`) and sends SIGRTMIN+8; Python runs the handler
+in the main thread as soon as that comes back to the interpreter, and the handler connects. Without
+the socket, or where its other end is no process of this user, it returns at once: a request that
+was given up in the meantime stops nobody. When the other end goes, however it goes, the program
+runs on as before.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import sys
+
+from . import permit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Optional
+
+SIGNAL_OFFSET = 8
+"""SIGRTMIN+8, behind the signal of `permit.dump_on_signal`."""
+_CONNECT_S = 2.0
+_current: Any = None
+"""The prompt that is open, or has breakpoints left."""
+_forks: Any = False
+
+
+def wait_for_debugger(directory: str) -> bool:
+    """Install the handler, where the run has signals and the program has not taken this one."""
+    import signal
+    import threading
+
+    wanted = signal.SIGRTMIN + SIGNAL_OFFSET
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if not os.path.isdir(os.path.join(directory, "stacks")) or permit.is_taken(wanted):
+        return False
+    signal.signal(wanted, answer)
+    return True
+
+
+def socket_path(pid: int, uid: int) -> str:
+    """Where the other end waits for the process ``pid``."""
+    return "/tmp/hangtop-%d/debug-%d.sock" % (uid, pid)  # noqa: S108  # its directory is checked
+
+
+def answer(number: int, frame: Optional[FrameType]) -> None:
+    """Handle the signal: open a prompt where somebody waits for one."""
+    from . import attempt
+
+    attempt("debug", _answer, frame)
+
+
+def _answer(frame: Optional[FrameType]) -> None:
+    global _current, _forks
+    end = connect(os.getpid())
+    if end is None or frame is None:
+        return
+    if _current is not None and not _current.left:
+        _refuse(end, "a prompt is open in this process already")
+        return
+    if sys.gettrace() is not None:
+        _refuse(end, "another debugger, or a tracer as of coverage, is at work in this process")
+        return
+    if not _forks:
+        _forks = True
+        os.register_at_fork(after_in_child=_leave_in_child)
+    # Only now, so that nobody pays for importing pdb who does not ask.
+    from .pdbsocket import Prompt
+
+    _current = Prompt(end)
+    _current.stop_at(frame)
+
+
+def connect(pid: int) -> Optional[socket.socket]:
+    """Connect to who asks; None where nobody does, or who does is somebody else."""
+    path = socket_path(pid, os.getuid())
+    try:
+        place = os.lstat(os.path.dirname(path))
+        if not stat.S_ISDIR(place.st_mode) or place.st_uid != os.getuid() or place.st_mode & 0o077:
+            return None
+    except OSError:
+        return None
+    end = socket.socket(socket.AF_UNIX)
+    end.settimeout(_CONNECT_S)
+    try:
+        end.connect(path)
+        if peer(end)[1] != os.getuid():
+            raise PermissionError
+    except OSError:
+        end.close()
+        return None
+    end.settimeout(None)
+    return end
+
+
+def peer(end: socket.socket) -> Any:
+    """Return process and user of the other end, by SO_PEERCRED of unix(7)."""
+    size = struct.calcsize("3i")
+    return struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+
+
+def _refuse(end: socket.socket, why: str) -> None:
+    try:
+        end.sendall(("hangtop: no prompt: %s\n" % why).encode())
+    except OSError:
+        pass
+    end.close()
+
+
+def _leave_in_child() -> None:
+    """A forked child has neither the prompt nor its breakpoints."""
+    if _current is not None and not _current.left:
+        sys.settrace(None)
+        _current.left = True
+        _current.end.close()

@@ -1,0 +1,178 @@
+"""`hangtop debug` and `hangtop core --take` on a job that `hangtop run` has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_hook import prompt
+from support.jobs import run_hangtop
+from support.launch import SUPPORT, Started, free_port
+from support.processes import environment, is_alive, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.real
+pytest.importorskip("torch")
+LIMIT_S = 60.0
+SOCKETS = Path(f"/tmp/hangtop-{os.getuid()}")
+
+
+@dataclass
+class Job:
+    """The job, its ranks' process ids, and the files they write."""
+
+    pids: dict[int, int]
+    path: Path
+
+    def steps(self) -> int:
+        text = Path(f"{self.path}.steps").read_text()
+        return int(text or 0)
+
+    def goes_on(self) -> bool:
+        """Whether rank 0 makes steps, and no thread of it is stopped."""
+        before = self.steps()
+        return wait_until(lambda: self.steps() > before + 3, 10.0)
+
+    def debug(self, rank: int, *lines: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "hangtop", "debug", str(rank), *self.options()],
+            input="".join(f"{line}\n" for line in lines),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def options(self) -> list[str]:
+        return ["--pid", *map(str, self.pids.values())]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    directory = tmp_path_factory.mktemp("debug")
+    path = directory / "job"
+    run = [sys.executable, "-m", "hangtop", "run", "--dir", str(directory / "run"), "--"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=3"]
+    script = [f"--master-port={free_port()}", str(SUPPORT / "debug_job.py"), str(path)]
+    output = directory / "output.txt"
+    with Started(*run, *torchrun, *script, output=output) as started:
+        steps = Path(f"{path}.steps")
+        assert wait_until(lambda: steps.exists() and steps.read_text() != "", LIMIT_S), (
+            output.read_text()
+        )
+        pids = {}
+        for pid in started.pids():
+            number = environment(pid).get("RANK")
+            if number is not None and "debug_job" in Path(f"/proc/{pid}/cmdline").read_text():
+                pids.setdefault(int(number), pid)
+        yield Job(pids, path)
+
+
+def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
+    before = len(os.listdir(f"/proc/{job.pids[0]}/fd"))
+    script = SUPPORT / "debug_job.py"
+    line = script.read_text().splitlines().index("    double = number * 2") + 1
+    lines = ("p 6 * 7", f"b {script}:{line}", "c", "n", "p double == number * 2", "cl", "c")
+    done = job.debug(0, *lines)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+    assert "rank 0, process" in said
+    assert ") 42\n" in said
+    assert ") True\n" in said, said
+    assert "left; it goes on" in said
+    assert job.goes_on()
+    assert len(os.listdir(f"/proc/{job.pids[0]}/fd")) == before
+    assert not list(SOCKETS.glob("debug-*"))
+
+
+def wait_for(terminal: int, wanted: bytes) -> None:
+    said = b""
+    while wanted not in said:
+        assert select.select([terminal], [], [], 20.0)[0], said
+        said += os.read(terminal, 65536)
+
+
+def test_the_end_of_hangtop_lets_the_rank_go_on(job: Job) -> None:
+    """At the prompt, with a breakpoint set that would stop it again."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "hangtop", "debug", "0", *job.options()],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        wait_for(ours, b"(Pdb) ")
+        os.write(ours, b"b step\n")
+        wait_for(ours, b"Breakpoint ")
+        stood = job.steps()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+        assert job.goes_on(), stood
+    os.close(ours)
+
+
+def test_a_rank_in_c_is_told_and_not_stopped_later(job: Job) -> None:
+    """It waits in all_reduce: the request is withdrawn, so that nothing stops it when it comes."""
+    done = job.debug(1)
+    assert done.returncode == 1
+    assert "did not come back to the interpreter" in done.stderr
+    assert "all_reduce" in done.stderr
+    assert "--native" in done.stderr
+    assert not list(SOCKETS.glob("debug-*"))
+
+
+def test_a_breakpoint_left_in_the_code_is_told(job: Job) -> None:
+    done = job.debug(2)
+    assert done.returncode == 1
+    assert "sits at a prompt already" in done.stderr
+    assert "breakpoint" in done.stderr
+
+
+def test_a_core_of_a_live_rank(job: Job, tmp_path: Path) -> None:
+    pytest.importorskip("pystack")
+    options = ["--rank", "1", *job.options(), "--to", str(tmp_path)]
+    refused = run_hangtop("core", "--take", *options)
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    assert "stops the process" in refused.stderr
+    assert not list(tmp_path.iterdir())
+    done = run_hangtop("core", "--take", "--yes", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    taken = json.loads(done.stdout)["taken"]
+    assert taken["running_again"]
+    core = Path(taken["path"])
+    try:
+        assert core.stat().st_mode & 0o077 == 0
+        (read,) = json.loads(run_hangtop("core", "--json", str(core)).stdout)["cores"]
+    finally:
+        core.unlink()
+    assert (read["rank"], read["signal"]) == (1, 0)
+    names = [frame["name"] for frame in read["threads"][0]["frames"]]
+    assert "all_reduce" in names
+
+
+def test_the_job_ends_well_after_all_that(job: Job) -> None:
+    """Nobody was harmed: the collective is completed, with the right sum."""
+    Path(f"{job.path}.end").touch()
+    assert wait_until(lambda: Path(f"{job.path}.rank1").exists(), LIMIT_S)
+    assert wait_until(lambda: Path(f"{job.path}.rank1").read_text() == "3", 10.0)
+    assert wait_until(lambda: not is_alive(job.pids[1]), LIMIT_S)
+
+
+def test_a_stranger_is_not_let_in(tmp_path: Path) -> None:
+    """Without a socket, or in a directory that others can write to, nobody is connected to."""
+    assert prompt.connect(2**22 + 1) is None

@@ -1,0 +1,108 @@
+"""What a core says by itself; and files that are none, are cut, or were made to harm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hangtop_core.cores import elf
+from support.cores.image import core, note
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENVIRONMENT = {"RANK": "3", "WORLD_SIZE": "8", "EMPTY": "", "LR": "a=b"}
+
+
+def test_everything_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "core"
+    files = ((0x1000, 0x2000, 0, "/opt/python3.11"), (0x9000, 0xA000, 4096, "/dev/shm/torch_1"))
+    path.write_bytes(core(environment=ENVIRONMENT, files=files, threads=3))
+    found = elf.read(str(path))
+    assert found.threads == (4711, 4712, 4713)
+    assert (found.pid, found.comm, found.command) == (4711, "python3", "python3 train.py")
+    assert found.arguments == ("python3", "train.py")
+    assert found.environment == ENVIRONMENT
+    assert found.executable == "/opt/python3.11"
+    assert found.signal == elf.Signal(signal.SIGSEGV, 1, address=0)
+    assert (found.uid, found.cut) == (1000, False)
+    assert elf.is_core(str(path))
+
+
+def test_the_sender_of_a_signal_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(core(number=6, code=0, detail=struct.pack("<iI", 99, 1000)))
+    assert elf.read(str(path)).signal == elf.Signal(6, 0, sender=99, sender_uid=1000)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "empty"),
+        (b"hello", "no core"),
+        (b"\x7fELF", "headers"),
+        (b"\x7fELF\x01" + bytes(100), "32-bit"),
+        (b"\x28\xb5\x2f\xfd" + bytes(9), "zstd"),
+        (b"ProblemType: Crash\n", "apport"),
+        (core()[:16] + b"\x03\x00" + core()[18:], "no core"),
+        (core()[:60], "cut"),
+        (core()[:180], "notes are missing"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_is_no_core_says_so(tmp_path: Path, data: bytes, why: str) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(data)
+    with pytest.raises(elf.NotACoreError, match=why):
+        elf.read(str(path))
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "core")
+    assert not elf.is_core(str(tmp_path / "core"))
+    with pytest.raises(elf.NotACoreError, match="regular"):
+        elf.read(str(tmp_path / "core"))
+
+
+def test_counts_are_not_believed(tmp_path: Path) -> None:
+    """Billions of segments, files and bytes of notes that the file does not have."""
+    path = tmp_path / "core"
+    whole = bytearray(core())
+    struct.pack_into("<Q", whole, 64 + 32, 1 << 60)
+    path.write_bytes(whole)
+    assert elf.read(str(path)).cut
+    path.write_bytes(core(mapped=note(0x46494C45, struct.pack("<QQ", 1 << 60, 1))))
+    assert elf.read(str(path)).mapped == ()
+    struct.pack_into("<HQ", whole, 56, 0xFFFF, 0)
+    struct.pack_into("<Q", whole, 40, 0)
+    path.write_bytes(whole)
+    with pytest.raises(elf.NotACoreError):
+        elf.read(str(path))
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.tuples(st.integers(4, 1500), st.binary(min_size=1, max_size=9)), max_size=6),
+    st.integers(0, 2000),
+)
+def test_damaged_cores_are_read_or_refused(
+    tmp_path: Path, changes: list[tuple[int, bytes]], length: int
+) -> None:
+    data = bytearray(core(environment=ENVIRONMENT, files=((0, 9, 0, "/x"),)))
+    for at, value in changes:
+        data[at : at + len(value)] = value
+    path = tmp_path / "damaged"
+    path.write_bytes(data[: length if length > 200 else len(data)])
+    try:
+        found = elf.read(str(path))
+    except elf.NotACoreError:
+        return
+    assert len(found.threads) <= elf.MAX_THREADS

@@ -1,0 +1,154 @@
+"""What gdb prints, what it means together with Python frames, and what a stack says about why."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_core.cores import elf
+from hangtop_core.cores.explain import explain
+from hangtop_core.cores.native import parse
+from hangtop_core.cores.pattern import expected, understand
+from hangtop_core.cores.python import PythonThread
+from hangtop_core.cores.threads import CoreThread, merge
+from hangtop_core.frame import Frame
+from support.cores.image import STACK, core
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GDB = """\
+[New LWP 8904]
+Program terminated with signal SIGABRT, Aborted.
+#0  __pthread_kill_implementation (threadid=<optimized out>) at ./nptl/pthread_kill.c:44
+
+Thread 2 (Thread 0x7f37771296c0 (LWP 8904)):
+warning: Section `.reg-xstate/8904' in core file too small.
+#0  0x00007f3796326f36 in epoll_wait (epfd=..., events=..., timeout=...) at /b/epoll_wait.c:30
+#1  0x00007f3787f7d62d in gloo::transport::tcp::Loop::run() () from /venv/torch/lib/libtorch_cpu.so
+#2  0x00007f377f0d44a3 in ?? () from /lib/libstdc++.so.6
+
+Thread 1 (LWP 8903):
+#0  __strlen_evex () at ../sysdeps/strlen-evex.S:79
+#1  0x00007f37964fd9c3 in _PyEval_EvalFrameDefault (tstate=..., frame=...) at Python/ceval.c:4769
+#2  0x00007f37964fd9c4 in std::function<void ()>::operator()(int) const (this=...) at /a b/f.h:9
+hangtop abort message: double free or corruption
+"""
+
+
+def test_what_gdb_prints_is_read() -> None:
+    found = parse(GDB)
+    assert list(found.threads) == [8904, 8903]
+    first, second = found.threads[8904], found.threads[8903]
+    assert [one.name for one in first] == ["epoll_wait", "gloo::transport::tcp::Loop::run()", "??"]
+    assert (first[0].short, first[0].line, first[0].native) == ("epoll_wait.c", 30, True)
+    assert first[1].short == "libtorch_cpu.so"
+    assert second[1].name == "_PyEval_EvalFrameDefault"
+    assert (second[2].short, second[2].line) == ("f.h", 9)
+    assert found.message == "double free or corruption"
+
+
+def native(*names: str) -> list[Frame]:
+    return [Frame(name, "/lib/x.so", "x.so", 0, native=True) for name in names]
+
+
+def python(*names: str, entries: tuple[bool, ...]) -> PythonThread:
+    frames = tuple(Frame(name, "/t.py", "t.py", 1) for name in names)
+    return PythonThread(1, None, True, frames, entries)
+
+
+LOOP = "_PyEval_EvalFrameDefault"
+
+
+@pytest.mark.parametrize(
+    ("frames", "thread", "names"),
+    [
+        # Two runs of the loop: an inner one for `a`, an outer one for `b` and `c`.
+        (
+            native("strlen", LOOP, "_PyEval_Vector", "thunk", LOOP, "PyEval_EvalCode", "main"),
+            python("a", "b", "c", entries=(True, False, True)),
+            ["strlen", "a", "thunk", "b", "c", "main"],
+        ),
+        # The counts differ: what is inside of Python, then Python.
+        (
+            native("strlen", "PyObject_Call", LOOP, "main"),
+            python("a", "b", entries=(True, True)),
+            ["strlen", "a", "b"],
+        ),
+        ([], python("a", entries=(True,)), ["a"]),
+    ],
+)
+def test_python_frames_take_the_place_of_the_loop(
+    frames: list[Frame], thread: PythonThread, names: list[str]
+) -> None:
+    assert [one.name for one in merge(frames, thread)] == names
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("watchdog", "abort std::terminate() c10d::ProcessGroupNCCL::ncclCommWatchdog()"),
+        ("watchdog", "c10d::ProcessGroupNCCL::WorkNCCL::handleNCCLGuard()"),
+        ("watchdog", "c10d::ProcessGroupNCCL::Watchdog::runLoop()"),
+        ("heartbeat-monitor", "abort c10d::ProcessGroupNCCL::HeartbeatMonitor::runLoop()"),
+        ("heartbeat-monitor", "c10d::ProcessGroupNCCL::heartbeatMonitor()"),
+        ("torch-error", "std::terminate() c10::detail::torchCheckFail(char)"),
+        ("out-of-memory", "std::terminate() __cxa_throw c10::alloc_cpu(unsigned)"),
+        ("python-fatal-error", "abort fatal_error_exit Py_FatalError"),
+        ("uncaught-exception", "abort std::terminate() main"),
+        ("aborted", "abort main"),
+    ],
+)
+def test_why_it_aborted(tmp_path: Path, code: str, names: str) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(core(number=6, code=-6, detail=struct.pack("<iI", 4711, 0)))
+    thread = CoreThread(4711, frames=tuple(native(*names.split())))
+    assert [one.code for one in explain(elf.read(str(path)), (thread,))] == [code]
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        ("sent-by-process", {"number": 6, "code": 0, "detail": struct.pack("<iI", 77, 1000)}),
+        ("stack-overflow", {"number": 11, "detail": struct.pack("<Q", STACK - 8)}),
+        ("bad-access", {"number": 11, "detail": struct.pack("<Q", 0xDEAD_BEEF_0000)}),
+        ("null-pointer", {"number": 11}),
+        ("taken-live", {"number": 0}),
+        ("shared-memory-full", {"number": 7, "code": 2, "detail": struct.pack("<Q", 0x9000)}),
+        ("mapped-file", {"number": 7, "code": 2, "detail": struct.pack("<Q", 0xB000)}),
+        ("bus-error", {"number": 7, "code": 2, "detail": struct.pack("<Q", 0xF000)}),
+    ],
+)
+def test_what_the_signal_says(tmp_path: Path, code: str, options: dict[str, object]) -> None:
+    path = tmp_path / "core"
+    files = ((0x9000, 0xA000, 0, "/dev/shm/torch_9"), (0xB000, 0xC000, 0, "/data/set.bin"))
+    path.write_bytes(core(files=files, **options))  # type: ignore[arg-type]
+    assert [one.code for one in explain(elf.read(str(path)), ())] == [code]
+
+
+WHO = {"pid": 4711, "comm": "python3", "cwd": "/job", "node": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uses_pid", "path", "match"),
+    [
+        ("core", False, "/job/core", "core"),
+        ("core", True, "/job/core.4711", "core.4711"),
+        ("core.%e.%p.%t", False, "/job/core.python3.4711.*", "core.python3.4711.1700000000"),
+        ("/cores/%h/%s-%p", False, "/cores/n1/11-4711", "11-4711"),
+        ("|/usr/lib/systemd/systemd-coredump %P %u", False, None, "core.python3.1000.x.4711.zst"),
+        ("|/usr/share/apport/apport -p%p", False, None, "core._usr_bin_python3"),
+        ("|/opt/own-handler", False, None, None),
+        ("", False, None, None),
+    ],
+)
+def test_where_cores_go(pattern: str, uses_pid: bool, path: str | None, match: str | None) -> None:
+    place = understand(pattern, uses_pid)
+    assert expected(place, signal=signal.SIGSEGV, **WHO) == path  # type: ignore[arg-type]
+    if match is not None:
+        assert place.name is not None
+        assert place.name.fullmatch(match)
+    assert place.told

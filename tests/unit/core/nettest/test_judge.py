@@ -1,0 +1,346 @@
+"""What is concluded from facts, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from typing import Any
+
+import msgspec
+import pytest
+
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import UsageError
+from hangtop_core.nettest import judge, report, said
+from hangtop_core.nettest.choose import spots
+from hangtop_core.nettest.facts import Facts, Finding, JobRun, Member, Names, Outcome, Way
+from hangtop_core.nettest.judge_links import fits
+
+NODES = ("n1", "n2", "n3")
+# Recorded with torch 2.13 on one machine: AVX512, and ATEN_CPU_CAPABILITY=default.
+SOFTMAX = "0x1.3fc8740000000p-13"
+SOFTMAX_ROUNDED = "0x1.3fc8760000000p-13"
+POWER_CPU, POWER_GPU = 7.94328212738037109375, 7.94328308105468750000
+
+
+def link(name: str, kind: str, *addresses: str, up: bool = True, mtu: int = 1500) -> said.Link:
+    rows = [one.split("/") for one in addresses]
+    return said.Link(
+        name, kind, up, "up", mtu, None, tuple(said.Address(a, int(n)) for a, n in rows)
+    )
+
+
+def look(number: int, *more: said.Link, **fields: Any) -> said.Look:
+    links = (
+        link("lo", "loopback", "127.0.0.1/8"),
+        link("docker0", "container", "172.17.0.1/16"),
+        link("eth0", "ethernet", f"10.0.0.{number}/24", mtu=fields.pop("mtu", 1500)),
+        *more,
+    )
+    return said.Look(f"n{number}", links=links, default="eth0", ephemeral=(32768, 60999), **fields)
+
+
+def facts(**fields: Any) -> Facts:
+    """Three nodes between which all is well."""
+    looked = fields.pop("looked", {f"n{n}": look(n) for n in (1, 2, 3)})
+    right = {f"n{n}": (f"10.0.0.{n}",) for n in (1, 2, 3)}
+    names = {
+        f"n{n}": Names(dict(right), {}, {f"10.0.0.{m}": f"10.0.0.{n}" for m in (1, 2, 3)})
+        for n in (1, 2, 3)
+    }
+    ways = [Way(a, b, k, 29500, "ok", 0.001) for a, b in permutations(NODES, 2) for k in KINDS]
+    made = Facts(nodes=NODES, looked=looked, names=names, ways=ways)
+    made.spots = spots(looked, None)
+    made.jobs = [run()]
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+KINDS = ("chosen", "any")
+
+
+def run(*outcomes: Outcome, forced: bool = False, backend: str = "gloo") -> JobRun:
+    good = tuple(Outcome(Member(node), rates=((1, 10**9), (2, 10**9))) for node in NODES)
+    return JobRun(backend, outcomes or good, forced)
+
+
+def causes(made: Facts) -> list[tuple[str, str]]:
+    return [(one.level, one.cause) for one in judge.findings(made)]
+
+
+def only(made: Facts) -> Finding:
+    (one,) = judge.findings(made)
+    return one
+
+
+def broken(made: Facts, how: str, *pairs: str, kind: str | None = None) -> Facts:
+    made.ways = [
+        msgspec.structs.replace(way, how=how)
+        if f"{way.source}-{way.target}" in pairs and kind in (None, way.kind)
+        else way
+        for way in made.ways
+    ]
+    return made
+
+
+def test_nothing_is_wrong_where_all_is_well() -> None:
+    made = facts()
+    assert judge.findings(made) == ()
+    assert judge.status(made, (), True) == 0
+
+
+# Which interface
+
+
+def test_the_network_that_nodes_share_is_tested() -> None:
+    two = {f"n{n}": look(n, link("ib0", "infiniband", f"10.9.0.{n}/16", mtu=2044)) for n in (1, 2)}
+    # docker0 has one address everywhere, so it leads nowhere; of the rest names decide.
+    assert {one.interface for one in spots(two, None, {"10.9.0.1"}).values()} == {"ib0"}
+    assert {one.interface for one in spots(two, None).values()} == {"eth0"}
+    assert spots(two, "ib0")["n2"].mtu == 2044
+    assert spots(two, "10.9.0.0/16")["n1"].address == "10.9.0.1"
+    # What only one node has is no way to the others.
+    three = {**two, "n3": look(3)}
+    assert {one.interface for one in spots(three, None, {"10.9.0.1"}).values()} == {"eth0"}
+    with pytest.raises(UsageError, match="--interface eth7"):
+        spots(two, "eth7")
+
+
+def test_ipv6_counts_only_where_there_is_nothing_else() -> None:
+    six = said.Look("n1", links=(link("eth0", "ethernet", "fd00::1/64"),))
+    both = said.Look("n1", links=(link("eth0", "ethernet", "fd00::1/64", "10.0.0.1/24"),))
+    assert spots({"n1": six}, None)["n1"].address == "fd00::1"
+    assert spots({"n1": both}, None)["n1"].address == "10.0.0.1"
+    down = said.Look("n1", links=(link("eth0", "ethernet", "10.0.0.1/24", up=False),))
+    assert spots({"n1": down}, None) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "interface", "meant"),
+    [
+        ("eth", "eth0", True),
+        ("=eth", "eth0", False),
+        ("=eth0,ib0", "ib0", True),
+        ("^docker,lo", "lo", False),
+        ("^docker,lo", "eth0", True),
+        ("^=lo", "lo0", True),
+    ],
+)
+def test_settings_are_read_as_nccl_reads_them(value: str, interface: str, meant: bool) -> None:
+    assert fits(value, interface) == meant
+
+
+def test_a_setting_that_fits_no_interface_is_named() -> None:
+    looked = {f"n{n}": look(n) for n in (1, 2)}
+    looked["n3"] = look(3, settings={"NCCL_SOCKET_IFNAME": "ib"})
+    one = only(facts(looked=looked))
+    assert (one.cause, one.level, one.nodes) == ("wrong-interface", "failure", ("n3",))
+    assert one.summary == "NCCL_SOCKET_IFNAME=ib fits no interface of n3 that has an address"
+
+
+def test_routes_and_mtus_that_differ_are_told() -> None:
+    made = facts(looked={**{f"n{n}": look(n) for n in (1, 2)}, "n3": look(3, mtu=9000)})
+    made.names["n1"].sources["10.0.0.2"] = "172.17.0.1"
+    assert causes(made) == [("warning", "wrong-interface"), ("warning", "mtu-mismatch")]
+    route, mtu = judge.findings(made)
+    assert route.summary == "n1 (10.0.0.1) goes to 10.0.0.2 by docker0 (172.17.0.1), not by eth0"
+    assert mtu.nodes == ("n3",)
+
+
+# Names
+
+
+def test_names_that_lead_elsewhere() -> None:
+    made = facts()
+    made.names["n1"].names["n3"] = ("10.0.0.2",)
+    made.names["n2"].names["n3"] = "Name or service not known"
+    wrong, unknown = judge.findings(made)
+    assert wrong.summary == "n1 takes n3 to be 10.0.0.2, which is n2's, not 10.0.0.3"
+    assert wrong.evidence[1] == "1 of 2 nodes resolve it right"
+    assert (unknown.cause, unknown.level) == ("name-unresolved", "warning")
+    assert judge.status(made, (wrong, unknown), True) == 3
+
+
+def test_a_loopback_address_is_right_only_for_the_node_itself() -> None:
+    made = facts()
+    made.names["n2"].names["n2"] = ("127.0.1.1",)
+    assert causes(made) == [("warning", "wrong-interface")]
+    made.names["n1"].names["n2"] = ("127.0.1.1",)
+    assert causes(made) == [("failure", "name-wrong"), ("warning", "wrong-interface")]
+
+
+def test_addresses_that_have_the_name_of_another_node() -> None:
+    made = facts()
+    made.names["n1"].reverse["10.0.0.3"] = "n2.cluster"
+    assert only(made).summary == "n1 takes 10.0.0.3, which is n3's, to be n2.cluster"
+
+
+# Ports
+
+
+@pytest.mark.parametrize(
+    ("how", "cause", "sign"),
+    [
+        ("timed-out", "port-blocked", "packets are dropped"),
+        ("refused", "port-blocked", "a firewall rejects it"),
+        ("no-route", "no-route", "no route"),
+        ("stalled", "mtu-mismatch", "large ones do not"),
+        ("stranger", "address-taken", "something else answers there"),
+    ],
+)
+def test_how_a_way_fails_says_why(how: str, cause: str, sign: str) -> None:
+    made = broken(facts(), how, "n1-n3", "n2-n3")
+    one = only(made)
+    assert (one.cause, one.nodes) == (cause, ("n3",))
+    assert one.summary.startswith("no other node reaches n3 (10.0.0.3)")
+    assert sign in one.evidence[0]
+    assert "from n[1-2] to n3" in one.evidence[0]
+
+
+def test_a_port_that_is_open_alone_and_one_that_is_closed_alone() -> None:
+    closed = only(broken(facts(), "timed-out", "n1-n3", "n2-n3", kind="chosen"))
+    assert closed.summary.endswith("port 29500")
+    assert "the same ways work on a port that the kernel gave" in closed.evidence
+    assert any("another one as MASTER_PORT" in step for step in closed.next_steps)
+    alone = only(broken(facts(), "timed-out", "n1-n2", kind="any"))
+    assert alone.summary.startswith("n1 (10.0.0.1) does not reach n2 (10.0.0.2)")
+    assert any("32768-60999" in step for step in alone.next_steps)
+
+
+def test_a_port_that_is_taken_names_its_owner() -> None:
+    opened = said.Opened(29500, None, "Address already in use", "python train.py (pid 17)")
+    one = only(facts(opened={"n2": (opened,)}))
+    assert one.summary == ("port 29500 of n2 (10.0.0.2) is in use by python train.py (pid 17)")
+
+
+# Jobs
+
+
+def failing(step: str, error: str, *nodes: str) -> JobRun:
+    return run(
+        *(
+            Outcome(Member(node), step=step, error=error)
+            if node in nodes
+            else Outcome(Member(node))
+            for node in NODES
+        )
+    )
+
+
+def pair(one: str, other: str, ok: bool) -> JobRun:
+    step, error = (None, None) if ok else ("init", "timed out")
+    return run(*(Outcome(Member(node), step=step, error=error) for node in (one, other)))
+
+
+def test_a_job_is_narrowed_down_to_a_node() -> None:
+    made = facts(
+        jobs=[failing("init", "Gloo connectFullMesh failed with timed out", *NODES)],
+        pair_jobs=[pair("n1", "n2", True), pair("n1", "n3", False), pair("n2", "n3", False)],
+    )
+    one = only(made)
+    assert one.nodes == ("n3",)
+    assert "fails because of n3 (10.0.0.3)" in one.summary
+    assert one.evidence[0] == "jobs of two nodes: 1 of 3 work"
+    assert one.next_steps[0] == "the others by themselves: hangtop nettest -w 'n[1-2]'"
+    made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", True), pair("n2", "n3", False)]
+    assert "the way between n2 (10.0.0.2) and n3 (10.0.0.3)" in only(made).summary
+    made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", True), pair("n2", "n3", True)]
+    assert "only together they fail" in only(made).evidence[0]
+
+
+def test_a_job_that_works_once_its_interface_is_named() -> None:
+    made = facts(jobs=[failing("init", "Connection refused", *NODES), run(forced=True)])
+    made.names["n2"].names["n2"] = ("127.0.1.1",)
+    one = judge.findings(made)[0]
+    assert (one.cause, one.level, one.nodes) == ("wrong-interface", "failure", ("n2",))
+    assert "works with GLOO_SOCKET_IFNAME=eth0" in one.summary
+
+
+def test_what_nccl_prints_is_explained() -> None:
+    line = (
+        "n2:5776:5902 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer "
+        "10.2.0.5<33092> with error 12, opcode 0, len 0, vendor err 129 (Recv)"
+    )
+    broken_job = failing("all_reduce", "NCCL error", "n2")
+    made = facts(jobs=[msgspec.structs.replace(broken_job, backend="nccl")], lines={"n2": (line,)})
+    assert any("10.2.0.5" in fact and fact.startswith("n2: ") for fact in only(made).evidence)
+
+
+def test_wrong_sums_are_told_as_such() -> None:
+    bad = Outcome(Member("n2"), step="all_reduce", error="3 of 1000 sums are wrong", wrong=True)
+    one = only(facts(jobs=[run(Outcome(Member("n1")), bad, Outcome(Member("n3")))]))
+    assert (one.cause, one.nodes) == ("numbers-wrong", ("n2",))
+
+
+def test_a_node_that_is_slow_both_with_near_and_with_far() -> None:
+    # n2 sends little: n3 and n1, who receive from it at distance 1 and 2, get little from it.
+    rates = {"n1": (10**9, 10**8), "n2": (10**9, 10**9), "n3": (10**8, 10**9)}
+    outcomes = [
+        Outcome(Member(node), rates=((1, near), (2, far))) for node, (near, far) in rates.items()
+    ]
+    one = only(facts(jobs=[run(*outcomes)]))
+    assert (one.cause, one.level, one.nodes) == ("slow-link", "warning", ("n2",))
+    assert one.summary.startswith("n2 sends ")
+
+
+def numeric(**values: float | str) -> Facts:
+    texts = {
+        node: value if isinstance(value, str) else value.hex() for node, value in values.items()
+    }
+    outcomes = [
+        Outcome(Member(node), rates=((1, 10**9),), numerics={"powers": (text,)})
+        for node, text in texts.items()
+    ]
+    return facts(jobs=[run(*outcomes)])
+
+
+def test_rounding_is_a_note_and_more_than_that_a_failure() -> None:
+    made = numeric(n1=SOFTMAX, n2=SOFTMAX, n3=SOFTMAX_ROUNDED)
+    one = only(made)
+    assert (one.cause, one.level, one.nodes) == ("rounding-differs", "note", ("n3",))
+    assert judge.status(made, (one,), True) == 0
+    # The difference between a CPU and an A100 of the guide: 1.2e-7.
+    assert only(numeric(n1=POWER_CPU, n2=POWER_GPU, n3=POWER_CPU)).level == "note"
+    one = only(numeric(n1=POWER_CPU, n2=7.95, n3=POWER_CPU))
+    assert (one.cause, one.level, one.nodes) == ("numerics-differ", "failure", ("n2",))
+    assert "n2 computes powers wrong: 7.95 on n2" in one.summary
+    for value in ("nan", "inf", "what"):
+        assert only(numeric(n1=POWER_CPU, n2=value, n3=POWER_CPU)).level == "failure"
+    # Of two nobody knows who is right.
+    assert "one of n2 and n1" in only(numeric(n1=POWER_CPU, n2=7.95)).summary
+
+
+# Telling it
+
+
+def test_a_node_without_torch_leaves_the_test_incomplete() -> None:
+    made = facts(no_torch={"n3": "no torch in /usr/bin/python3"})
+    one = only(made)
+    assert (one.cause, one.level) == ("no-torch", "warning")
+    assert judge.status(made, (one,), True) == 4
+    assert judge.status(made, (one,), False) == 0
+    made.missing = {"n3": "port 22: Connection refused"}
+    assert judge.status(made, judge.findings(made), False) == 4
+
+
+def test_the_report_and_the_document() -> None:
+    made = broken(facts(), "timed-out", "n1-n3", "n2-n3")
+    made.lines = {"n1": ("\x1b[2Jboo",)}
+    found = judge.findings(made)
+    text = report.text(made, found, 3, 80)
+    assert text.startswith("FAILED: 3 nodes n[1-3]: no other node reaches n3 (10.0.0.3): its ports")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "port 29500   4 of 6 ways between nodes work, 1.0 ms each" in text
+    document = json.loads(to_json(report.document(made, found, 3)))
+    assert document["schema"] == "hangtop.nettest/1"
+    assert document["findings"][0]["nodes"] == ["n3"]
+    assert document["nodes"][0]["tested_at"]["address"] == "10.0.0.1"
+    assert len(document["ways"]) == 12
+
+
+def test_the_line_for_mpirun_names_nodes_interface_and_store() -> None:
+    line = report.mpirun_line(facts(), "/opt/python")
+    assert "--host n1:1,n2:1,n3:1" in line
+    assert "-x GLOO_SOCKET_IFNAME=eth0 /opt/python" in line
+    assert line.endswith("nettest_rank.py 10.0.0.1 29500")

@@ -1,0 +1,45 @@
+"""That a rule which fails takes neither the session nor what is shown with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop.cli.diagnose import exit_status
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.judging import Judge
+from hangtop_core.report import diagnosis_text
+from support.build import World
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Snapshot
+
+
+class Fails:
+    """Judges as it should until it is told to fail."""
+
+    broken = True
+
+    def __call__(self, snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
+        if self.broken:
+            raise KeyError("a rule with a mistake")
+        return diagnose(snapshot, job, hang_after)
+
+
+def test_a_judgement_that_fails_is_told_and_the_last_one_stands() -> None:
+    world = World()
+    world.waiters(3)
+    snapshot = world.snapshot()
+    key = snapshot.jobs[0].key
+    fails = Fails()
+    judge = Judge(fails, 30.0)
+    found = judge.judge(snapshot)[key]
+    assert (found.state, found.verdicts, exit_status(found)) == ("unknown", (), 13)
+    assert "hangtop failed to judge what it saw: KeyError" in " ".join(
+        diagnosis_text(found).split()
+    )
+    fails.broken = False
+    told = judge.judge(snapshot)[key]
+    assert told.state == "hung"
+    fails.broken = True
+    assert judge.judge(snapshot)[key] == told

@@ -1,0 +1,139 @@
+"""A prompt in a process of its own, without torch: who is let in, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_hook import prompt, server, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOOK = Path(prompt.__file__).parents[1]
+PROGRAM = """
+import os, sys, time
+sys.path.insert(0, {hook!r})
+from hangtop_hook import prompt
+os.environ["RANK"] = "7"
+assert prompt.wait_for_debugger({directory!r})
+{before}
+def inner(number):
+    double = number * 2
+    time.sleep(0.01)
+    return double
+print("ready", flush=True)
+while not os.path.exists({directory!r} + "/end"):
+    inner(21)
+print("ended", sys.gettrace(), len(os.listdir("/proc/self/fd")), flush=True)
+"""
+
+
+class Program:
+    """One process that can be asked for a prompt."""
+
+    def __init__(self, directory: Path, before: str = "") -> None:
+        (directory / "stacks").mkdir()
+        self.directory = directory
+        text = PROGRAM.format(hook=str(HOOK), directory=str(directory), before=before)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", text],
+            stdout=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def ask(self, *lines: str, seconds: float = 10.0) -> subprocess.CompletedProcess[str]:
+        script = HOOK / "hangtop_hook/terminal.py"
+        return subprocess.run(
+            [sys.executable, "-S", "-s", script, str(self.process.pid), str(seconds)],
+            input="".join(f"{line}\n" for line in lines),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def end(self) -> str:
+        (self.directory / "end").touch()
+        return self.process.communicate(timeout=20)[0]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    one = Program(tmp_path)
+    yield one
+    one.process.kill()
+    one.process.wait()
+
+
+def test_what_would_end_the_program_or_use_its_terminal_does_not(program: Program) -> None:
+    done = program.ask(
+        "b inner", "interact", "run", "cl", "help pdb", "raise SystemExit", "sys.exit()", "exit"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not in a rank that runs" in done.stdout
+    assert "all breakpoints are cleared" in done.stdout
+    assert "left; it goes on" in done.stdout
+    first = len(os.listdir(f"/proc/{program.process.pid}/fd"))
+    assert program.ask("c").returncode == 0
+    assert len(os.listdir(f"/proc/{program.process.pid}/fd")) == first
+    assert program.end().startswith("ended None ")
+    assert program.process.returncode == 0
+
+
+def test_a_late_request_stops_nobody(program: Program) -> None:
+    """The signal alone, as of somebody who has given up, is nothing."""
+    for _ in range(3):
+        os.kill(program.process.pid, signal.SIGRTMIN + prompt.SIGNAL_OFFSET)
+    assert program.end().startswith("ended None ")
+    assert program.process.returncode == 0
+
+
+def test_another_debugger_is_left_alone(tmp_path: Path) -> None:
+    one = Program(tmp_path, "sys.settrace(lambda *_: None)")
+    try:
+        assert "another debugger" in one.ask("c").stdout
+        assert "None" not in one.end()
+    finally:
+        one.process.kill()
+
+
+def test_a_process_without_the_handler_gets_no_signal() -> None:
+    """The signal would end it."""
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            assert "hangtop run" in str(terminal.why_not(other.pid, signal.SIGRTMIN + 8))
+            assert terminal.main([str(other.pid)]) == terminal.CANNOT
+            assert other.poll() is None
+        finally:
+            other.kill()
+    assert terminal.why_not(2**22 + 1, signal.SIGRTMIN + 8) == "it is not there"
+
+
+def test_only_an_own_directory_that_is_closed_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sockets" / "debug-1.sock"
+    path.parent.mkdir(mode=0o700)
+    monkeypatch.setattr(prompt, "socket_path", lambda pid, uid: str(path))
+    assert prompt.connect(1) is None
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(path))
+        door.listen()
+        end = prompt.connect(1)
+        assert end is not None
+        assert prompt.peer(end)[:2] == (os.getpid(), os.getuid())
+        end.close()
+        path.parent.chmod(0o755)
+        assert prompt.connect(1) is None
+    assert server.socket_directory().startswith("/tmp/hangtop-")

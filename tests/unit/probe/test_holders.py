@@ -1,0 +1,91 @@
+"""Who else has a file, pipe or socket open: real descriptors of real processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_probe import holders, permission
+from hangtop_probe.requests import Refused, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCRIPT = """
+import socket, sys
+port, path = int(sys.argv[1]), sys.argv[2]
+kept = socket.create_connection(("127.0.0.1", port)), open(path)
+print(kept[0].fileno(), kept[1].fileno(), flush=True)
+sys.stdin.read()
+"""
+
+
+def ask(pid: object, fd: object) -> dict[str, Any]:
+    request = Request({"id": 1, "op": "holders", "pid": pid, "fd": fd}, lambda *_: None)
+    return holders.handle(request, permission.rights())
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], socket.socket, list[int]]]:
+    """A process with a socket to us and a file; our end, and its two descriptors."""
+    (tmp_path / "x").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = [sys.executable, "-c", SCRIPT, str(server.getsockname()[1]), str(tmp_path / "x")]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            mine, _ = server.accept()
+            assert process.stdout is not None
+            fds = [int(word) for word in process.stdout.readline().split()]
+            with mine:
+                yield process, mine, fds
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_the_other_end_of_a_socket(
+    other: tuple[subprocess.Popen[str], socket.socket, list[int]],
+) -> None:
+    process, mine, fds = other
+    said = ask(os.getpid(), mine.fileno())
+    [row] = said["holders"]
+    assert (row["pid"], row["fd"], row["how"]) == (process.pid, fds[0], "has the other end")
+
+
+def test_who_has_a_file_and_who_has_another_of_its_name(
+    other: tuple[subprocess.Popen[str], socket.socket, list[int]], tmp_path: Path
+) -> None:
+    process, _, fds = other
+    with (tmp_path / "x").open("a") as mine:
+        [row] = ask(process.pid, fds[1])["holders"]
+        assert (row["pid"], row["fd"], row["mode"]) == (os.getpid(), mine.fileno(), "w")
+    (tmp_path / "x").rename(tmp_path / "y")
+    (tmp_path / "x").write_text("")
+    with (tmp_path / "x").open():
+        assert ask(process.pid, fds[1])["holders"] == []
+
+
+def test_the_ends_of_a_pipe(other: tuple[subprocess.Popen[str], Any, Any]) -> None:
+    process, _, _ = other
+    assert process.stdin is not None
+    said = ask(process.pid, 0)
+    assert said["target"].startswith("pipe:[")
+    assert (os.getpid(), process.stdin.fileno()) in [(r["pid"], r["fd"]) for r in said["holders"]]
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(Refused, match="no descriptor 4000"):
+        ask(os.getpid(), 4000)
+    with pytest.raises(Refused, match="the process is gone"):
+        ask(1 << 22, 0)
+    for pid, fd in (("1", 0), (1, None), (-1, 0), (1, -1)):
+        with pytest.raises(Refused, match="needs"):
+            ask(pid, fd)

@@ -1,0 +1,187 @@
+"""A node's part of a test of the network, on loopback: ports, names, interfaces."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_probe import nettest_links, nettest_names, nettest_ports
+from support.probe_client import ProbeClient
+from support.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = "127.0.0.1"
+TOKEN = "t" * 48
+
+
+@pytest.fixture(scope="module")
+def probe() -> Iterator[ProbeClient]:
+    with ProbeClient() as client:
+        client.hello()
+        yield client
+
+
+class Listening:
+    """An open port of a probe."""
+
+    def __init__(self, probe: ProbeClient, name: str, port: int = 0, address: str = HERE) -> None:
+        self.probe, self.name = probe, name
+        params: dict[str, Any] = {"address": address, "ports": [port], "token": TOKEN}
+        self.id = probe.send(op="nettest", do="listen", name=name, seconds=30, **params)
+        self.opened = probe.receive(self.id)["data"]["opened"][0]
+
+    def stop(self) -> dict[str, Any]:
+        self.probe.ask(op="nettest", do="stop", name=self.name)
+        end: dict[str, Any] = self.probe.receive(self.id)["end"]
+        return end
+
+
+def call(probe: ProbeClient, port: int, token: str = TOKEN, **more: Any) -> str:
+    params = {"targets": [[1, HERE, port]], "token": token, "limit": 0.5, **more}
+    (piece,) = probe.pieces(op="nettest", do="connect", **params)
+    how: str = piece["calls"][0]["how"]
+    return how
+
+
+def test_a_port_answers_who_knows_the_token_and_closes(probe: ProbeClient) -> None:
+    listening = Listening(probe, "a")
+    port = listening.opened["port"]
+    assert call(probe, port) == "ok"
+    assert call(probe, port, source=HERE) == "ok"
+    # Whoever does not know the token is cut off, and learns nothing.
+    assert call(probe, port, token="u" * 48) == "stranger"
+    with socket.create_connection((HERE, port)) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: all\r\n\r\n".ljust(48))
+        caller.settimeout(5)
+        assert not received(caller)
+    assert listening.stop() == {"callers": 4, "strangers": 2}
+    assert call(probe, port) == "refused"
+
+
+def received(caller: socket.socket) -> bytes:
+    try:
+        return caller.recv(100)
+    except ConnectionResetError:
+        return b""
+
+
+def test_a_port_that_is_taken_has_an_owner(probe: ProbeClient) -> None:
+    with socket.create_server((HERE, 0)) as holder:
+        listening = Listening(probe, "b", holder.getsockname()[1])
+        assert listening.opened["why"] == "Address already in use"
+        assert "pid " in listening.opened["owner"]
+        listening.stop()
+
+
+def test_somebody_else_who_answers_is_no_success(probe: ProbeClient) -> None:
+    with socket.create_server((HERE, 0)) as other:
+        threading.Thread(target=greet, args=(other,), daemon=True).start()
+        assert call(probe, other.getsockname()[1]) == "stranger"
+
+
+def greet(server: socket.socket) -> None:
+    caller, _ = server.accept()
+    with caller:
+        caller.sendall(b"SSH-2.0-OpenSSH_9.2 and something to make it longer".ljust(64))
+        caller.recv(1)
+
+
+def test_who_says_nothing_times_out(probe: ProbeClient) -> None:
+    with socket.create_server((HERE, 0)) as silent:
+        assert call(probe, silent.getsockname()[1]) == "timed-out"
+
+
+def test_the_load_that_does_not_pass_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A peer that answers the greeting and reads no more stands for a way that loses large packets.
+    monkeypatch.setattr(nettest_ports, "LOAD", bytes(16 << 20))
+    with socket.create_server((HERE, 0)) as server:
+        done = threading.Event()
+
+        def answer() -> None:
+            caller, _ = server.accept()
+            with caller:
+                said = nettest_ports._receive(caller, nettest_ports.NONCE + nettest_ports.MAC)
+                nonce = said[: nettest_ports.NONCE]
+                caller.sendall(nettest_ports.mac(TOKEN.encode(), b"called", nonce))
+                done.wait(10)
+
+        threading.Thread(target=answer, daemon=True).start()
+        port = server.getsockname()[1]
+        assert nettest_ports.call(HERE, port, TOKEN.encode(), None, 0.3) == "stalled"
+        done.set()
+
+
+def test_a_port_closes_with_the_connection() -> None:
+    with ProbeClient() as client:
+        client.hello()
+        port = Listening(client, "c").opened["port"]
+        socket.create_connection((HERE, port)).close()
+        client.process.kill()
+        assert wait_until(lambda: refuses(port), 5)
+
+
+def refuses(port: int) -> bool:
+    try:
+        socket.create_connection((HERE, port), 1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("params", "kind"),
+    [
+        ({"do": "listen", "address": HERE, "ports": [0], "token": "short", "name": "x"}, "error"),
+        ({"do": "listen", "address": HERE, "ports": [0], "token": TOKEN}, "error"),
+        ({"do": "job", "name": "nobody", "job": {}}, "gone"),
+        ({"do": "dance"}, "unsupported"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    probe: ProbeClient, params: dict[str, Any], kind: str
+) -> None:
+    assert probe.ask(op="nettest", **params)[-1]["err"]["kind"] == kind
+
+
+@pytest.mark.skipif(shutil.which("ip") is None, reason="there is no ip to compare with")
+def test_interfaces_are_those_of_ip() -> None:
+    links = {link["name"]: link for link in nettest_links.read()}
+    lo = links["lo"]
+    assert (lo["kind"], lo["up"]) == ("loopback", True)
+    shown = subprocess.run(["ip", "-o", "addr"], capture_output=True, text=True, check=True).stdout
+    theirs = {(words[1], words[3]) for words in map(str.split, shown.splitlines())}
+    ours = {
+        (name, f"{one['address']}/{one['length']}")
+        for name, link in links.items()
+        for one in link["addresses"]
+    }
+    assert ours == theirs
+    assert nettest_links.ephemeral_ports()[0] < nettest_links.ephemeral_ports()[1]
+
+
+def test_names_routes_and_what_has_none(probe: ProbeClient) -> None:
+    names = ["localhost", "nowhere.invalid"]
+    pieces = probe.pieces(op="nettest", do="names", names=names, addresses=[HERE])
+    told: dict[str, dict[str, Any]] = {}
+    for piece in pieces:
+        for key, value in piece.items():
+            told.setdefault(key, {}).update(value)
+    assert HERE in told["names"]["localhost"]
+    assert isinstance(told["names"]["nowhere.invalid"], str)
+    assert told["sources"] == {HERE: HERE}
+    assert told["reverse"][HERE] == nettest_names.reverse(HERE)
+
+
+def test_a_python_without_torch_is_told_as_such(probe: ProbeClient) -> None:
+    (look,) = probe.pieces(op="nettest", do="look", python="/nowhere/python")
+    assert look["pythons"] == [{"path": "/nowhere/python", "why": "there is no such program"}]
+    (look,) = probe.pieces(op="nettest", do="look", python=sys.executable)
+    assert look["pythons"][0]["version"] == sys.version.split()[0]

@@ -1,0 +1,154 @@
+"""`hangtop capture`: observe, ask for the rest, write it into one file."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.diagnose import conclusion, exit_status, observe
+from hangtop.cli.dump import pids_by_node
+from hangtop.cli.observe import choose, find_job, tell_unseen
+from hangtop.cli.output import StatusLine
+from hangtop.cli.targets import launchers
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.capture import Facts, Redaction, Saved, counted, default_name, save, target_names
+from hangtop_core.capture.take import take
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import UsageError
+from hangtop_core.following import follow
+from hangtop_core.history import History
+from hangtop_core.session import Session
+from hangtop_core.text import clean, duration, plural, size
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from hangtop_core.model import Job
+
+MISSING_SHOWN = 5
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What `--json` prints."""
+
+    schema: str
+    path: str
+    bytes: int
+    header: msgspec.Raw
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments, sample_every=1.0)
+    if arguments.output is not None:
+        check(Path(arguments.output))
+    history = History()
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        session.subscribe(history.add)
+        found, interrupted = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(found.snapshot, arguments.job_key)
+        try:
+            if not interrupted:
+                look(session, job, arguments)
+        except KeyboardInterrupt:
+            interrupted = True
+        newest = session.latest or found
+        commands = session.commands
+    history.add(newest)
+    job = follow(job, newest.snapshot) or job
+    tell_unseen(newest.snapshot)
+    facts = Facts(
+        by="hangtop capture",
+        targets=target_names(newest),
+        job=job.key,
+        hang_after=arguments.hang_after,
+    )
+    redaction = Redaction(paths=arguments.redact_paths, hosts=arguments.redact_hosts)
+    path = Path(arguments.output or default_name(newest, job))
+    pictures = history.pictures
+    with StatusLine() as status, not_now() as hurried:
+        status.show(f"writing {clean(str(path), 60)} ...")
+        saved = save(path, pictures, facts, redaction, commands, hurried)
+    tell(saved, as_json=arguments.json)
+    if interrupted:
+        print("interrupted: this is what was known by then", file=sys.stderr)
+        return 130
+    diagnosis = conclusion(newest, job)
+    return exit_status(diagnosis) if diagnosis is not None else 0
+
+
+def check(path: Path) -> None:
+    """Refuse at once what could not be written in the end.
+
+    Raises:
+        UsageError: when it is there, or its folder is not.
+    """
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"--output {path}: it is there already, and is not overwritten")
+    if not path.parent.is_dir():
+        raise UsageError(f"--output {path}: there is no folder {path.parent}")
+
+
+def look(session: Session, job: Job, arguments: argparse.Namespace) -> None:
+    """Observe, and ask for what a session does not know by itself; Ctrl-C ends it."""
+    began = time.monotonic()
+    observe(session, job, arguments.observe, arguments.hang_after)
+    with StatusLine() as status:
+        while (left := arguments.history - (time.monotonic() - began)) > 0:
+            status.show(f"observing for another {duration(left)} ... (Ctrl-C: write it now)")
+            time.sleep(min(left, 1.0))
+        latest = session.latest
+        now = (follow(job, latest.snapshot) if latest is not None else None) or job
+
+        def told(done: int, total: int) -> None:
+            status.show(f"stacks, descriptors, recorders, logs: {done} of {total} answers ...")
+
+        missing = take(session, now, pids_by_node(now), want_locals=arguments.locals, told=told)
+    for text in missing[:MISSING_SHOWN]:
+        print(f"hangtop: {clean(text, 300)}", file=sys.stderr)
+    if len(missing) > MISSING_SHOWN:
+        more = len(missing) - MISSING_SHOWN
+        print(f"hangtop: and {plural(more, 'request')} more without answer", file=sys.stderr)
+
+
+@contextmanager
+def not_now() -> Iterator[Callable[[], bool]]:
+    """While a file is written Ctrl-C does not end it: what is yielded says that it came."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def tell(saved: Saved, *, as_json: bool) -> None:
+    """Say what was written."""
+    header = saved.header
+    if as_json:
+        raw = msgspec.Raw(msgspec.json.encode(header))
+        told = Written("hangtop.captured/1", saved.path, saved.bytes, raw)
+        print(to_json(msgspec.json.decode(msgspec.json.encode(told))).decode())
+        return
+    holds = header.holds
+    what = ", ".join(
+        plural(holds[name], word)
+        for name, word in (
+            ("nodes", "node"), ("ranks", "rank"), ("recorders", "flight recorder"),
+            ("logs", "log"), ("pictures", "picture"),
+        )
+        if holds.get(name)
+    )  # fmt: skip
+    span = duration(header.taken_at - header.since)
+    print(f"{clean(saved.path, 300)}: {size(saved.bytes)}, {what} over {span}")
+    masked = counted(header.redactions)
+    print(f"masked: {masked}" if masked else "masked: nothing, no secret was found")
+    print(f"`hangtop open {clean(saved.path, 300)}` shows it")

@@ -1,0 +1,73 @@
+"""`hangtop debug`: a pdb prompt in a rank that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from hangtop import pager
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.coretake import chosen
+from hangtop.cli.observe import choose, find_job
+from hangtop.cli.targets import launchers
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.debugging import COST, debugging, outcome
+from hangtop_core.errors import RequestError, UsageError
+from hangtop_core.following import follow
+from hangtop_core.session import Session
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.debugging import Debugging
+    from hangtop_core.model import Job, Rank
+
+SAMPLE_S = 10.0
+NO_PROMPT = 1
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    if arguments.readonly:
+        raise UsageError("a prompt stops a rank, and --readonly forbids that")
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        found, _ = find_job(session, arguments.job_key, arguments.pid)
+        job = choose(found.snapshot, arguments.job_key)
+        rank = chosen(job, arguments.rank, arguments.pid)
+        plan = planned(session, job, rank)
+    who = f"rank {rank.rank} ({clean(rank.node)}, pid {rank.process.pid})"
+    if plan.why is not None:
+        say(f"no prompt in {who}: {plan.why}. Now {plan.doing}", *plan.steps)
+        return NO_PROMPT
+    say(f"a prompt in {who}. {COST}", f"now {plan.doing}")
+    if plan.warning is not None:
+        say(plan.warning)
+    say(f"run: {shlex.join(plan.argv)}")
+    status = pager.status(pager.dying_with_us(plan.argv))
+    say(*outcome(status, plan))
+    return NO_PROMPT if status else 0
+
+
+def planned(session: Session, job: Job, rank: Rank) -> Debugging:
+    """Take the rank's stack now, and say how to get a prompt."""
+    with contextlib.suppress(TimeoutError, RequestError):
+        future = session.sample({rank.node: [rank.process.pid]})
+        at = future.result(SAMPLE_S)[0].sample.at
+        session.wait(lambda update: update.snapshot.at >= at, 5.0)
+    update = session.latest
+    if update is None:
+        raise RequestError("the session has ended")
+    now = follow(job, update.snapshot) or job
+    rank = next((one for one in now.ranks if one.process.pid == rank.process.pid), rank)
+    node = next((one for one in update.snapshot.nodes if one.name == rank.node), None)
+    return debugging(update.snapshot, rank, node)
+
+
+def say(*lines: str) -> None:
+    """Say something apart from what the prompt prints."""
+    for number, text in enumerate(lines):
+        print(f"{'  - ' if number else 'hangtop: '}{text}", file=sys.stderr, flush=True)

@@ -1,0 +1,85 @@
+"""`hangtop files`: what a rank has open, and who else on its node has that open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.observe import chosen_ranks
+from hangtop.cli.strace import others
+from hangtop.cli.targets import launchers
+from hangtop_core import __version__
+from hangtop_core.analysis.openers import opener_text, openers_text
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import RequestError, UsageError
+from hangtop_core.session import Session
+from hangtop_core.text import clean, plural
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.model import DescriptorTable, Rank
+
+SCHEMA = "hangtop.files/1"
+ANSWER_S = 30.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        ranks = chosen_ranks(session, arguments, arguments.rank)
+        if len(ranks) != 1:
+            raise UsageError(f"one rank at a time, not {arguments.rank}")
+        rank = ranks[0]
+        if arguments.fd is not None:
+            return who_has(session, rank, arguments)
+        names = others(session, rank)
+        pid = rank.process.pid
+        found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
+    if found is None or found.failure is not None:
+        raise RequestError(found.failure.text if found and found.failure else "the rank is gone")
+    show(rank, found, names, as_json=arguments.json)
+    return 0
+
+
+def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
+    """Say who else has one descriptor's file, pipe or socket."""
+    pid = rank.process.pid
+    said = session.holders(rank.node, pid, arguments.fd).result(ANSWER_S)
+    latest = session.latest
+    if latest is None:
+        raise RequestError("the node has left")
+    snapshot = latest.snapshot
+    if arguments.json:
+        rows = [
+            {**msgspec.to_builtins(one), "whose": opener_text(snapshot, rank.node, one)}
+            for one in said.holders
+        ]
+        document = {**msgspec.to_builtins(said), "holders": rows}
+        print(to_json({"schema": SCHEMA, "hangtop": __version__, **document}).decode())
+        return 0
+    for line in openers_text(snapshot, rank, arguments.fd, said):
+        print(line)
+    return 0
+
+
+def show(rank: Rank, found: DescriptorTable, names: dict[str, str], *, as_json: bool) -> None:
+    """Print all descriptors."""
+    rows: list[dict[str, Any]] = []
+    for item in found.descriptors:
+        key = f"{item.socket.local}->{item.socket.remote}" if item.socket else item.target
+        rows.append({**msgspec.to_builtins(item), "other_end": names.get(key)})
+    if as_json:
+        head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": rank.node}
+        print(to_json({**head, "descriptors": rows}).decode())
+        return
+    print(f"rank {rank.rank}  {plural(len(rows), 'descriptor')} of pid {rank.process.pid}")
+    for item, row in zip(found.descriptors, rows, strict=True):
+        ends = f"  {item.socket.local} -> {item.socket.remote}" if item.socket else ""
+        state = f" {item.socket.state}" if item.socket else ""
+        other = f"  = {row['other_end']}" if row["other_end"] else ""
+        print(f"  {item.fd:>5} {item.mode:<2}  {clean(item.target, 300)}{ends}{state}{other}")

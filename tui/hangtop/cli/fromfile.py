@@ -1,0 +1,84 @@
+"""`diagnose`, `dump` and `flight` on a capture: the same output, and no node is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop.cli import dump as dumping
+from hangtop.cli import flightlive
+from hangtop.cli.diagnose import exit_status
+from hangtop.cli.observe import choose
+from hangtop.cli.opening import opened, tell
+from hangtop_core.analysis.flight.live import picture as recorders
+from hangtop_core.errors import NoJobError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Collection
+
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job
+    from hangtop_core.updates import Update
+
+NOT_HERE = ("nodes", "hostfile", "job", "command")
+"""Options that say on which nodes."""
+
+
+def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
+    """The newest picture of a capture, and the job in it.
+
+    Raises:
+        BadCaptureError: it cannot be opened.
+        NoJobError: it holds no job, or none of that key.
+    """
+    capture, notices = opened(path)
+    tell(notices)
+    update = capture.newest
+    if not update.snapshot.jobs:
+        raise NoJobError("the capture holds no training job", "")
+    own = job_key or capture.header.job
+    held = own is not None and any(job.key == own for job in update.snapshot.jobs)
+    return update, choose(update.snapshot, own if job_key is not None or held else None)
+
+
+def _no_targets(arguments: argparse.Namespace) -> None:
+    if any(getattr(arguments, name, None) for name in NOT_HERE):
+        raise UsageError("a capture is looked at without any node: leave out which ones")
+
+
+def diagnosis_of(arguments: argparse.Namespace) -> Diagnosis:
+    """What is concluded from a capture now."""
+    _no_targets(arguments)
+    update, job = picture(arguments.capture, arguments.job_key)
+    return update.diagnoses[job.key]
+
+
+def dump(arguments: argparse.Namespace) -> int:
+    """Print the stacks in a capture; returns the exit status."""
+    _no_targets(arguments)
+    if arguments.native:
+        raise UsageError("--native asks the ranks; a capture has what was taken then")
+    update, job = picture(arguments.capture, arguments.job_key)
+    job = dumping.named(job, arguments.pid)
+    if arguments.output is None:
+        print(dumping.render(update.snapshot, job, arguments), end="")
+    else:
+        dumping.write(update.snapshot, job, arguments)
+    return 0 if dumping.has_stacks(job) else 13
+
+
+def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
+    """Print what the flight recorders in a capture show; returns the exit status."""
+    if arguments.tui:
+        raise UsageError(
+            "--tui shows dump files", f"hangtop open {arguments.path[0]} shows a capture, key 4."
+        )
+    update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
+    verdict = update.diagnoses.get(job.key)
+    seen = recorders(job.ranks)
+    gets_on = verdict is not None and verdict.state == "progressing"
+    diagnosis = flightlive.concluded(seen, job, gets_on, verdict)
+    flightlive.show(diagnosis, seen, arguments, ranks)
+    if seen is None or not diagnosis.flight.entries:
+        return 13
+    return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)

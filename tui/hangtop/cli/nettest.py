@@ -1,0 +1,110 @@
+"""`hangtop nettest`: whether nodes can talk, and if not, who is to blame."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from hangtop.cli.arguments import complete
+from hangtop.cli.output import StatusLine, coloured, width
+from hangtop.cli.targets import launchers
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import NoNodeError, UsageError
+from hangtop_core.nettest import judge, report
+from hangtop_core.nettest.conduct import MAX_NODES, Conductor, Wanted
+from hangtop_core.session import Options, Session
+from hangtop_core.text import shorten
+
+if TYPE_CHECKING:
+    import argparse
+
+MAX_WIDTH = 100
+PIPE_WIDTH = 80
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status.
+
+    Raises:
+        UsageError: for options that cannot be used.
+        NoNodeError: when no node answers.
+    """
+    arguments = complete(arguments)
+    targets = launchers(arguments, watch=False)
+    if any(target.via == "pdsh" for target in targets):
+        raise UsageError(
+            "nettest needs connections that carry both ways, and pdsh's do not",
+            "Leave out --via pdsh where ssh is there, or use --via srun in a Slurm job.",
+        )
+    if len(targets) > MAX_NODES:
+        raise UsageError(
+            f"nettest tests every node with every other one, {MAX_NODES} nodes at most",
+            f"Test parts of them: {len(targets)} nodes were named.",
+        )
+    wanted = Wanted(
+        arguments.port,
+        arguments.interface,
+        arguments.python,
+        arguments.limit,
+        arguments.connect_limit,
+        not arguments.no_job,
+        arguments.pairs,
+        arguments.size << 20,
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    names = [target.node for target in targets]
+    with StatusLine() as status:
+        status.shown = status.shown and not arguments.json
+        with Session(Options(interval=0.5, watch=False), diagnose, targets) as session:
+            conductor = Conductor(
+                session, names, wanted, lambda text: status.show(shorten(text, 78))
+            )
+            if arguments.print_mpirun:
+                return _print_mpirun(conductor, arguments)
+            if not arguments.json:
+                _announce(names, arguments.port)
+            facts = conductor.run()
+            status.clear()
+    if not facts.looked and not facts.interrupted:
+        name, why = next(iter(facts.missing.items()))
+        raise NoNodeError(
+            f"no node answers; {name}: {why}", "`hangtop doctor` says how to reach it."
+        )
+    found = judge.findings(facts)
+    code = judge.status(facts, found, wanted.job)
+    if arguments.json:
+        print(to_json(report.document(facts, found, code)).decode(), flush=True)
+    else:
+        columns = min(width(), MAX_WIDTH) if sys.stdout.isatty() else PIPE_WIDTH
+        print(coloured(report.text(facts, found, code, columns)), end="", flush=True)
+    return code
+
+
+def _announce(names: list[str], port: int) -> None:
+    """Say what this command does that others do not: on a terminal, where somebody sees it."""
+    if sys.stderr.isatty():
+        where = f"on {len(names)} nodes" if len(names) > 1 else "here"
+        print(
+            f"hangtop: opens port {port} and another one {where} for some seconds, on one address, "
+            "for this test only",
+            file=sys.stderr,
+        )
+
+
+def _print_mpirun(conductor: Conductor, arguments: argparse.Namespace) -> int:
+    facts = conductor.choose()
+    if not facts.spots:
+        name, why = next(iter({**facts.missing, **facts.failed}.items()))
+        raise NoNodeError(
+            f"no node answers; {name}: {why}", "`hangtop doctor` says how to reach it."
+        )
+    python = arguments.python if arguments.python != "python3" else None
+    print(report.mpirun_line(facts, python), flush=True)
+    return 0
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    """End in order, as Ctrl-C does: what is known is told, and nothing is left on nodes."""
+    raise KeyboardInterrupt

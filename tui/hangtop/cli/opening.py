@@ -1,0 +1,99 @@
+"""`hangtop open`: the terminal app on a capture; and captures for the commands that take one."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from hangtop.app import prepare, run_app
+from hangtop.cli import config
+from hangtop.cli.arguments import complete
+from hangtop.files import CaptureSource
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.capture import load
+from hangtop_core.errors import BadCaptureError
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+    from hangtop_core.capture import Capture, Header
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.updates import Update
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the app; returns when the user leaves it."""
+    arguments = complete(arguments)
+    keymap = config.keymap(config.config_path())
+    prepare()  # before the file is read: without a terminal there is nothing to read it for
+    capture, notices = opened(arguments.capture)
+    return run_app(
+        CaptureSource(capture),
+        ascii=arguments.ascii,
+        mouse=arguments.mouse,
+        live=False,
+        job_key=capture.header.job,
+        capture=capture,
+        notice="; ".join(notices),
+        keymap=keymap,
+    )
+
+
+def opened(path: str) -> tuple[Capture, list[str]]:
+    """A capture, its newest picture judged anew, and what is to be said about it.
+
+    Raises:
+        BadCaptureError: it cannot be opened.
+    """
+    capture = load(path)
+    notices = [f"not all of it could be read: {capture.cut}"] if capture.cut else []
+    newest, header = capture.newest, capture.header
+    try:
+        judged = judge(newest, header.hang_after)
+    except Exception as error:  # it may be anybody's: what was concluded then is still there
+        if not newest.diagnoses:
+            raise BadCaptureError(f"{clean(path, 200)} does not make sense: {error!r}") from None
+        return capture, [*notices, f"it cannot be judged anew: {clean(repr(error), 200)}"]
+    changed = [key for key, one in judged.diagnoses.items() if _differs(newest, key, one)]
+    if changed:
+        notices.append(_differing(header, newest, judged, changed[0]))
+    return replace(capture, pictures=(*capture.pictures[:-1], judged)), notices
+
+
+def judge(update: Update, hang_after: float) -> Update:
+    """A picture with what this version of hangtop concludes from it."""
+    snapshot = update.snapshot
+    found = {job.key: diagnose(snapshot, job, hang_after) for job in snapshot.jobs}
+    return replace(update, diagnoses=found or {"": diagnose(snapshot, None, hang_after)})
+
+
+def _differs(update: Update, key: str, judged: Diagnosis) -> bool:
+    before = update.diagnoses.get(key)
+    return before is not None and _gist(before) != _gist(judged)
+
+
+def _gist(one: Diagnosis) -> tuple[object, ...]:
+    """State, and the causes with their culprits: texts may get better without changing that."""
+    blamed = tuple(
+        (verdict.cause, tuple((c.node, c.rank, c.pid) for c in verdict.culprits))
+        for verdict in one.verdicts[:1]
+    )
+    return one.state, blamed
+
+
+def _differing(header: Header, then: Update, now: Update, key: str) -> str:
+    def said(update: Update) -> str:
+        one = update.diagnoses[key]
+        return f"{one.state}, {one.verdicts[0].cause}" if one.verdicts else one.state
+
+    version = clean(header.hangtop, 20)
+    return f"hangtop {version} said {said(then)} when it was taken; this one says {said(now)}"
+
+
+def tell(notices: list[str]) -> None:
+    """Say on stderr what there is to say about a capture."""
+    for text in notices:
+        print(f"hangtop: {text}", file=sys.stderr)

@@ -1,0 +1,185 @@
+"""`hangtop strace`: the system calls of some ranks for some seconds, folded and saved."""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import wait
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hangtop.cli.arguments import complete, session_options
+from hangtop.cli.observe import chosen_ranks
+from hangtop.cli.output import StatusLine
+from hangtop.cli.straceargs import MAX_SECONDS
+from hangtop.cli.targets import launchers
+from hangtop_core import __version__
+from hangtop_core.analysis.ends import ends
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import HangtopError, UsageError
+from hangtop_core.session import Session
+from hangtop_core.syscalls import Calls, explained, table, thread_of
+from hangtop_core.text import clean, plural, size
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from hangtop_core.model import Rank
+    from hangtop_core.session import StraceResult
+
+SCHEMA = "hangtop.strace/1"
+COST = "every system call of theirs stops for an instant at its start and end"
+ENDING_S = 15.0
+"""Seconds that a node has to end a trace."""
+ANSWER_S = 5.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    arguments = complete(arguments)
+    if arguments.readonly:
+        raise UsageError("strace pauses ranks, and --readonly forbids that")
+    if not 0 < arguments.for_s <= MAX_SECONDS:
+        raise UsageError(f"--for: more than 0 and at most {MAX_SECONDS:.0f} seconds")
+    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+        ranks = chosen_ranks(session, arguments, ",".join(arguments.rank))
+        names = {one.rank: others(session, one) for one in ranks}
+        traces = [Traced(one, names[one.rank], arguments) for one in ranks]
+        print(
+            f"strace -f -tt -T -yy -s 64 of {plural(len(ranks), 'rank')} for "
+            f"{arguments.for_s:g} s: {COST}",
+            file=sys.stderr,
+        )
+        for one in traces:
+            one.start(session)
+        follow(session, traces, arguments.for_s)
+    if arguments.json:
+        ended = [one.document() for one in traces]
+        document = {"schema": SCHEMA, "hangtop": __version__, "ranks": ended}
+        print(to_json(document).decode())
+    else:
+        for one in traces:
+            one.print()
+    return 0 if all(one.result is not None for one in traces) else 1
+
+
+def others(session: Session, rank: Rank) -> dict[str, str]:
+    """Whose the other ends of a rank's sockets are, as its open descriptors tell now."""
+    try:
+        session.descriptors(rank.node, [rank.process.pid]).result(ANSWER_S)
+    except (HangtopError, TimeoutError):
+        return {}
+    at = time.time()
+    update = session.wait(lambda update: update.snapshot.at >= at, ANSWER_S)
+    for job in update.snapshot.jobs if update is not None else ():
+        for one in job.ranks:
+            if (one.node, one.process.pid) == (rank.node, rank.process.pid) and update is not None:
+                return ends(update.snapshot, one)
+    return {}
+
+
+def follow(session: Session, traces: Sequence[Traced], seconds: float) -> None:
+    """Wait until all traces are over; Ctrl-C ends them early."""
+    until = time.monotonic() + seconds + ENDING_S
+    with StatusLine() as status:
+        try:
+            while time.monotonic() < until:
+                futures = [one.future for one in traces if one.future is not None]
+                if not wait(futures, timeout=0.2).not_done:
+                    break
+                status.show(f"{sum(one.count for one in traces)} lines ... (Ctrl-C: enough)")
+        except KeyboardInterrupt:
+            for one in traces:
+                session.cancel_strace(one.rank.node, one.rank.process.pid)
+            wait([one.future for one in traces if one.future is not None], timeout=ENDING_S)
+    for one in traces:
+        one.end()
+
+
+class Traced:
+    """One rank's trace."""
+
+    def __init__(self, rank: Rank, names: dict[str, str], arguments: argparse.Namespace) -> None:
+        self.rank = rank
+        self.count = 0
+        self.future: Future[StraceResult] | None = None
+        self.result: StraceResult | None = None
+        self.error: str | None = None
+        self._names = names
+        self._arguments = arguments
+        self._calls = Calls(rank.process.pid)
+
+    def start(self, session: Session) -> None:
+        """Ask for it."""
+        seconds = self._arguments.for_s
+        try:
+            pid = self.rank.process.pid
+            self.future = session.strace(self.rank.node, pid, seconds, self._take)
+        except OSError as error:
+            self.error = f"no file can be made for it: {error.strerror}"
+
+    def _take(self, lines: Sequence[str]) -> None:
+        self.count += len(lines)
+        for one in lines:
+            self._calls.add(one)
+        if self._arguments.lines:
+            pid = self.rank.process.pid
+            for one in lines:
+                tid, text = thread_of(one, pid)
+                print(f"[{self.rank.rank}:{tid}] {one if text is None else text}", flush=True)
+
+    def end(self) -> None:
+        """Take its result."""
+        try:
+            self.result = self.future.result(0) if self.future is not None else None
+        except (HangtopError, TimeoutError) as error:
+            self.error = str(error) or "the node has not said how it ended"
+            fix = getattr(error, "help", None)
+            self.error += f"\n    {clean(fix)}" if fix else ""
+
+    def print(self) -> None:
+        """Print what came, and where it is saved."""
+        say = partial(print, file=sys.stderr) if self._arguments.lines else print
+        pid = self.rank.process.pid
+        head = f"rank {self.rank.rank}  pid {pid} on {clean(self.rank.node)}"
+        if self.error is not None:
+            print(f"{head}: {self.error}", file=sys.stderr)
+        if not self._arguments.lines:
+            print(head)
+            for one in table(self._calls.rows(self._arguments.filter), self._names, pid):
+                print(f"  {one}")
+        end = self.result
+        if end is None:
+            return
+        say(
+            f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in {end.path}: "
+            f"{plural(end.files, 'file')}, {size(end.size)}"
+        )
+        if end.dropped or end.idle_polls:
+            say(f"  not saved: {end.dropped} lines lost, {end.idle_polls} polls that timed out")
+        if end.running_again is False:
+            print(f"  rank {self.rank.rank} does NOT run again: kill -CONT {pid}", file=sys.stderr)
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        rows = [
+            {**msgspec.to_builtins(row), "other_end": self._other(row.on)}
+            for row in self._calls.rows(self._arguments.filter)
+        ]
+        return {
+            "rank": self.rank.rank,
+            "node": self.rank.node,
+            "pid": self.rank.process.pid,
+            "calls": rows,
+            "error": self.error,
+            "saved": None if self.result is None else msgspec.to_builtins(self.result),
+        }
+
+    def _other(self, target: str) -> str | None:
+        said = explained(target, self._names)
+        return said[len(target) + 3 :] if said != target else None

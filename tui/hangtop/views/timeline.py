@@ -1,0 +1,41 @@
+"""The line of a capture's pictures: when the first and the last were taken, and which is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop.spans import Line, line
+from hangtop.views.common import clock
+from hangtop_core.text import duration
+
+if TYPE_CHECKING:
+    from hangtop_core.history import History
+    from hangtop_core.updates import Update
+
+LEAST = 8
+"""Cells of the line below which there is none."""
+
+
+def slider(history: History, shown: Update | None, width: int) -> Line:
+    """`[ 14:02:11 ----●--- 14:12:09 ] 37 of 120, 5:12 before the last`; by time, not by number."""
+    pictures = history.pictures
+    if not pictures or shown is None:
+        return line("")
+    first, last = pictures[0].snapshot.at, pictures[-1].snapshot.at
+    here = shown.snapshot.at
+    place = min(history.place(shown) + 1, len(pictures))
+    before = f", {duration(last - here)} before the last" if here < last else ""
+    told = f"  {place} of {len(pictures)}{before}"
+    if len(pictures) == 1:
+        return line((f" one picture, of {clock(last)}", "dim"))
+    start, end = f" {clock(first)} ", f" {clock(last)} "
+    room = width - len(start) - len(end) - len(told) - 5
+    if room < LEAST:
+        told = f"  {place}/{len(pictures)}"
+        room = max(width - len(start) - len(end) - len(told) - 5, LEAST)
+    part = (here - first) / (last - first) if last > first else 1.0
+    at = min(max(round(part * (room - 1)), 0), room - 1)
+    return line(
+        (" [", "key"), (start, "dim"), ("─" * at, "dim"), ("●", "title"),
+        ("─" * (room - 1 - at), "dim"), (end, "dim"), ("]", "key"), (told, ""),
+    )  # fmt: skip
