@@ -8,6 +8,7 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.limits import Limits
 from hangtop_core.model import Fact, Node
 from support.build import FUTEX, HUNG_SINCE, NOW, World, c10d
 
@@ -129,3 +130,33 @@ def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:
     snapshot = world.snapshot()
     told = diagnose(snapshot, snapshot.job(None)).blind_spots
     assert "kernel log" not in [s.what for s in told]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "limit", "step"),
+    [
+        ("core", None, "hangtop core /work/core"),
+        ("/cores/%e-%p", None, "hangtop core /cores/python3-4010"),
+        ("core.%p", 0, "ulimit -c is 0"),
+        ("|/usr/lib/systemd/systemd-coredump %P", 0, "coredumpctl dump 4010 -o core.4010"),
+        ("", None, "core_pattern of the node is empty"),
+    ],
+)
+def test_a_crash_leads_to_its_core(pattern: str, limit: int | None, step: str) -> None:
+    world = World()
+    facts = {"core": Fact(True, path=pattern)}
+    world.nodes["n1"] = Node("n1", "ready", capabilities=facts)
+    world.waiters(1)
+    process = {
+        "state": "X",
+        "gone_at": HUNG_SINCE,
+        "exit_code": -11,
+        "cwd": "/work",
+        "comm": "python3",
+        "limits": Limits(core_size=limit),
+    }
+    world.add(None, None, state="exited", process=process)
+    snapshot = world.snapshot()
+    (verdict,) = diagnose(snapshot, snapshot.job(None)).verdicts
+    assert verdict.cause == "rank-crashed"
+    assert step in " | ".join(verdict.next_steps)
