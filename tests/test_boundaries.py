@@ -46,6 +46,7 @@ def test_core_runs_without_screen_or_torch(module: str) -> None:
         "dump --help",
         "diagnose --help",
         "doctor --help",
+        "nettest --help",
         "flight --help",
         "run --help",
         "flight /dev/null",

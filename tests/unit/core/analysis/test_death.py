@@ -15,6 +15,7 @@ from support.build import FUTEX, HUNG_SINCE, NOW, World, c10d
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
 
+COUNTED: dict[str, Any] = {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}
 OOM = "Memory cgroup out of memory: Killed process {} (python3) total-vm:1kB"
 FAULT = "python3[{}]: segfault at 0 ip 00007f sp 00007f error 4 in libc.so.6[1+2]"
 
@@ -38,6 +39,8 @@ def lost(exit_code: int | None, *lines: str, when: float = HUNG_SINCE, **node: A
         ("rank-oom-killed", None, [OOM.format(4010)], {}),
         ("rank-oom-killed", -9, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
         ("rank-oom-killed", None, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
+        # The kernel names the process that was counted: it is another one.
+        ("rank-exited", -9, [OOM.format(77)], {**COUNTED, "pid_ns": 4026531836}),
         ("rank-exited", 1, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
         ("rank-exited", -9, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE - 60}),
         ("rank-exited", -9, [], {"oom_kills": 3}),
@@ -59,6 +62,22 @@ def test_cause(cause: str, exit_code: int | None, lines: list[str], node: dict[s
     assert [v.cause for v in found.verdicts] == [cause]
     assert [c.rank for c in found.verdicts[0].culprits] == [1]
     assert found.verdicts[0].victims == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "lines", "confidence", "word"),
+    [
+        (-9, [OOM.format(4010)], 0.97, " killed"),
+        (-9, [], 0.85, "probably killed"),
+        (None, [], 0.7, "probably killed"),
+    ],
+)
+def test_a_count_of_the_whole_node_is_less_sure(
+    exit_code: int | None, lines: list[str], confidence: float, word: str
+) -> None:
+    found = lost(exit_code, *lines, oom_kills=3, oom_killed_at=HUNG_SINCE + 4).verdicts[0]
+    assert (found.cause, found.confidence) == ("rank-oom-killed", confidence)
+    assert word in found.summary
 
 
 def test_line_from_before_the_job_is_not_believed() -> None:
