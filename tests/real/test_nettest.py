@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -212,3 +214,19 @@ def test_processes_with_torch_end_with_it(cluster: Cluster) -> None:
         process.kill()
         process.communicate(timeout=10)
     assert wait_until(lambda: not ours(one), 15), ours(one)
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+def test_the_line_for_mpirun_runs_the_same_job(cluster: Cluster) -> None:
+    process = start(cluster, "-w", "node-[1-2]", "--print-mpirun")
+    line, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    mpirun, *words = shlex.split(line)
+    # Root may not without the first; the second is the network of this cluster.
+    here = ("--allow-run-as-root", "--mca", "oob_tcp_if_include", "10.77.0.0/16")
+    env = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}"}
+    argv = cluster.at_head(mpirun, *here, *words)
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    told = sorted(line.partition(",")[0] for line in done.stdout.splitlines())
+    assert told == [f"node-{n} rank {n - 1} of 2: ok by gloo" for n in (1, 2)]
