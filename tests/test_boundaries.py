@@ -52,6 +52,9 @@ def test_core_runs_without_screen_or_torch(module: str) -> None:
         "flight /dev/null",
         "logs --help",
         "logs /dev/null",
+        "core --help",
+        "core /dev/null",
+        "debug --help",
         "--version",
     ],
 )
