@@ -104,12 +104,12 @@ def ours(node: Node) -> list[str]:
 
 
 def test_nodes_that_can_talk(cluster: Cluster) -> None:
-    code, said = nettest(cluster, "-w", "node-[1-3]", "--size", "1")
+    code, said = nettest(cluster, "-w", "node-[1-2]", "--size", "1")
     assert code == 0, said["findings"]
     nodes = {node["node"]: node for node in said["nodes"]}
-    # The network counts that all are on, and to which their names lead.
+    # Both are on two networks; the one counts to which their names lead.
     assert {name: node["tested_at"]["address"] for name, node in nodes.items()} == {
-        f"node-{n}": f"10.77.0.{n + 1}" for n in (1, 2, 3)
+        f"node-{n}": f"10.77.0.{n + 1}" for n in (1, 2)
     }
     links = {link["name"]: link for link in nodes["node-1"]["interfaces"]}
     assert links["lo"]["kind"] == "loopback"
@@ -117,10 +117,10 @@ def test_nodes_that_can_talk(cluster: Cluster) -> None:
     assert nodes["node-1"]["sources"]["10.77.0.3"] == "10.77.0.2"
     # Both ways between every pair, on the chosen port and on any.
     ways = {(way["source"], way["target"], way["kind"]) for way in said["ways"]}
-    assert len(ways) == len(said["ways"]) == 12
+    assert len(ways) == len(said["ways"]) == 4
     assert {way["how"] for way in said["ways"]} == {"ok"}
     (job,) = said["jobs"]
-    assert (job["backend"], job["forced"], len(job["outcomes"])) == ("gloo", False, 3)
+    assert (job["backend"], job["forced"], len(job["outcomes"])) == ("gloo", False, 2)
     for outcome in job["outcomes"]:
         assert set(outcome["took"]) >= {"store", "init", "barrier", "all_reduce", "bandwidth"}
         assert outcome["rates"][0][1] > 1e6
