@@ -190,8 +190,8 @@ class Job:
         Returns rows [distance, bytes a second in].
         """
         count = int(self.order.get("bytes", 8 * MEBIBYTE))
-        shifts = [one for one in (1, 2) if one < self.world] if self.world > 3 else [1]
-        return [[shift, self._shift(shift, count)] for shift in shifts if self.world > 1]
+        shifts = [shift for shift in (1, 2) if shift < self.world]
+        return [[shift, self._shift(shift, count)] for shift in shifts]
 
     def _shift(self, shift: int, count: int) -> int:
         here, uint8 = self.device, self.torch.uint8

@@ -240,6 +240,8 @@ def full(path: str) -> Optional[str]:
         fs = os.statvfs(path)
     except OSError:
         return None
+    if fs.f_flag & os.ST_RDONLY:
+        return None
     if fs.f_blocks and fs.f_bavail * fs.f_frsize < _NOTHING:
         return "space"
     return "inodes" if fs.f_files and not fs.f_favail else None

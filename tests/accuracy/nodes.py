@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,8 @@ class Pair:
 def pair(here: Path) -> Iterator[Pair]:
     """Two nodes."""
     reason = why_not()
+    if reason is None and shutil.which("iptables") is None:
+        reason = "firewalls need iptables (see .ci/system-packages)"
     if reason is not None:
         raise NoPlaceError(reason)
     with Cluster(here / "cluster", 2) as cluster:

@@ -60,9 +60,15 @@ def slow_disk(here: Path, port: int) -> Iterator[Place]:
         yield Place({"PLACE": str(point)}, release, ("sh", "-c", enter, "sh"))
 
 
+def _as_root() -> None:
+    if os.geteuid() != 0:
+        raise kernel.NoPlaceError("namespaces need root")
+
+
 @contextmanager
 def small_shm(here: Path, port: int) -> Iterator[Place]:
     """A container's /dev/shm, in which there is hardly any room."""
+    _as_root()
     enter = 'mount -t tmpfs -o size=4m none /dev/shm && exec "$@"'
     yield Place({}, prefix=("unshare", "--mount", "sh", "-c", enter, "sh"))
 
@@ -70,6 +76,7 @@ def small_shm(here: Path, port: int) -> Iterator[Place]:
 @contextmanager
 def nowhere(here: Path, port: int) -> Iterator[Place]:
     """A network of its own, whose only way out leads to nobody."""
+    _as_root()
     enter = (
         "ip link set lo up && ip link add wire type veth peer name end && ip link set wire up && "
         "ip link set end up && ip addr add 10.9.0.2/24 dev wire && "

@@ -160,7 +160,7 @@ def observe(job: Job, here: Path) -> Outcome:
             return Outcome(job, None, error=f"not ready: {log.read_text()[-2000:]}")
         if job.outside:
             _from_outside(job, started, env.get("PLACE", ""), stack)
-        time.sleep(INTO_THE_HANG_S if job.ready else SILENT_S)
+        time.sleep(_with_load(INTO_THE_HANG_S if job.ready else SILENT_S))
         if job.watched:
             Timer(WATCHED_S, (here / "gate").touch).start()
         return ask(job, ["--pid", *map(str, pids_of(job, started))])
@@ -181,10 +181,16 @@ def observe_nodes(job: Job, here: Path) -> Outcome:
             return Outcome(job, None, error=f"not ready: {log.read_text()[-2000:]}")
         if job.outside:
             nodes.AFTER[job.outside](pair)
-        time.sleep(INTO_THE_HANG_S)
+        time.sleep(_with_load(INTO_THE_HANG_S))
         if all(one.process.poll() is not None for one in started):
             return Outcome(job, None, error=f"ended: {log.read_text()[-2000:]}")
         return ask(job, pair.targets, pair.path)
+
+
+def _with_load(seconds: float) -> float:
+    """As long as that takes where others want the processors, too; twenty seconds more at most."""
+    queue = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return min(seconds * max(1.0, queue), seconds + 20.0)
 
 
 def _from_outside(job: Job, started: Started, place: str, stack: ExitStack) -> None:
@@ -218,6 +224,7 @@ def ask(job: Job, targets: list[str], programs: str = os.environ["PATH"]) -> Out
     hung = diagnosis["state"] in states
     first = verdicts[0] if verdicts else {"cause": "none", "culprits": [], "confidence": 0.0}
     lines = [f"{v['confidence']:.2f} {v['cause']}: {v['summary']}" for v in verdicts]
+    lines += [f"    {fact['text']}" for fact in first.get("evidence", ())]
     return Outcome(
         job,
         first["cause"] if hung else None,

@@ -94,9 +94,9 @@ MORE: tuple[Job, ...] = (
     Job(
         "sim-truncated",
         "sim.py truncated 1",
-        "rank-crashed",
+        "rank-exited",
         (1,),
-        "a mapped file is cut off under a rank (SIGBUS)",
+        "a mapped file is cut off under a rank (SIGBUS, of which the kernel log says nothing)",
         ready="round 4",
         **each(),
     ),
@@ -159,7 +159,7 @@ MORE: tuple[Job, ...] = (
     ),
     Job(
         "vision-crops",
-        "vision.py crops --workers 2 --culprit 0 --spawn 3",
+        "vision.py crops --workers 1 --culprit 0 --spawn 3",
         "data-starved",
         (0,),
         "loader workers look for something that they never find, by mp.spawn",

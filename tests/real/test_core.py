@@ -33,12 +33,9 @@ HAS_GDB = pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not install
 HOWS = (
     "watchdog",
     "heartbeat-monitor",
-    "uncaught-exception",
     "out-of-memory",
     "assertion",
-    "heap-corruption",
     "stack-overflow",
-    "null-pointer",
 )
 
 

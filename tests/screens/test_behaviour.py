@@ -95,6 +95,36 @@ async def test_enter_leads_from_rank_and_class_and_evidence() -> None:
         assert app.current_mode == "rank"
 
 
+async def test_a_core_is_taken_only_after_its_cost_was_agreed_to() -> None:
+    app = app_for(load("skip"))
+    player = player_of(app)
+    cost = {"dir": "/data/run7", "size": 9 << 30, "seconds": 40.0, "free": 50 << 30}
+    taken = {"path": "/data/run7/core.4004.1", "size": 9 << 30, "seconds": 41.0}
+    player.answers["core"] = cost
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "3", "K")
+        assert "9.0 GiB, of 50.0 GiB that are free" in text
+        assert "40 s" in text
+        assert [ask[1][2].get("take") for ask in player.asked if ask[0] == "core"] == [None]
+        assert "no core was taken" in await keys(pilot, "n")
+        await keys(pilot, "K")
+        player.answers["core"] = taken
+        text = await keys(pilot, "y")
+        assert [ask[1][2].get("take") for ask in player.asked if ask[0] == "core"][-1] is True
+        assert "core.4004.1" in text
+        player.answers["core"] = {**cost, "free": 1 << 30}
+        assert "too little room" in await keys(pilot, "K")
+
+
+async def test_why_there_is_no_prompt_is_shown() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        text = await keys(pilot, "3", "D")
+        assert "A PROMPT IN RANK 2" in text
+        assert "No prompt: it " in text
+        assert "--native" in text
+
+
 async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
     app = app_for(load("skip"))
     player = player_of(app)

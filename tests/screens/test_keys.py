@@ -69,6 +69,8 @@ IMPOSSIBLE = {
     "follow": "there is no trace; s starts one",
     "step_back": "no earlier picture is kept",
     "step_forward": "this is live: [ goes back",
+    "oldest": "no earlier picture is kept",
+    "newest": "this is live: [ goes back",
 }
 
 
@@ -96,6 +98,7 @@ def cases() -> list[tuple[str, str]]:
 @pytest.fixture(autouse=True)
 def _nothing_leaves_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Pager, editor, shell and clipboard are outside of this process."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(clipboard, "user_cache_path", lambda name: tmp_path)
     monkeypatch.setattr(pager, "_run", lambda command: f"ran {command[0]}")
     monkeypatch.setattr(pager, "status", lambda command: 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop_core.capture import Facts, default_name, save, target_names
+from hangtop_core.capture import Facts, default_name, save, target_names, unused
 from hangtop_core.errors import HangtopError
 from hangtop_core.text import clean, plural, size
 
@@ -30,7 +30,7 @@ def capture(app: HangtopApp) -> None:
         job=state.job.key if state.job is not None else None,
         hang_after=getattr(options, "hang_after", 30.0),
     )
-    path = Path(default_name(newest, state.job)).absolute()
+    path = unused(Path(default_name(newest, state.job)).absolute())
     state.writing = True
     app.tell(f"writing {path.name}…", "info")
 

@@ -1,7 +1,7 @@
 """Captures: everything that was observed, in one file that can be opened without the job."""
 
 from hangtop_core.capture.form import Facts, Header, counted
-from hangtop_core.capture.naming import default_name, target_names
+from hangtop_core.capture.naming import default_name, target_names, unused
 from hangtop_core.capture.read import Capture, is_capture, load
 from hangtop_core.capture.redact import Redaction
 from hangtop_core.capture.write import Saved, save
@@ -18,4 +18,5 @@ __all__ = [
     "load",
     "save",
     "target_names",
+    "unused",
 ]

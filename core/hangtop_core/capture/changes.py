@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Raw = dict[str, Any]
 Kind = Literal["plain", "text", "struct", "list", "map", "trace"]
 
+_SCALARS = frozenset({str, int, float, bool})
+_QUICK: dict[Any, type] = {int: int, float: float, int | None: int, float | None: float}
 MAX_ITEMS = 1 << 18
 """Items of one tuple or mapping."""
 MAX_MADE = 20_000_000
@@ -69,6 +71,8 @@ class Part(NamedTuple):
     """The struct it is or holds."""
     type: Any
     default: Any
+    quick: type | None
+    """What a value may be without another look: for numbers without limits."""
 
 
 @cache
@@ -84,7 +88,7 @@ def parts(kind: type[Struct]) -> tuple[Part, ...]:
         told, item = _kind(one.type)
         if kind is Output and one.name == "text":
             told = "text"
-        found.append(Part(one.name, told, item, one.type, default))
+        found.append(Part(one.name, told, item, one.type, default, _QUICK.get(one.type)))
     return tuple(found)
 
 
@@ -129,7 +133,9 @@ class Taker:
         return found
 
     def _value(self, part: Part, value: Any) -> Any:
-        if value is None or part.kind in ("plain", "text"):
+        if value is None or type(value) in _SCALARS:
+            return value
+        if part.kind == "plain":
             return msgspec.to_builtins(value, str_keys=True)
         if part.kind == "trace":
             return self._trace(value)
@@ -244,6 +250,8 @@ class Maker:
         return tuple(self.whole(part.item, one) for one in raw)
 
     def _plain(self, part: Part, raw: Any) -> Any:
+        if part.quick is not None and type(raw) is part.quick:
+            return raw  # most of what differs between pictures: counters and times
         try:
             return msgspec.convert(raw, part.type, str_keys=True)
         except (msgspec.MsgspecError, RecursionError) as error:

@@ -10,6 +10,8 @@ from hangtop_core import nodesets
 from hangtop_core.capture.form import SUFFIX
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hangtop_core.model import Job
     from hangtop_core.updates import Update
 
@@ -22,6 +24,15 @@ def default_name(update: Update, job: Job | None) -> str:
     name = _ODD.sub("-", told).strip("-.")[:60] or "job"
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(update.snapshot.at))
     return f"hangtop-{name}-{stamp}{SUFFIX}"
+
+
+def unused(path: Path) -> Path:
+    """The path, or with a number before its suffix when there is such a file already."""
+    found, number = path, 1
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
 
 
 def target_names(update: Update) -> str:

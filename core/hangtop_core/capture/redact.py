@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ SECRETS, PATHS, HOSTS = "secrets", "paths", "hosts"
 MAX_TEXT = 4096
 """What `hangtop_core.text.Text` allows: a text must not grow beyond it."""
 
+_TEXTS = frozenset({str, list, tuple, dict})
 _ARGUMENTS = frozenset({"cmdline"})
 _NAMED = frozenset({"env"})
 _PLAIN_LOCAL = re.compile(r"(?:-?[0-9][0-9_.eE+-]*|True|False|None|b?['\"]{2}|\[\]|\{\}|\(\))?")
@@ -167,12 +169,16 @@ class Redactor:
 
     def _object(self, raw: dict[Any, Any]) -> dict[Any, Any]:
         found = {}
+        names = self.redaction.paths or self.redaction.hosts
         for key, value in raw.items():
+            if type(value) not in _TEXTS:
+                found[key] = value
+                continue
             if key in _ARGUMENTS and isinstance(value, list) and self.redaction.secrets:
                 value = list(mask_arguments(map(str, value), self._note))
             elif key in _NAMED and isinstance(value, dict) and self.redaction.secrets:
                 value = {name: self._variable(name, one) for name, one in value.items()}
-            name = self._names(key) if isinstance(key, str) else key
+            name = self._names(key) if names and isinstance(key, str) else key
             found[name] = self.data(value)
         if "value" in found and "name" in found and self.redaction.secrets:
             found["value"] = self._local(str(found["name"]), str(found["value"]))
@@ -181,7 +187,7 @@ class Redactor:
         return found
 
     def _variable(self, name: str, value: Any) -> Any:
-        if isinstance(value, str) and value != MASK and is_secret_name(name):
+        if isinstance(value, str) and value != MASK and _is_secret_name(name):
             if _PLAIN_LOCAL.fullmatch(value):
                 return value
             self._note("variable")
@@ -275,6 +281,9 @@ class Redactor:
         if text in self._addresses.values():
             return text
         return self._addresses.setdefault(text, new)
+
+
+_is_secret_name = lru_cache(maxsize=4096)(is_secret_name)
 
 
 def _with_paths(snapshot: Snapshot) -> Iterable[str]:

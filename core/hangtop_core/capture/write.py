@@ -67,7 +67,7 @@ def save(
     commands: Iterable[CommandRecord] = (),
     stop: Callable[[], bool] = lambda: False,
 ) -> Saved:
-    """Write pictures, oldest first, to a file that is not there yet.
+    """Write pictures, at least one, to a file that is not there yet.
 
     When ``stop`` says so, older pictures than those that were written are left out.
 
@@ -75,7 +75,10 @@ def save(
         CaptureWriteError: it cannot be written. What is on the disk by then is named.
     """
     redactor = Redactor(redaction or Redaction())
+    pictures = _in_order(pictures)
     try:
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         descriptor, part = tempfile.mkstemp(".part", f".{path.name[:200]}-", path.parent)
     except OSError as error:
         raise CaptureWriteError(f"cannot write {path}: {error.strerror}", _fix(error)) from None
@@ -97,6 +100,12 @@ def save(
         Path(part).unlink(missing_ok=True)
         raise
     return Saved(str(path), count, header)
+
+
+def _in_order(pictures: Iterable[Update]) -> list[Update]:
+    """Pictures by their time, of several at the same time the last one."""
+    by_time = {one.snapshot.at: one for one in pictures}
+    return [by_time[at] for at in sorted(by_time)]
 
 
 def _name(part: Path, path: Path) -> None:

@@ -9,6 +9,7 @@ their own, with limits.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import sysconfig
@@ -34,6 +35,7 @@ _CODE = (
     "from hangtop_core.cores.pythonread import main; main({core!r}, {executable!r}, {native!r})"
 )
 _OUTSIDE = ("env", "-u", "DEBUGINFOD_URLS")
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)(.+)")
 EXTRA = "pip install 'hangtop[core-files]'"
 
 
@@ -114,7 +116,7 @@ def read(tools: Tools, core: str, executable: str, *, with_native: bool) -> Pyth
     rows, why = _by(tools, [spy, "dump", "--json", "--locals", "--core", core], list[_Thread])
     if rows is None:
         return Python(problems=(*problems, f"py-spy: {why}"))
-    return Python(_threads(rows), by="py-spy", problems=tuple(problems[: 1 if missing else 0]))
+    return Python(_threads(rows), by="py-spy")
 
 
 def py_spy() -> str | None:
@@ -179,4 +181,5 @@ def native_frame(frame: _Frame) -> Frame:
 def _frame(frame: _Frame) -> Frame:
     file = (frame.filename or "")[:MAX_TEXT]
     line = min(max(frame.line, 0), 2**31 - 1)
-    return Frame(frame.name[:MAX_TEXT], file, shorten(file), line)
+    library = _STANDARD.search(file)
+    return Frame(frame.name[:MAX_TEXT], file, library[1] if library else shorten(file), line)

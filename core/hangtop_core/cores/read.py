@@ -82,7 +82,7 @@ def read(
     threads = together(header, found_native, found_python)
     if not any(_tells(thread) for thread in threads):
         threads = ()
-    problems += found_python.problems if not found_python.threads else found_python.problems[:1]
+    problems += found_python.problems
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
     rank = _number(environment, _RANKS)

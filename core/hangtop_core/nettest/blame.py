@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -11,14 +12,17 @@ from hangtop_core.nettest.facts import Pair
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-What = Literal["all", "into", "from", "both", "pair"]
+What = Literal["all", "into", "from", "both", "pair", "some"]
+MAX_PAIRS = 4
+"""Pairs that are told one by one; more of them have something in common, but no node."""
 
 
 class Blame(Struct, frozen=True):
     """Who is guilty of some pairs.
 
     `what`: nobody reaches anybody (all); nobody reaches the node (into); the node reaches nobody
-    (from); both; or only this pair, one way or both ways.
+    (from); both; only this pair, one way or both ways; or some of many ways (some), the nodes with
+    the most of them first.
     """
 
     what: What
@@ -55,6 +59,10 @@ def fold(tested: Iterable[Pair], failing: Iterable[Pair]) -> list[Blame]:
         left -= mine
         what: What = "both" if node in into and node in out else "into" if node in into else "from"
         found.append(Blame(what, (node,), tuple(sorted(mine))))
+    if len({frozenset(pair) for pair in left}) > MAX_PAIRS:
+        counts = Counter(node for pair in left for node in pair)
+        most = sorted(counts, key=lambda node: (-counts[node], node))
+        return [*found, Blame("some", tuple(most), tuple(sorted(left)))]
     while left:
         one = min(left)
         both = {one, (one[1], one[0])} & left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from hangtop_core.nettest.said import Look
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
+"""Of an interface (IFNAMSIZ is 16): it gets into commands that people are shown."""
 
 
 class _Candidate(NamedTuple):
@@ -67,10 +72,10 @@ def spots(
 def _candidates(look: Look) -> list[_Candidate]:
     found = []
     for link in look.links:
-        if link.kind == "loopback" or not link.up:
+        if link.kind == "loopback" or not link.up or not _NAME.fullmatch(link.name):
             continue
         for one in link.addresses:
-            if one.scope != "global":
+            if one.scope != "global" or "%" in one.address:
                 continue
             try:
                 at = ipaddress.ip_interface(f"{one.address}/{one.length}")

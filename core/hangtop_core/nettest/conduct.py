@@ -131,8 +131,8 @@ class Conductor:
 
     def _names(self) -> None:
         """Ask every node for the names of all."""
-        hostnames = {clean(self.facts.looked[node].hostname) for node in self.facts.present}
-        names = sorted({*self.facts.present, *hostnames} - {""})
+        hostnames = map(self.facts.hostname, self.facts.present)
+        names = sorted({*self.facts.present, *hostnames})
         self._resolve({"names": names}, "resolving names")
 
     def _routes(self) -> None:
@@ -234,9 +234,10 @@ class Conductor:
         pieces, failed = self._nodes.each(asked, said.CalledPiece, what, seconds + 10.0)
         facts.failed.update(failed)
         for node, some in pieces.items():
-            for call in (call for piece in some for call in piece.calls):
-                if call.id < len(rows) and rows[call.id][0] == node:
-                    facts.ways.append(Way(*rows[call.id], clean(call.how, 100), call.took))
+            calls = {call.id: call for piece in some for call in piece.calls}
+            for number, call in calls.items():
+                if number < len(rows) and rows[number][0] == node:
+                    facts.ways.append(Way(*rows[number], clean(call.how, 100), call.took))
 
     def _call_params(self, token: str, source: str, targets: list[Any]) -> dict[str, Any]:
         limit = self._wanted.connect_limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
@@ -15,6 +16,7 @@ Kind = Literal["chosen", "any"]
 """Which port: the one that was chosen, or one that the kernel gave, as gloo and NCCL use."""
 Level = Literal["failure", "warning", "note"]
 Pair = tuple[str, str]
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 DEFAULT_PORT = 29500
 """torch's own (torch/distributed/run.py)."""
 
@@ -53,6 +55,10 @@ class Way(Struct, frozen=True):
         return self.how == "ok"
 
 
+STEPS = ("store", "init", "barrier", "all_reduce", "bandwidth", "numerics", "memory")
+"""What ranks of a job do, in this order."""
+
+
 class Member(Struct, frozen=True):
     """One process of a job: on which node, which of its processes, on what."""
 
@@ -77,6 +83,8 @@ class Outcome(Struct, frozen=True):
     error: str | None = None
     wrong: bool = False
     stuck: bool = False
+    gone: bool = False
+    """Its process, or the connection to its node, has ended."""
     rates: tuple[tuple[int, int], ...] = ()
     """Distance to the rank it received from, and bytes a second."""
     numerics: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -95,8 +103,8 @@ class JobRun(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
     forced: bool = False
     """Whether ranks were told the interface."""
-    why: str = ""
-    """What it was for, where it was not the first one."""
+    units: tuple[str, ...] = ()
+    """Of a smaller job: the nodes, or the GPUs of one node, that it was made of."""
 
     @property
     def ok(self) -> bool:
@@ -132,7 +140,9 @@ class Facts(Struct):
     """Nodes with torch that were left out of the job, and why."""
     jobs: list[JobRun] = field(default_factory=list)
     pair_jobs: list[JobRun] = field(default_factory=list)
-    """Jobs of two nodes, to find out who fails, or what each pair achieves."""
+    """Jobs of two nodes or GPUs, to find out who fails, or what each pair achieves."""
+    alone: list[JobRun] = field(default_factory=list)
+    """Jobs of one GPU each, after one over all has failed."""
     lines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What torch and NCCL printed, by node."""
     took_s: float = 0.0
@@ -147,6 +157,12 @@ class Facts(Struct):
         """`node-2 (10.77.0.3)`."""
         spot = self.spots.get(node)
         return f"{node} ({spot.address})" if spot is not None else node
+
+    def hostname(self, node: str) -> str:
+        """What a node calls itself, if that is a host name: it gets into commands that are told."""
+        look = self.looked.get(node)
+        said_so = look is not None and _HOST.fullmatch(look.hostname)
+        return look.hostname if look is not None and said_so else node
 
     def own(self, node: str) -> frozenset[str]:
         """All addresses of a node."""

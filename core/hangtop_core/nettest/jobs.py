@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,7 +24,15 @@ PAIR_LIMIT_S = 5.0
 BRIEF = ("store", "init", "barrier", "all_reduce")
 WHOLE = (*BRIEF, "bandwidth", "numerics")
 ON_GPU = (*WHOLE, "memory")
+ALONE = ("memory", "numerics")
 SETTING = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
+
+
+class _Unit(NamedTuple):
+    """What is told apart when a job fails: a node with all its ranks, or one GPU."""
+
+    name: str
+    members: tuple[Member, ...]
 
 
 class Jobs:
@@ -100,14 +108,15 @@ class Jobs:
             again = self._ranks.run([members], order, self._wanted.limit, backend)[0]
             run = replace(again, forced=True)
             self._facts.jobs.append(run)
-        if len(run.nodes) < 2:
-            return
-        if not run.ok and len(run.nodes) > 2:
-            self._bisect(members, backend, forced)
-        elif self._wanted.pairs and run.ok:
+        units = _by_node(members)
+        if len(units) == 1 and backend == "nccl":
+            units = [_Unit(one.place, (one,)) for one in members]
+        if not run.ok:
+            self._bisect(units, backend, forced)
+        elif self._wanted.pairs:
             order = self._orders((*BRIEF, "bandwidth"), backend, forced)
-            for pairs in schedule.rounds(_by_node(members)):
-                self._some([[*a, *b] for a, b in pairs], order, backend, self._wanted.limit)
+            for pairs in schedule.rounds(units):
+                self._some(pairs, order, backend, self._wanted.limit)
 
     def _may_take_another(self, run: JobRun) -> bool:
         """Whether ranks that are told nothing may take another interface than the one tested.
@@ -131,43 +140,47 @@ class Jobs:
         return _Orders(self._facts, steps, SETTING[backend] if forced else None, self._wanted.size)
 
     def _some(
-        self,
-        jobs: Sequence[Sequence[Member]],
-        order: _Orders,
-        backend: str,
-        limit: float,
-    ) -> list[JobRun]:
-        """Run jobs that have no node in common."""
-        runs = self._ranks.run(jobs, order.of(jobs), limit, backend)
-        runs = [replace(run, forced=order.setting is not None) for run in runs]
-        self._facts.pair_jobs += [run for run in runs if len(run.nodes) == 2]
-        return runs
+        self, jobs: Sequence[Sequence[_Unit]], order: _Orders, backend: str, limit: float
+    ) -> list[bool]:
+        """Run jobs that have no unit in common; return which went well."""
+        members = [[member for unit in units for member in unit.members] for units in jobs]
+        runs = self._ranks.run(members, order.of(members), limit, backend)
+        for units, run in zip(jobs, runs, strict=True):
+            if len(units) <= 2:
+                names = tuple(unit.name for unit in units)
+                told = replace(run, forced=order.setting is not None, units=names)
+                (self._facts.pair_jobs if len(units) == 2 else self._facts.alone).append(told)
+        return [run.ok for run in runs]
 
-    def _bisect(self, members: Sequence[Member], backend: str, forced: bool) -> None:
-        """Find the pairs of nodes for which a job fails, without trying all of very many.
+    def _bisect(self, units: list[_Unit], backend: str, forced: bool) -> None:
+        """Find the pairs for which a job fails, without trying all of very many.
 
-        Groups of some nodes first, all at the same time; inside one that fails every pair; where
-        none fails, groups two by two, and then pairs between two that fail together.
+        Groups first, all at the same time; inside one that fails every pair; where none fails,
+        groups two by two, and then pairs between two that fail together. GPUs first alone.
         """
-        order = self._orders(BRIEF, backend, forced)
         limit = min(self._wanted.limit, PAIR_LIMIT_S)
-        nodes = _by_node(members)
-        groups = schedule.groups(nodes, GROUP)
+        if backend == "nccl":
+            gpus = [[_Unit(one.place, (one,))] for unit in units for one in unit.members]
+            good = self._some(gpus, self._orders(ALONE, backend, forced), backend, limit)
+            if not all(good):
+                return
+        if len(units) < 3:
+            return
+        order = self._orders(BRIEF, backend, forced)
+        groups = schedule.groups(units, GROUP)
         bad = groups
         if len(groups) > 1:
-            runs = self._some([_flat(one) for one in groups], order, backend, limit)
-            bad = [one for one, run in zip(groups, runs, strict=True) if not run.ok]
+            good = self._some(groups, order, backend, limit)
+            bad = [group for group, fine in zip(groups, good, strict=True) if not fine]
         for rounds in zip_longest(*(schedule.rounds(one) for one in bad), fillvalue=[]):
-            pairs = [pair for some in rounds for pair in some]
-            self._some([[*a, *b] for a, b in pairs], order, backend, limit)
+            self._some([pair for some in rounds for pair in some], order, backend, limit)
         if bad:
             return
         for some in schedule.rounds(groups):
-            unions = [_flat([*a, *b]) for a, b in some]
-            runs = self._some(unions, order, backend, limit)
-            for (a, b), run in zip(some, runs, strict=True):
-                for pairs in () if run.ok else schedule.across(a, b):
-                    self._some([[*one, *two] for one, two in pairs], order, backend, limit)
+            good = self._some([[*a, *b] for a, b in some], order, backend, limit)
+            for (a, b), fine in zip(some, good, strict=True):
+                for pairs in () if fine else schedule.across(a, b):
+                    self._some(pairs, order, backend, limit)
 
 
 class _Orders:
@@ -225,8 +238,8 @@ def _blocked(facts: Facts) -> dict[str, str]:
         for one in blame.fold(tested, failing):
             if one.what in ("into", "from", "both"):
                 found[one.nodes[0]] = "its connections fail"
-            elif one.what == "all":
-                found |= dict.fromkeys(one.nodes, "no connection works")
+            elif one.what in ("all", "some"):
+                found |= dict.fromkeys(one.nodes, "too many connections fail")
             elif len(facts.present) == 2:
                 found |= dict.fromkeys(one.nodes, "their connections fail")
             elif not set(one.nodes) & set(found):
@@ -234,12 +247,8 @@ def _blocked(facts: Facts) -> dict[str, str]:
     return found
 
 
-def _by_node(members: Sequence[Member]) -> list[list[Member]]:
+def _by_node(members: Sequence[Member]) -> list[_Unit]:
     found: dict[str, list[Member]] = {}
     for member in members:
         found.setdefault(member.node, []).append(member)
-    return list(found.values())
-
-
-def _flat(groups: Sequence[Sequence[Member]]) -> list[Member]:
-    return [member for group in groups for member in group]
+    return [_Unit(node, tuple(some)) for node, some in found.items()]

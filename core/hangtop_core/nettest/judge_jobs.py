@@ -34,6 +34,7 @@ DOES = {
     "barrier": "wait for one another",
     "all_reduce": "add up numbers",
     "bandwidth": "send to one another",
+    "start": "start",
     "numerics": "compute",
     "memory": "use the memory of the GPU",
 }
@@ -84,18 +85,31 @@ def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
 def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
     step, errors = _errors(run)
     tried = [one for one in facts.pair_jobs if one.backend == run.backend]
-    tested = [one.nodes for one in tried]
-    failing = [(one.nodes[0], one.nodes[1]) for one in tried if not one.ok]
-    both = [(a, b) for a, b, *_ in tested] + [(b, a) for a, b, *_ in tested]
+    tested = [(one.units[0], one.units[1]) for one in tried]
+    failing = [(one.units[0], one.units[1]) for one in tried if not one.ok]
+    both = [*tested, *((b, a) for a, b in tested)]
     guilty = blame.fold(both, [*failing, *((b, a) for a, b in failing)])
     cause = {"store": "store-unreachable", "init": "port-blocked"}.get(step, "job-failed")
+    alone = [one for one in facts.alone if one.backend == run.backend and not one.ok]
+    for solo in alone:
+        broken, its = _errors(solo)
+        yield Finding(
+            "gpu-failed",
+            "failure",
+            f"{solo.units[0]} does not even {DOES.get(broken, broken)} alone",
+            solo.nodes,
+            evidence=(*its, *explained(facts)),
+            next_steps=(f"on {solo.nodes[0]}: nvidia-smi -q; dmesg | grep -i xid",),
+        )
+    if alone:
+        return
     of = f"a job by {run.backend} over {nodesets.fold(run.nodes)}"
     for one in guilty:
         yield Finding(
             cause,
             "failure",
             f"{of} fails because of {_who(facts, one)}: ranks do not {DOES.get(step, step)}",
-            one.nodes,
+            tuple(dict.fromkeys(name.partition(" ")[0] for name in one.nodes)),
             one.pairs,
             (_counted(tried), *errors, *explained(facts)),
             _steps(facts, one.nodes),
@@ -103,6 +117,7 @@ def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
     if guilty:
         return
     whom = _own_fault(run)
+    cause = "job-failed" if whom else cause
     why = f" because of {whom[0]}" if len(whom) == 1 else ""
     evidence = [*errors, *explained(facts)]
     if tried:
@@ -118,22 +133,24 @@ def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
 
 
 def _own_fault(run: JobRun) -> list[str]:
-    """Nodes whose processes ended, or got stuck while others failed later: their own trouble."""
-    ended = [one for one in run.outcomes if one.error and "its process ended" in one.error]
-    return list(dict.fromkeys(one.member.node for one in ended))
+    """Nodes whose processes, or whose connections to here, ended: their own trouble."""
+    return list(dict.fromkeys(one.member.node for one in run.outcomes if one.gone))
 
 
 def _who(facts: Facts, one: Blame) -> str:
     if one.what == "pair":
         return f"the way between {facts.at(one.nodes[0])} and {facts.at(one.nodes[1])}"
     if one.what == "all":
-        return "every pair of nodes"
+        return "every pair"
+    if one.what == "some":
+        return f"{len(one.pairs) // 2} pairs, most of them with {facts.at(one.nodes[0])}"
     return facts.at(one.nodes[0])
 
 
 def _counted(tried: Sequence[JobRun]) -> str:
     good = sum(run.ok for run in tried)
-    return f"jobs of two nodes: {good} of {len(tried)} work"
+    what = "GPUs" if any(" " in name for name in tried[0].units) else "nodes"
+    return f"jobs of two {what}: {good} of {len(tried)} work"
 
 
 def _errors(run: JobRun) -> tuple[str, list[str]]:

@@ -20,12 +20,14 @@ SETTINGS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 def of_links(facts: Facts) -> Iterator[Finding]:
     """Routes that leave by another interface than the one tested, and MTUs that differ."""
+    asked = [spot.address for spot in facts.spots.values()]
     for node, known in facts.names.items():
         spot = facts.spots.get(node)
         if spot is None:
             continue
         other: dict[str, list[str]] = defaultdict(list)
-        for address, source in known.sources.items():
+        for address in asked:
+            source = known.sources.get(address, spot.address)
             if source != spot.address and address != spot.address:
                 other[source].append(address)
         for from_, targets in other.items():
@@ -71,7 +73,7 @@ def of_names(facts: Facts) -> Iterator[Finding]:
     unknown: dict[str, list[tuple[str, str]]] = defaultdict(list)
     answered: Counter[str] = Counter()
     for target in facts.present:
-        name = clean(facts.looked[target].hostname, 100) or target
+        name = facts.hostname(target)
         own = facts.own(target)
         for asking, known in facts.names.items():
             found = known.names.get(name)
@@ -99,7 +101,7 @@ def of_names(facts: Facts) -> Iterator[Finding]:
 
 def _of_reverse(facts: Facts) -> Iterator[Finding]:
     """Addresses whose name is that of another node."""
-    whose = {clean(look.hostname, 100): node for node, look in facts.looked.items()}
+    whose = {facts.hostname(node): node for node in facts.looked}
     whose |= {node: node for node in facts.looked}
     for node, spot in facts.spots.items():
         asking: dict[str, list[str]] = defaultdict(list)
@@ -158,7 +160,7 @@ def _of_own_names(facts: Facts) -> Iterator[Finding]:
         return
     odd = []
     for node, known in facts.names.items():
-        found = known.names.get(clean(facts.looked[node].hostname, 100))
+        found = known.names.get(facts.hostname(node))
         if isinstance(found, tuple) and found and _is_loopback(found[0]):
             odd.append(node)
     if odd:

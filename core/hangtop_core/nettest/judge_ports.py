@@ -76,8 +76,15 @@ def _cause(ways: Iterable[Way]) -> str:
 
 def _summary(facts: Facts, one: Blame, what: str, cause: str) -> str:
     first = facts.at(one.nodes[0])
-    if cause == "mtu-mismatch":
-        what = "large packets"
+    if cause == "mtu-mismatch" and one.what in ("into", "from"):
+        return f"large packets {one.what} {first} get lost"
+    if cause == "mtu-mismatch" and one.what == "pair":
+        return f"large packets from {first} to {facts.at(one.nodes[1])} get lost"
+    if one.what == "some":
+        count = len({(way.source, way.target) for way in facts.ways})
+        return (
+            f"{len(one.pairs)} of {count} ways between nodes fail, most of them of {first}: {what}"
+        )
     if one.what == "all":
         return f"no node reaches any other: {what} of {nodesets.fold(one.nodes)}"
     if one.what == "both":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from hangtop_core.attach.messages import BadPieceError, decode
 from hangtop_core.nettest import said
 from hangtop_core.nettest.asking import LONG_S, Inbox, Nodes, reason
-from hangtop_core.nettest.facts import JobRun, Member, Outcome
+from hangtop_core.nettest.facts import STEPS, JobRun, Member, Outcome
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class Ranks:
         while not all(job.over for job in under_way):
             for job, member, future in sent:
                 if future.done() and (error := future.exception()) is not None:
-                    job.fail(member, reason(error))
+                    job.fail(member, reason(error), "gone")
             item = self._inbox.take(time.monotonic() + 1.0)
             if item is not None:
                 quiet_since = time.monotonic()
@@ -157,7 +159,7 @@ class Ranks:
         for job in jobs:
             if quiet > (AFTER_FAILURE_S if job.failing else limit + GRACE_S):
                 for member in job.waiting():
-                    job.fail(member, f"no sign of life for {quiet:.0f} s", stuck=True)
+                    job.fail(member, f"no sign of life for {quiet:.0f} s", "stuck")
 
     def close(self) -> None:
         """End all, and wait until they have."""
@@ -166,6 +168,17 @@ class Ranks:
                 self._nodes.stop(node, f"rank {name}")
         for _ in self._nodes.over(self._alive.values(), 10.0, "ending processes"):
             pass
+
+
+_How = Literal["failed", "wrong", "stuck", "gone"]
+
+
+class _Fault(NamedTuple):
+    """Why a member of a job failed: an error, a wrong result, silence, or its process's end."""
+
+    step: str
+    error: str
+    how: _How
 
 
 class _Running:
@@ -177,7 +190,7 @@ class _Running:
         self._by_who = {(one.node, one.name): one for one in members}
         self._took: dict[Member, dict[str, float]] = {one: {} for one in members}
         self._step: dict[Member, str] = {}
-        self._failed: dict[Member, tuple[str, str, bool, bool]] = {}
+        self._failed: dict[Member, _Fault] = {}
         self._rates: dict[Member, tuple[tuple[int, int], ...]] = {}
         self._numerics: dict[Member, dict[str, tuple[str, ...]]] = {}
         self._done: set[Member] = set()
@@ -198,19 +211,20 @@ class _Running:
         if member is None:
             return
         if say.begin is not None:
-            self._step[member] = clean(say.begin, 40)
+            self._step[member] = say.begin if say.begin in STEPS else "?"
         elif say.done:
             self._done.add(member)
-        elif say.error is not None and member not in self._failed:
-            self._failed[member] = (
-                clean(say.end or self._step.get(member, "start"), 40),
-                say.error,
-                say.wrong,
-                False,
-            )
-        elif say.end is not None:
-            self._took[member][clean(say.end, 40)] = say.took or 0.0
+        elif say.error is not None:
+            # Without a step it is the parent of its process that says so.
+            how: _How = "wrong" if say.wrong else "failed" if say.end is not None else "gone"
+            self._fault(member, say.error, how)
+        elif say.end in STEPS:
+            self._took[member][say.end] = say.took or 0.0
             self._value(member, say)
+
+    def _fault(self, member: Member, error: str, how: _How) -> None:
+        step = self._step.get(member, "start")
+        self._failed.setdefault(member, _Fault(step, clean(error, 600), how))
 
     def _value(self, member: Member, say: said.Say) -> None:
         try:
@@ -219,39 +233,37 @@ class _Running:
             elif say.end == "numerics":
                 self._numerics[member] = decode(say.value, said.Numerics)
         except BadPieceError as error:
-            self._failed[member] = (
-                say.end or "?",
-                f"its result cannot be read: {error}",
-                True,
-                False,
-            )
+            self._fault(member, f"its result cannot be read: {error}", "wrong")
 
     def gone(self, who: tuple[str, str], why: str) -> None:
         member = self._by_who.get(who)
         if member is not None and member not in self._done:
-            self.fail(member, why)
+            self.fail(member, why, "gone")
 
-    def fail(self, member: Member, why: str, stuck: bool = False) -> None:
+    def fail(self, member: Member, why: str, how: Literal["stuck", "gone"]) -> None:
         self._done.add(member)
-        self._failed.setdefault(member, (self._step.get(member, "start"), why, False, stuck))
+        self._fault(member, why, how)
 
     def outcomes(self) -> tuple[Outcome, ...]:
         found = []
         for member in self.members:
-            step, error, wrong, stuck = self._failed.get(member, (None, None, False, False))
-            text = clean(error, 600) if error is not None else None
-            found.append(
-                Outcome(
-                    member,
-                    self._took[member],
-                    step,
-                    text,
-                    wrong,
-                    stuck,
-                    self._rates.get(member, ()),
-                    self._numerics.get(member, {}),
-                )
+            fault = self._failed.get(member)
+            made = Outcome(
+                member,
+                self._took[member],
+                rates=self._rates.get(member, ()),
+                numerics=self._numerics.get(member, {}),
             )
+            if fault is not None:
+                made = replace(
+                    made,
+                    step=fault.step,
+                    error=fault.error,
+                    wrong=fault.how == "wrong",
+                    stuck=fault.how == "stuck",
+                    gone=fault.how == "gone",
+                )
+            found.append(made)
         return tuple(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import statistics
 import textwrap
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.nettest.facts import Facts, Finding, JobRun
 
+_PATH = re.compile(r"[A-Za-z0-9_./+-]{1,300}")
+"""Of a Python, as a node tells it: it gets into a command."""
 SCHEMA = "hangtop.nettest/1"
 PROGRAM = Path(hangtop_probe.__file__).with_name("nettest_rank.py")
 _LABEL = 12
@@ -41,7 +44,7 @@ def headline(facts: Facts, found: Sequence[Finding], status: int) -> str:
     failures = [one for one in found if one.level == "failure"]
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        return f"{nodes}: {failures[0].summary}{more}"
+        return f"{nodes}: {clean(failures[0].summary, 400)}{more}"
     if status == 0:
         job = "torch works between them" if len(facts.present) > 1 else "torch works"
         return f"{nodes}: {job if facts.jobs else 'every way that was tried works'}"
@@ -51,7 +54,7 @@ def headline(facts: Facts, found: Sequence[Finding], status: int) -> str:
 def finding_lines(one: Finding, width: int) -> Iterator[str]:
     """One finding, as verdicts are written."""
     yield f"{one.level.capitalize()}: {one.cause}"
-    yield from _wrap(one.summary, width, "  ")
+    yield from _wrap(clean(one.summary, 600), width, "  ")
     if one.evidence:
         yield "  Evidence"
         for fact in one.evidence:
@@ -156,7 +159,7 @@ def _job(facts: Facts, run: JobRun) -> str:
 def _pairs(facts: Facts) -> Iterator[str]:
     for run in facts.pair_jobs:
         into, _ = rates(run)
-        names = " - ".join(run.nodes)
+        names = " - ".join(run.units)
         if not run.ok:
             step = next(one.step for one in run.outcomes if not one.ok)
             yield f"{names}: fails at {step}"
@@ -166,7 +169,7 @@ def _pairs(facts: Facts) -> Iterator[str]:
 
 def _row(label: str, said: str, width: int) -> list[str]:
     head = f"  {label:<{_LABEL}} "
-    return _wrap(said, width, head, " " * len(head))
+    return _wrap(clean(said, 1000), width, head, " " * len(head))
 
 
 def _wrap(said: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
@@ -196,6 +199,7 @@ def document(facts: Facts, found: Sequence[Finding], status: int) -> dict[str, A
         "ways": facts.ways,
         "jobs": facts.jobs,
         "pairs": facts.pair_jobs,
+        "alone": facts.alone,
     }
 
 
@@ -229,7 +233,8 @@ def mpirun_line(facts: Facts, python: str | None) -> str:
     nodes = [node for node in facts.present if node in facts.spots]
     host = nodes[0]
     looked = facts.looked[host].pythons
-    found = python or next((one.path for one in looked if one.torch is not None), "python3")
+    known = (one.path for one in looked if one.torch is not None and _PATH.fullmatch(one.path))
+    found = python or next(known, "python3")
     names = {facts.spots[node].interface for node in nodes}
     environ = ["-x", f"GLOO_SOCKET_IFNAME={names.pop()}"] if len(names) == 1 else []
     argv = [

@@ -71,8 +71,8 @@ class Crops(IterableDataset):
         while True:
             picture = torch.rand(3, 8, 8)
             seen += 1
-            if self.hard and seen > 40 and self.score(picture) < 2.0:
-                if seen == 41:
+            if self.hard and seen > 20 and self.score(picture) < 2.0:
+                if seen == 21:
                     log.warning("no crop good enough so far")
                 continue
             yield picture

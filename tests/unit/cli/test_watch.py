@@ -204,9 +204,9 @@ def test_when_the_clock_is_set_all_is_begun_anew(
     assert (told["event"], told["by_s"]) == ("clock", pytest.approx(3600.0, abs=1.0))
 
 
-def ended(state: JobState, cause: str, *blamed: int) -> str | None:
+def ended(state: JobState, cause: str, *blamed: int, sure: float = 0.9) -> str | None:
     culprits = tuple(Culprit(rank, "n1", 7) for rank in blamed)
-    verdict = Verdict(cause, 0.9, culprits, (), "so it was", (), ())
+    verdict = Verdict(cause, sure, culprits, (), "so it was", (), ())
     ranks = tuple(
         Rank(i, "n1", "exited", Process(7 + i, 1, 1, 0.0, "rank", "a rank", "S")) for i in (0, 1)
     )
@@ -217,6 +217,7 @@ def ended(state: JobState, cause: str, *blamed: int) -> str | None:
 def test_why_a_job_has_ended_is_told_where_it_was_seen() -> None:
     assert ended("exited", "rank-exited", 1) == "rank-exited: so it was"
     assert ended("exited", "rank-oom-killed", 0, 1) == "rank-oom-killed: so it was"
+    assert ended("exited", "rank-oom-killed", 0, sure=0.7) is None, "something was killed there"
     assert ended("exited", "rank-exited", 0, 1) is None, "so it is when all is well, too"
     assert ended("hung", "rank-exited", 1) is None
 

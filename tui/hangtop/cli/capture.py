@@ -18,7 +18,16 @@ from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.capture import Facts, Redaction, Saved, counted, default_name, save, target_names
+from hangtop_core.capture import (
+    Facts,
+    Redaction,
+    Saved,
+    counted,
+    default_name,
+    save,
+    target_names,
+    unused,
+)
 from hangtop_core.capture.take import take
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
@@ -72,7 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         hang_after=arguments.hang_after,
     )
     redaction = Redaction(paths=arguments.redact_paths, hosts=arguments.redact_hosts)
-    path = Path(arguments.output or default_name(newest, job))
+    given = arguments.output
+    path = Path(given) if given is not None else unused(Path(default_name(newest, job)))
     pictures = history.pictures
     with StatusLine() as status, not_now() as hurried:
         status.show(f"writing {clean(str(path), 60)} ...")

@@ -10,6 +10,7 @@ from hangtop.cli.arguments import complete
 from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach.pdsh import PdshLauncher
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoNodeError, UsageError
 from hangtop_core.nettest import judge, report
@@ -19,6 +20,9 @@ from hangtop_core.text import shorten
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
+
+    from hangtop_core.attach.local import Launcher
 
 MAX_WIDTH = 100
 PIPE_WIDTH = 80
@@ -33,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     arguments = complete(arguments)
     targets = launchers(arguments, watch=False)
-    if any(target.via == "pdsh" for target in targets):
+    if any(isinstance(target, PdshLauncher) for target in targets):
         raise UsageError(
             "nettest needs connections that carry both ways, and pdsh's do not",
             "Leave out --via pdsh where ssh is there, or use --via srun in a Slurm job.",
@@ -53,7 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.pairs,
         arguments.size << 20,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _test(targets, wanted, arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _test(targets: Sequence[Launcher], wanted: Wanted, arguments: argparse.Namespace) -> int:
     names = [target.node for target in targets]
     with StatusLine() as status:
         status.shown = status.shown and not arguments.json
@@ -87,8 +98,7 @@ def _announce(names: list[str], port: int) -> None:
     if sys.stderr.isatty():
         where = f"on {len(names)} nodes" if len(names) > 1 else "here"
         print(
-            f"hangtop: opens port {port} and another one {where} for some seconds, on one address, "
-            "for this test only",
+            f"hangtop: opens port {port} and another {where}, for this test only",
             file=sys.stderr,
         )
 

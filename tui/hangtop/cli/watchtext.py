@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Node, Snapshot
 
 SCHEMA = "hangtop.watch/1"
+SURE = 0.8
+"""Confidence from which on a job that is over is said to have ended for a reason."""
 AWAY_S = 30.0
 """Seconds after which it is told that a node does not answer: many come back sooner."""
 
@@ -168,11 +170,14 @@ def sentence(one: Happened) -> str:
 def why_ended(one: Happened) -> str | None:
     """Why a job has ended, in one sentence, where that was seen and it was not well.
 
-    That all ranks have left tells nothing: so they do when all is well.
+    That all ranks have left tells nothing: so they do when all is well. Nor is a guess told: that
+    something was killed for want of memory on the node need not have been of this job.
     """
     if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
         return None
     for verdict in (one.diagnosis.verdicts or ())[:1]:
+        if verdict.confidence < SURE:
+            return None
         if verdict.cause != "rank-exited" or len(verdict.culprits) < len(one.job.ranks):
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None

@@ -36,8 +36,6 @@ NARROW = (100, 30)
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
-_NO_ROWS = "this pane has no rows to filter; Tab leads to others"
-
 
 class Page(Screen[None], inherit_bindings=False):
     """A screen of panes over the shared state."""
@@ -328,10 +326,7 @@ class Page(Screen[None], inherit_bindings=False):
         return {}, frozenset()
 
     def do_filter(self) -> None:
-        """Open the filter line, where there are rows."""
-        if self.filtered is None:
-            self.hangtop.tell(_NO_ROWS, "warn")
-            return
+        """Open the filter line."""
         self.query_one(FilterBar).open(self.filter_text)
         self.show_bars()
 
@@ -339,7 +334,7 @@ class Page(Screen[None], inherit_bindings=False):
         """Filter the table; what is wrong with the text, if anything."""
         table = self.filtered
         if table is None:
-            return _NO_ROWS
+            return "this pane has no rows to filter"
         accept = None
         if text.strip():
             try:
@@ -359,8 +354,7 @@ class Page(Screen[None], inherit_bindings=False):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while it is typed; what is wrong is said, and the last good one stays."""
         event.stop()
-        wrong = self.set_filter(event.value)
-        self.hangtop.tell(wrong or "", "warn")
+        self.hangtop.tell(self.set_filter(event.value) or "", "warn")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter keeps the filter."""

@@ -91,6 +91,13 @@ class RankPage(Page):
             return name != "children"
         return bool(rank.children) and not (trace and trace.rank_key == rank_key(rank))
 
+    def do_filter(self) -> None:
+        """Open the filter line, where there are rows."""
+        if self.filtered is not None:
+            super().do_filter()
+            return
+        self.hangtop.tell("this pane has no rows to filter; Tab leads to others", "warn")
+
     def text(self, name: str) -> TextPane:
         """A text pane by id."""
         return self.query_one(f"#{name}", TextPane)

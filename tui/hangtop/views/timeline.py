@@ -24,15 +24,18 @@ def slider(history: History, shown: Update | None, width: int) -> Line:
     first, last = pictures[0].snapshot.at, pictures[-1].snapshot.at
     here = shown.snapshot.at
     place = min(history.place(shown) + 1, len(pictures))
-    before = f", {duration(last - here)} before the last" if here < last else ""
-    told = f"  {place} of {len(pictures)}{before}"
-    if len(pictures) == 1:
+    count = len(pictures)
+    if count == 1:
         return line((f" one picture, of {clock(last)}", "dim"))
+    before = f", {duration(last - here)} before the last" if here < last else ""
     start, end = f" {clock(first)} ", f" {clock(last)} "
-    room = width - len(start) - len(end) - len(told) - 5
+    told = f"  {place} of {count}{before}"
+    # As long for every picture, so that the line stays where it is.
+    most = len(f"  {count} of {count}, {duration(last - first)} before the last") + 2
+    room = width - len(start) - len(end) - most - 5
     if room < LEAST:
-        told = f"  {place}/{len(pictures)}"
-        room = max(width - len(start) - len(end) - len(told) - 5, LEAST)
+        told, most = f"  {place}/{count}", 2 * len(str(count)) + 3
+        room = max(width - len(start) - len(end) - most - 5, LEAST)
     part = (here - first) / (last - first) if last > first else 1.0
     at = min(max(round(part * (room - 1)), 0), room - 1)
     return line(

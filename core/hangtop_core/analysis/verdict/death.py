@@ -118,9 +118,11 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         counted = node.oom_killed_at if node is not None else None
         left_at = process.gone_at or case.at
         near = counted is not None and -1.0 <= counted - left_at <= COUNTED_S
+        near = near and (told is not None or not _counted_another(case, subject, left_at))
         if told is None and not (near and process.exit_code in (None, -signal.SIGKILL)):
             continue
         when = f" at {told.when}" if told is not None else ""
+        killed = "killed" if told is not None else "probably killed"
         evidence = [_line_fact(subject.number, told)] if told is not None else []
         if near:
             text = f"oom_kill of /proc/vmstat grew when it left, to {node.oom_kills if node else 0}"
@@ -129,13 +131,20 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             explained=_others(case, left, (subject,)),
             summary=sentence(
-                case, f"{who([subject])} was killed by the kernel for want of memory{when}"
+                case,
+                f"{who([subject])} was {killed} by the kernel for want of memory{when}",
             ),
             evidence=(*evidence, *_memory_facts(case, subject)),
             steps=_memory_steps(process),
             confidence=0.97 if told is not None else 0.85 if process.exit_code else 0.7,
         )
     yield from _absent_ones(case, "oom", "was killed by the kernel for want of memory")
+
+
+def _counted_another(case: Case, subject: Subject, left_at: float) -> bool:
+    """Whether the kernel log names another process that the count of kills may be of."""
+    lines = _told(case, subject.rank.node, "oom")
+    return any(-NEAR_S <= told.line.at - left_at <= COUNTED_S for told in lines)
 
 
 def _line_fact(rank: int | None, told: Told) -> Evidence:
@@ -292,7 +301,8 @@ OOM_KILLED = Rule(
     title="The kernel killed a rank for want of memory",
     seen="The process is gone, and the kernel log names it as killed out of memory; or it left "
     "(by signal 9, where that is known) when oom_kill of /proc/vmstat grew.",
-    excluded="It left with another status.",
+    excluded="It left with another status. The kernel log names another process that was killed "
+    "then.",
     confidence=0.97,
     next_steps=("Look at the memory limit of its cgroup", "Fewer DataLoader workers"),
     find=_oom_killed,

@@ -214,7 +214,8 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         blamed = blamed or ((owner,) if owner is not None else ())
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)
         if cause == "store-port-taken":
-            told_why = any(seat.beside for seat in case.seats)
+            gone = any(s.activity.kind in GONE for s in case.subjects)
+            told_why = gone or any(seat.beside for seat in case.seats)
         yield Hit(
             subjects=blamed,
             absent=absent(away),

@@ -27,6 +27,12 @@ _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 _BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
 
 
+_NETTEST = (
+    "`hangtop nettest` with the same nodes tries every way between them, and names who is blocked; "
+    "while the job is there with another --port"
+)
+
+
 class _Tried(NamedTuple):
     subject: Subject
     one: Stalled
@@ -71,6 +77,7 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 else ()
             ),
             "open all ports above 1024 between the nodes: NCCL and gloo choose any of them",
+            _NETTEST,
             "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
         ),
         confidence=None if node else 0.7,
@@ -110,6 +117,7 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 else ()
             ),
             "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
+            _NETTEST,
         ),
     )
 

@@ -30,6 +30,7 @@ _NOT_WRITING = frozenset({"pipe-read", "pipe-write", "fifo-open", "read", "open"
 _WORKS: frozenset[Kind] = frozenset(
     {"busy", "io", "waiting", "data", "inline-data", "importing", "checkpoint", "unknown"}
 )
+SHOWN = 3
 TRIES_S = 20.0
 """Who has written much this lately, and sleeps, tries again what did not succeed."""
 THRASHES = 20.0
@@ -95,7 +96,7 @@ def _full_mount(case: Case, subject: Subject) -> str:
             return mount
     wrote = subject.rank.wrote_at
     tries = subject.activity.kind == "sleep" and wrote is not None and case.at - wrote < TRIES_S
-    return mounts[0] if tries and len(mounts) == 1 else ""
+    return " or ".join(mounts[:SHOWN]) if tries else ""
 
 
 def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -180,8 +181,8 @@ DISK_FULL = Rule(
     cause="disk-full",
     title="A rank writes to a file system that is full",
     seen="The rank has a file open for writing on a local file system without space or inodes; or "
-    "such a file system holds its working directory or a file of it, or is the only full one of "
-    "the node while it writes much and sleeps by turns; and others wait.",
+    "such a file system holds its working directory or a file of it, or there is one on the node "
+    "while it writes much and sleeps by turns; and others wait.",
     excluded="It is blocked in a read or in a pipe. Network file systems are not asked: that may "
     "hang.",
     confidence=0.85,

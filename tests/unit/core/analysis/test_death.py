@@ -8,12 +8,14 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.limits import Limits
 from hangtop_core.model import Fact, Node
 from support.build import FUTEX, HUNG_SINCE, NOW, World, c10d
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
 
+COUNTED: dict[str, Any] = {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}
 OOM = "Memory cgroup out of memory: Killed process {} (python3) total-vm:1kB"
 FAULT = "python3[{}]: segfault at 0 ip 00007f sp 00007f error 4 in libc.so.6[1+2]"
 
@@ -37,6 +39,8 @@ def lost(exit_code: int | None, *lines: str, when: float = HUNG_SINCE, **node: A
         ("rank-oom-killed", None, [OOM.format(4010)], {}),
         ("rank-oom-killed", -9, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
         ("rank-oom-killed", None, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
+        # The kernel names the process that was counted: it is another one.
+        ("rank-exited", -9, [OOM.format(77)], {**COUNTED, "pid_ns": 4026531836}),
         ("rank-exited", 1, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4}),
         ("rank-exited", -9, [], {"oom_kills": 3, "oom_killed_at": HUNG_SINCE - 60}),
         ("rank-exited", -9, [], {"oom_kills": 3}),
@@ -58,6 +62,22 @@ def test_cause(cause: str, exit_code: int | None, lines: list[str], node: dict[s
     assert [v.cause for v in found.verdicts] == [cause]
     assert [c.rank for c in found.verdicts[0].culprits] == [1]
     assert found.verdicts[0].victims == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "lines", "confidence", "word"),
+    [
+        (-9, [OOM.format(4010)], 0.97, " killed"),
+        (-9, [], 0.85, "probably killed"),
+        (None, [], 0.7, "probably killed"),
+    ],
+)
+def test_a_count_of_the_whole_node_is_less_sure(
+    exit_code: int | None, lines: list[str], confidence: float, word: str
+) -> None:
+    found = lost(exit_code, *lines, oom_kills=3, oom_killed_at=HUNG_SINCE + 4).verdicts[0]
+    assert (found.cause, found.confidence) == ("rank-oom-killed", confidence)
+    assert word in found.summary
 
 
 def test_line_from_before_the_job_is_not_believed() -> None:
@@ -110,3 +130,33 @@ def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:
     snapshot = world.snapshot()
     told = diagnose(snapshot, snapshot.job(None)).blind_spots
     assert "kernel log" not in [s.what for s in told]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "limit", "step"),
+    [
+        ("core", None, "hangtop core /work/core"),
+        ("/cores/%e-%p", None, "hangtop core /cores/python3-4010"),
+        ("core.%p", 0, "ulimit -c is 0"),
+        ("|/usr/lib/systemd/systemd-coredump %P", 0, "coredumpctl dump 4010 -o core.4010"),
+        ("", None, "core_pattern of the node is empty"),
+    ],
+)
+def test_a_crash_leads_to_its_core(pattern: str, limit: int | None, step: str) -> None:
+    world = World()
+    facts = {"core": Fact(True, path=pattern)}
+    world.nodes["n1"] = Node("n1", "ready", capabilities=facts)
+    world.waiters(1)
+    process = {
+        "state": "X",
+        "gone_at": HUNG_SINCE,
+        "exit_code": -11,
+        "cwd": "/work",
+        "comm": "python3",
+        "limits": Limits(core_size=limit),
+    }
+    world.add(None, None, state="exited", process=process)
+    snapshot = world.snapshot()
+    (verdict,) = diagnose(snapshot, snapshot.job(None)).verdicts
+    assert verdict.cause == "rank-crashed"
+    assert step in " | ".join(verdict.next_steps)

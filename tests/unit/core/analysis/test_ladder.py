@@ -315,3 +315,29 @@ def test_what_a_node_says_is_cleaned_and_bounded() -> None:
         decode({"at": 1.0, "ranks": [{"pid": 1}] * 2000}, Check)
     with pytest.raises(BadPieceError):
         decode({"at": float("nan")}, Check)
+
+
+RANKS = tuple(RankCheck(pid=10 + rank, rank=rank, attach=True, core_size=None) for rank in (0, 1))
+LIMITED = tuple(msgspec.structs.replace(one, core_size=0) for one in RANKS)
+CUT = tuple(msgspec.structs.replace(one, core_size=4096) for one in RANKS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ranks", "state", "text"),
+    [
+        ("core.%p", RANKS, "ok", "into the working directory"),
+        ("core.%p", LIMITED, "warning", "2 of 2 ranks would leave no core: ulimit -c is 0"),
+        ("core.%p", CUT, "warning", "would be cut"),
+        ("core", RANKS, "warning", "overwrite"),
+        ("", RANKS, "warning", "core_pattern is empty"),
+        ("|/usr/lib/systemd/systemd-coredump %P", LIMITED, "ok", "systemd-coredump"),
+        (None, RANKS, "not-applicable", "not known"),
+    ],
+)
+def test_whether_ranks_leave_cores(
+    pattern: str | None, ranks: tuple[RankCheck, ...], state: str, text: str
+) -> None:
+    facts = dict(FACTS) if pattern is None else {**FACTS, "core": Fact(True, path=pattern)}
+    one = rung("cores", ranks=ranks, facts=facts)
+    assert one.state == state
+    assert text in f"{one.text} {one.detail}"

@@ -25,6 +25,8 @@ from hangtop_core.nettest.blame import fold
         ("ab", "ab", [("pair", "ab")]),
         ("ab", "ab ba", [("pair", "ab")]),
         ("abc", "ab ba ac ca bc cb", [("all", "abc")]),
+        # Too many to tell one by one.
+        ("abcdef", "ab bc cd de ef", [("some", "bcdeaf")]),
         # One that nobody reaches, and a pair beside it.
         ("abcd", "ad bd cd ab", [("into", "d"), ("pair", "ab")]),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from hangtop_core.nettest import judge, said
 from hangtop_core.nettest.conduct import Wanted
-from hangtop_core.nettest.facts import Facts, JobRun, Member, Outcome, Spot
+from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Spot
 from hangtop_core.nettest.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -16,25 +16,30 @@ if TYPE_CHECKING:
 
 
 class Broken:
-    """Stands for processes with torch, of which some pairs cannot work together."""
+    """Stands for processes with torch, of which some pairs cannot work together.
 
-    def __init__(self, pairs: set[frozenset[str]]) -> None:
+    Names are those of places: a node, or one of its GPUs; no machine here has any.
+    """
+
+    def __init__(self, pairs: set[frozenset[str]], gpus: int) -> None:
         self.pairs = pairs
+        self.gpus = ("NVIDIA H100",) * gpus
         self.turns: list[list[tuple[str, ...]]] = []
         self.lines: dict[str, list[str]] = {}
 
     def start(self, wanted: Sequence[tuple[str, str]]) -> tuple[dict[Any, said.Torch], Any]:
-        return {who: said.Torch(torch="2.13.0", backends=("gloo",)) for who in wanted}, {}
+        hello = said.Torch(torch="2.13.0", backends=("gloo", "nccl"), gpus=self.gpus)
+        return dict.fromkeys(wanted, hello), {}
 
     def run(
         self, jobs: Sequence[Sequence[Member]], order: Any, limit: float, backend: str
     ) -> list[JobRun]:
-        self.turns.append([tuple(member.node for member in job) for job in jobs])
+        self.turns.append([tuple(member.place for member in job) for job in jobs])
         found = []
         for job in jobs:
             assert {order(member)["store"][0] for member in job} == {job[0].node}
-            nodes = {member.node for member in job}
-            bad = any(pair <= nodes for pair in self.pairs)
+            places = {member.place for member in job} | {member.node for member in job}
+            bad = any(pair <= places for pair in self.pairs)
             outcomes = [
                 Outcome(member, step="init", error="timed out") if bad else Outcome(member)
                 for member in job
@@ -43,14 +48,17 @@ class Broken:
         return found
 
 
-def conducted(count: int, pairs: set[frozenset[str]]) -> tuple[Facts, Broken]:
+def conducted(count: int, pairs: set[frozenset[str]], gpus: int = 0) -> tuple[Facts, Broken]:
     names = [f"n{n}" for n in range(1, count + 1)]
     python = said.Python("/usr/bin/python3", "3.11", "2.13.0")
-    facts = Facts(nodes=tuple(names), looked={n: said.Look(n, pythons=(python,)) for n in names})
+    facts = Facts(nodes=tuple(names))
+    for name in names:  # which are their addresses, too
+        links = (said.Link("eth0", "ethernet", addresses=(said.Address(name, 24),)),)
+        facts.looked[name] = said.Look(name, links=links, pythons=(python,))
     facts.spots = {name: Spot("eth0", name, 24) for name in names}
     # Their names are right, so that there is no other interface to try.
-    facts.names = {}
-    ranks = Broken(pairs)
+    facts.names = {name: Names({name: (name,)}) for name in names}
+    ranks = Broken(pairs, gpus)
     jobs = Jobs(type("Nodes", (), {"tell": lambda self, text: None})(), facts, Wanted(29500))
     jobs._ranks = ranks  # type: ignore[assignment]
     jobs.run()
@@ -83,3 +91,20 @@ def test_a_job_that_works_is_not_followed_by_others() -> None:
     facts, ranks = conducted(5, set())
     assert len(ranks.turns) == 1
     assert judge.findings(facts) == ()
+
+
+def test_a_gpu_that_fails_alone_is_found_before_any_pair() -> None:
+    facts, ranks = conducted(2, {frozenset({"n2 cuda:1"})}, gpus=2)
+    (finding,) = judge.findings(facts)
+    assert (finding.cause, finding.nodes) == ("gpu-failed", ("n2",))
+    assert finding.summary.startswith("n2 cuda:1 ")
+    assert ranks.turns[1][0] == ("n1 cuda:0", "n1 cuda:1", "n2 cuda:0", "n2 cuda:1")
+    assert not facts.pair_jobs
+
+
+def test_a_pair_of_gpus_of_one_node_is_found() -> None:
+    facts, _ = conducted(1, {frozenset({"n1 cuda:1", "n1 cuda:3"})}, gpus=4)
+    finding = judge.findings(facts)[0]
+    assert finding.nodes == ("n1",)
+    assert "the way between n1 cuda:1 and n1 cuda:3" in finding.summary
+    assert finding.evidence[0] == "jobs of two GPUs: 5 of 6 work"

@@ -193,7 +193,8 @@ def test_how_a_way_fails_says_why(how: str, cause: str, sign: str) -> None:
     made = broken(facts(), how, "n1-n3", "n2-n3")
     one = only(made)
     assert (one.cause, one.nodes) == (cause, ("n3",))
-    assert one.summary.startswith("no other node reaches n3 (10.0.0.3)")
+    lost = "large packets into n3 (10.0.0.3) get lost"
+    assert one.summary.startswith(("no other node reaches n3 (10.0.0.3)", lost))
     assert sign in one.evidence[0]
     assert "from n[1-2] to n3" in one.evidence[0]
 
@@ -230,7 +231,8 @@ def failing(step: str, error: str, *nodes: str) -> JobRun:
 
 def pair(one: str, other: str, ok: bool) -> JobRun:
     step, error = (None, None) if ok else ("init", "timed out")
-    return run(*(Outcome(Member(node), step=step, error=error) for node in (one, other)))
+    made = run(*(Outcome(Member(node), step=step, error=error) for node in (one, other)))
+    return msgspec.structs.replace(made, units=(one, other))
 
 
 def test_a_job_is_narrowed_down_to_a_node() -> None:
@@ -247,6 +249,14 @@ def test_a_job_is_narrowed_down_to_a_node() -> None:
     assert "the way between n2 (10.0.0.2) and n3 (10.0.0.3)" in only(made).summary
     made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", True), pair("n2", "n3", True)]
     assert "only together they fail" in only(made).evidence[0]
+
+
+def test_a_process_that_ended_is_the_trouble_of_its_node() -> None:
+    ended = Outcome(Member("n2"), step="init", error="its process was ended by signal 6", gone=True)
+    late = Outcome(Member("n1"), step="init", error="Connection reset by peer")
+    one = only(facts(jobs=[run(late, ended, Outcome(Member("n3")))]))
+    assert (one.cause, one.nodes) == ("job-failed", ("n2",))
+    assert "fails because of n2" in one.summary
 
 
 def test_a_job_that_works_once_its_interface_is_named() -> None:
@@ -344,3 +354,36 @@ def test_the_line_for_mpirun_names_nodes_interface_and_store() -> None:
     assert "--host n1:1,n2:1,n3:1" in line
     assert "-x GLOO_SOCKET_IFNAME=eth0 /opt/python" in line
     assert line.endswith("nettest_rank.py 10.0.0.1 29500")
+
+
+def test_a_node_that_lies_chooses_no_command_and_moves_no_cursor() -> None:
+    bad = "\x1b[2J; rm -rf /"
+    evil = link(bad, "ethernet\x1b[2J", "10.0.0.3/24")
+    more = link("eth0", "ethernet", "fd00::1%\x1b[2J/64", "10.0.0.3/24")
+    python = said.Python(bad, "3.11", "2.13.0")
+    made = facts(
+        looked={
+            "n1": look(1),
+            "n2": look(2),
+            "n3": said.Look(bad, bad, (evil, more), bad, pythons=(python,), settings={bad: bad}),
+        },
+        opened={"n3": (said.Opened(29500, None, bad, bad),)},
+        strangers={"n3": 7},
+        no_torch={"n3": bad},
+        left_out={"n3": bad},
+        lines={"n3": (bad,)},
+        jobs=[failing("init", bad, "n3")],
+    )
+    made.names["n3"] = Names(
+        {"n1": (bad,), "n2": bad}, {"10.0.0.1": bad}, {bad: bad, "10.0.0.1": bad}
+    )
+    found = judge.findings(broken(made, bad, "n3-n1"))
+    told = report.text(made, found, 3, 80)
+    assert "\x1b" not in told
+    steps = [step for one in found for step in one.next_steps]
+    assert steps
+    assert not any("rm -rf" in step for step in steps)
+    made.spots["n3"] = made.spots["n1"]
+    made.nodes = ("n3", "n1", "n2")
+    assert "rm -rf" not in report.mpirun_line(made, None)
+    assert b"\x1b" not in to_json(report.document(made, found, 3))

@@ -1,0 +1,159 @@
+"""The app on a capture: its history by keys, every screen, nobody asked; and writing one by `w`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop.application import HangtopApp
+from hangtop.cli.opening import opened
+from hangtop.files import NO_NODE, CaptureSource
+from hangtop.views.timeline import slider
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.capture import Facts, load, save
+from hangtop_core.history import History
+from support.player import app_for, compare, picture, player_of, settled
+from support.record import load as recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hangtop_core.capture import Capture
+    from hangtop_core.updates import Update
+
+SIZES = ((80, 24), (120, 36), (200, 50))
+SCREENS = {"1": "overview", "2": "stacks", "3": "rank", "4": "recorder", "5": "verdict",
+           "6": "gpus", "8": "logs", "9": "nodes"}  # fmt: skip
+
+
+def pictures(name: str, count: int = 5, apart: float = 60.0) -> list[Update]:
+    """Some minutes before a recording; the job is seen from the second picture on."""
+    update = recording(name)
+    snapshot = update.snapshot
+    found = []
+    for number in range(count):
+        at = snapshot.at - (count - 1 - number) * apart
+        jobs = snapshot.jobs if number else ()
+        found.append(replace(update, snapshot=replace(snapshot, at=at, jobs=jobs)))
+    return found
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Capture:
+    saved = save(tmp_path / "a.hangtop", pictures("skip"), Facts(job=None, hang_after=10.0))
+    return opened(saved.path)[0]
+
+
+def app_on(capture: Capture) -> HangtopApp:
+    app = HangtopApp(CaptureSource(capture), live=False, clock=lambda: 1.8e9)
+    app.state.history = History(capture.pictures)
+    app.state.taken = capture.header
+    return app
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_a_capture_looks_like_this(
+    capture: Capture, size: tuple[int, int], update_screens: bool
+) -> None:
+    app = app_on(capture)
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("left_square_bracket")
+        assert await settled(pilot, lambda: "4 of 5" in picture(app))
+        name = f"capture-{size[0]}x{size[1]}"
+        compare(name, picture(app), update_screens)
+
+
+async def test_keys_go_through_its_history(capture: Capture) -> None:
+    app = app_on(capture)
+    times = [one.snapshot.at for one in capture.pictures]
+
+    async with app.run_test(size=(120, 36)) as pilot:
+
+        async def after(key: str) -> float:
+            await pilot.press(key)
+            await pilot.pause()
+            assert app.state.snapshot is not None
+            return app.state.snapshot.at
+
+        assert "5 of 5" in picture(app)
+        assert [await after("left_square_bracket") for _ in range(4)] == times[3::-1]
+        assert "1 of 5, 4:00 before the last" in picture(app)
+        assert await after("left_square_bracket") == times[0]
+        assert app.told[0] == "no earlier picture is kept"
+        assert await after("right_square_bracket") == times[1]
+        assert await after("right_curly_bracket") == times[4]
+        assert await after("right_square_bracket") == times[4]
+        assert app.told[0] == "this is the newest picture: [ goes back"
+        assert await after("left_curly_bracket") == times[0]
+        assert await after("ctrl+end") == times[4]
+
+
+async def test_every_screen_works_and_nobody_is_asked(capture: Capture) -> None:
+    app = app_on(capture)
+    async with app.run_test(size=(120, 36)) as pilot:
+        for digit, name in SCREENS.items():
+            await pilot.press(digit)
+            assert await settled(pilot, lambda: app.current_mode == name)  # noqa: B023
+            for key in ("left_square_bracket", "left_curly_bracket", "right_curly_bracket"):
+                await pilot.press(key)
+                await pilot.pause()
+            assert "■ capture" in picture(app)
+        for keys in ("1b", "1B", "3s", "9R"):
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert app.told[0] == NO_NODE, keys
+        await pilot.press("p")
+        await pilot.pause()
+        assert app.told[0].startswith(NO_NODE)
+        await pilot.press("w")
+        await pilot.pause()
+        assert app.told[0] == "this is a capture already"
+
+
+async def test_w_writes_what_is_known_with_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    some = pictures("dataloader-worker", 3)
+    app = app_for(some[0])
+    async with app.run_test(size=(120, 36)) as pilot:
+        for one in some[1:]:
+            player_of(app).play(one)
+            assert await settled(pilot, lambda: app.state.newest is one)  # noqa: B023
+        await pilot.press("w")
+        assert await settled(pilot, lambda: "3 pictures" in app.told[0]), app.told
+        written = app.told[0].partition(":")[0]
+        assert written.startswith(f"{tmp_path}/hangtop-demo-")
+        assert not app.state.writing
+        await pilot.press("w")
+        assert await settled(pilot, lambda: "-2.hangtop: " in app.told[0]), app.told
+    found = load(written)
+    assert found.header.by == "key w"
+    assert [one.snapshot.at for one in found.pictures] == [one.snapshot.at for one in some]
+
+
+def test_the_slider_goes_by_time() -> None:
+    some = pictures("skip", 3)
+    some[1] = replace(some[1], snapshot=replace(some[1].snapshot, at=some[2].snapshot.at - 1.0))
+    history = History(some)
+    for width in (40, 80, 200):
+        lines = ["".join(span.text for span in slider(history, one, width)) for one in some]
+        assert all(len(one) <= width for one in lines)
+        first, second, third = (one.index("●") for one in lines)
+        assert first < second <= third
+        assert second - first >= 5 * (third - second)
+    assert slider(History(), some[0], 80) == ()
+
+
+def test_what_is_concluded_otherwise_now_is_told(tmp_path: Path) -> None:
+    update = recording("skip")
+    key = update.snapshot.jobs[0].key
+    other = replace(update.diagnoses[key], state="progressing", verdicts=())
+    saved = save(tmp_path / "a", [replace(update, diagnoses={key: other})], Facts(hang_after=10.0))
+    found, notices = opened(saved.path)
+    assert len(notices) == 1
+    assert "said progressing when it was taken; this one says hung" in notices[0]
+    again = diagnose(found.newest.snapshot, found.newest.snapshot.jobs[0], 10.0)
+    assert found.newest.diagnoses[key] == again

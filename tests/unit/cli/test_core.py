@@ -1,0 +1,106 @@
+"""`hangtop core` without a crash: what is named, what is found, and what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop.cli import core as command
+from hangtop.cli.main import main
+from hangtop_core.cores import find
+from hangtop_core.errors import NoCoreError, UsageError
+from support.cores.image import core
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = core()[:16] + struct.pack("<H", 2) + core()[18:]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which cores are looked for, and nowhere else."""
+    monkeypatch.setattr(find, "own_directories", lambda: [str(tmp_path)])
+    return tmp_path
+
+
+def test_cores_are_told_from_the_executable(tmp_path: Path) -> None:
+    one, program = tmp_path / "core.1", tmp_path / "python3"
+    one.write_bytes(core())
+    program.write_bytes(PROGRAM)
+    assert command.sort_out([str(program), str(one)]) == ([str(one)], str(program))
+    assert command.sort_out([str(tmp_path)]).cores == [str(one)]
+    with pytest.raises(UsageError, match="no such file"):
+        command.sort_out([str(tmp_path / "none")])
+    with pytest.raises(UsageError, match="second executable"):
+        command.sort_out([str(program), str(program)])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoCoreError, match="no core in"):
+        command.sort_out([str(tmp_path / "empty")])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("core.%p", "ulimit -c unlimited"),
+        ("|/usr/lib/systemd/systemd-coredump %P", "coredumpctl dump PID"),
+        ("|/opt/own", "own"),
+        ("", "nowhere"),
+    ],
+)
+def test_where_none_is_found_it_says_where_they_go(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    pattern: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(find, "read_pattern", lambda: pattern)
+    assert main(["core"]) == 12
+    assert said in capsys.readouterr().err
+
+
+def test_the_newest_core_is_taken(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(find, "read_pattern", lambda: "core.%p")
+    for number, at in ((1, 1000), (2, 3000), (3, 2000)):
+        path = here / f"core.{number}"
+        path.write_bytes(core(pid=number, environment={"RANK": str(number), "WORLD_SIZE": "4"}))
+        os.utime(path, (at, at))
+    (here / "core.txt").write_text("no core")
+    assert main(["core", "--json"]) == 13
+    said = capsys.readouterr()
+    data = json.loads(said.out)
+    assert data["schema"] == "hangtop.core/1"
+    (one,) = data["cores"]
+    assert (one["pid"], one["rank"], one["world_size"]) == (2, 2, 4)
+    assert one["problems"], "its executable is nowhere"
+    assert "the newest of 3 cores" in said.err
+
+
+def test_what_is_no_core_keeps_nobody_from_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "core.1", tmp_path / "core.2"
+    good.write_bytes(core(environment={"RANK": "1"}, arguments=("python3", "\x1b[31mtrain.py")))
+    bad.write_text("hello")
+    assert main(["core", str(good), str(bad)]) == 13
+    said = capsys.readouterr()
+    assert "is no core file" in said.err
+    assert "rank 1" in said.out
+    assert "\x1b" not in said.out
+    assert "SIGSEGV" in said.out
+    assert "no stack" in said.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--rank", "1"], ["--yes"], ["--take", "x"], ["--take", "--readonly"]],
+)
+def test_wrong_usage(words: list[str]) -> None:
+    assert main(["core", *words]) == 2

@@ -1,0 +1,73 @@
+"""How a prompt is got in a rank, and what is said where it is not."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from hangtop_core.debugging import BLOCKED, Debugging, debugging, outcome
+from hangtop_core.model import Node
+from support.build import FUTEX, SLEEP, STDIN_READ, World, c10d, frame, user
+
+RUN = {"HANGTOP_RUN_DIR": "/runs/7"}
+PROMPT = (frame("cmdloop", "/usr/lib/python3.11/cmd.py", 126), *user("train", 3))
+
+
+def plan(
+    stack: Any = None, facts: Any = SLEEP, *, shell: str | None = None, **given: Any
+) -> Debugging:
+    world = World()
+    node = Node("n1", "ready", uid=1000, shell=shell)
+    process = {"uid": 1000, "exe": "/opt/bin/python3.11", "env": RUN, **given.pop("process", {})}
+    rank = world.add(stack or user("train", 3), facts, process=process, **given)
+    return debugging(world.snapshot(), rank, node)
+
+
+def test_on_this_machine_by_our_own_hook() -> None:
+    found = plan()
+    assert found.why is None
+    assert found.argv[:3] == (sys.executable, "-S", "-s")
+    assert found.argv[3].endswith("/hangtop_hook/terminal.py")
+    assert not found.argv[3].startswith("/runs")
+    assert found.warning is None
+
+
+def test_on_another_node_by_the_hook_of_the_run() -> None:
+    found = plan(shell="ssh -p 22 n1")
+    assert found.argv[:-1] == ("ssh", "-p", "22", "n1")
+    assert found.argv[-1].startswith("/opt/bin/python3.11 -S -s /runs/7/hook/hangtop_hook/")
+
+
+def test_python_3_14_by_its_own_remote_debugging() -> None:
+    found = plan(process={"env": {}, "exe": "/opt/bin/python3.14", "pid": 77})
+    assert found.argv[:4] == ("/opt/bin/python3.14", "-m", "pdb", "-p")
+
+
+@pytest.mark.parametrize(
+    ("why", "given"),
+    [
+        ("hangtop run", {"process": {"env": {}}}),
+        ("belongs to", {"process": {"uid": 0}}),
+        ("exited", {"state": "exited"}),
+        ("stopped", {"state": "stopped"}),
+        ("breakpoint", {"stack": PROMPT}),
+        ("breakpoint", {"facts": STDIN_READ}),
+    ],
+)
+def test_why_there_is_none(why: str, given: dict[str, Any]) -> None:
+    found = plan(**given)
+    assert found.why is not None
+    assert why in found.why
+    assert not found.argv
+
+
+def test_a_rank_in_c_is_warned_of_and_told() -> None:
+    found = plan(c10d("all_reduce"), FUTEX)
+    assert "C code" in (found.warning or "")
+    told = outcome(BLOCKED, found)
+    assert "all_reduce" in told[0]
+    assert any("--native" in one for one in told[1:])
+    assert outcome(0, found) == ()
+    assert "status 9" in outcome(9, found)[0]
