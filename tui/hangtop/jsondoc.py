@@ -21,6 +21,7 @@ from msgspec import Struct
 from hangtop.jsonmeanings import MEANINGS
 from hangtop.jsonschemas import DOCUMENTS
 from hangtop_core import numerics
+from hangtop_core.analysis.flight.picture import FlightDiagnosis
 
 INTRODUCTION = """\
 # JSON
@@ -48,6 +49,9 @@ other formats: captures ([capture.md](capture.md)), `numerics/*.jsonl` of a prep
 """
 TITLES: dict[type, str] = {numerics.Frame: "Call"}
 """Where two types have one name."""
+DIAGNOSIS = (
+    "`hangtop diagnose --json`, and `hangtop flight --json`; `hangtop watch` writes and tells it, too."
+)
 SCALARS = {str: "text", int: "whole", float: "number", bool: "true or false", type(None): "null"}
 
 
@@ -147,6 +151,8 @@ def _cell(text: str) -> str:
 
 
 def _summary(kind: type[Struct]) -> str:
+    if kind is FlightDiagnosis:
+        return DIAGNOSIS
     return (kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ").strip()
 
 
