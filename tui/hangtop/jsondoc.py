@@ -49,9 +49,7 @@ other formats: captures ([capture.md](capture.md)), `numerics/*.jsonl` of a prep
 """
 TITLES: dict[type, str] = {numerics.Frame: "Call"}
 """Where two types have one name."""
-DIAGNOSIS = (
-    "`hangtop diagnose --json`, and `hangtop flight --json`; `hangtop watch` writes and tells it, too."
-)
+DIAGNOSIS = "`hangtop diagnose --json`, and `hangtop flight --json`; `hangtop watch` tells it, too."
 SCALARS = {str: "text", int: "whole", float: "number", bool: "true or false", type(None): "null"}
 
 

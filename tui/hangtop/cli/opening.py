@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     return run_app(
         CaptureSource(capture),
         ascii=arguments.ascii,
+        light=arguments.light,
         mouse=arguments.mouse,
         live=False,
         job_key=capture.header.job,
