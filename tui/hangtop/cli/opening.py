@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     return run_app(
         CaptureSource(capture),
         ascii=arguments.ascii,
+        light=arguments.light,
         mouse=arguments.mouse,
         live=False,
         job_key=capture.header.job,
