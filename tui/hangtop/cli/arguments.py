@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "hang_after": 30.0,
     "readonly": False,
     "ascii": False,
+    "light": False,
     "mouse": False,
     "output": None,
     "nodes": [],
@@ -201,6 +202,7 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
     """How the terminal app is drawn."""
     group = parser.add_argument_group("the terminal app", argument_default=argparse.SUPPRESS)
     add_flag(group, "--ascii", "draw with ASCII characters only")
+    add_flag(group, "--light", "colours for a light background")
     add_flag(group, "--mouse", "take mouse clicks (M in the app)")
 
 

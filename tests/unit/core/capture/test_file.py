@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import stat
@@ -275,6 +276,7 @@ def opens(data: bytes, path: Path) -> read.Capture | str:
         (gzip.compress(b'{"schema": "hangtop.capture/1"}\n' + b"[" * 100_000), "holds no picture"),
         (gzip.compress(b'{"schema": "hangtop.capture/1"}\n' + b"[" * 100_000 + b"\n"), "damaged"),
     ],
+    ids=itertools.count(),  # not the bytes: they hold the time
 )
 def test_what_is_no_capture_is_told(data: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(BadCaptureError, match=says) as wrong:
@@ -334,7 +336,7 @@ JSON = st.recursive(
 
 
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
