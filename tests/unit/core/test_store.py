@@ -208,6 +208,26 @@ def test_the_clock_of_a_node_is_brought_to_ours() -> None:
     assert bench.publish().nodes[0].clock_skew_s == 3600
 
 
+@pytest.mark.parametrize("by", [3600, -3600])
+def test_a_clock_that_is_set_meanwhile_is_followed(bench: Bench, by: float) -> None:
+    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=0, main_last_ran_s=0.0)))
+    for seconds in (1, 2, 3):
+        clock = EPOCH + seconds + (by if seconds > 1 else 0)
+        assert bench.store.follow_clock("n1", clock, EPOCH + seconds) is (seconds == 2)
+        ran = meters(main_cpu_ns=seconds * 10**9, main_last_ran_s=0.0)
+        bench.fold(clock - EPOCH, {"pid": 100, "meters": ran})
+        assert bench.ranks()[0].moved_at == pytest.approx(EPOCH + seconds)
+    (node,) = bench.publish().nodes
+    assert (node.last_seen, node.clock_skew_s) == (EPOCH + 3, by)
+
+
+def test_what_is_only_late_is_no_clock_that_was_set(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    assert not bench.store.follow_clock("n1", EPOCH + 1, EPOCH + 50)
+    bench.store.connected("n1", EPOCH, True, EPOCH)
+    assert not bench.store.follow_clock("n1", EPOCH + 1, EPOCH + 500), "it has our clock"
+
+
 def test_samples_of_one_stack_count_up(bench: Bench) -> None:
     bench.fold(0, process(100, 0))
     counts = []
