@@ -6,6 +6,8 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec import inspect
+
 from fuzz.target import expect_harmless, target, text_of
 from hangtop_core import check
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -155,10 +157,33 @@ ANSWERS = (
 
 
 def answers() -> list[bytes]:
-    look = {"hostname": "n1", "addresses": [{"interface": "eth0", "address": "10.0.0.1"}]}
-    opened = {"opened": [{"port": 4000, "address": "10.0.0.1"}], "called": [{"ok": True}]}
-    say = {"say": {"rank": 1, "backend": "gloo", "seconds": 0.5, "error": "x"}}
-    return [lined(look, opened, say, {"lines": ["read(3"], "lost": 1}, {"text": "x", "fix": "y"})]
+    """One of each kind, with every field."""
+    return [lined(*(example(inspect.type_info(kind)) for kind in ANSWERS))]
+
+
+def example(kind: inspect.Type) -> Any:
+    """A value that fits a type."""
+    match kind:
+        case inspect.StructType():
+            fields = {one.encode_name: example(one.type) for one in kind.fields}
+            return list(fields.values()) if kind.array_like else fields
+        case inspect.UnionType():
+            return example(kind.types[0])
+        case inspect.VarTupleType() | inspect.ListType():
+            return [example(kind.item_type)]
+        case inspect.TupleType():
+            return [example(one) for one in kind.item_types]
+        case inspect.DictType():
+            return {"1": example(kind.value_type)}
+        case inspect.LiteralType():
+            return kind.values[0]
+        case inspect.StrType():
+            return "x"
+        case inspect.IntType() | inspect.FloatType():
+            return 1
+        case inspect.NoneType():
+            return None
+    return True
 
 
 @target(answers)

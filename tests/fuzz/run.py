@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MAX_INPUT = 1 << 16
+MAX_INPUT = 1 << 14
+"""Bytes."""
 ONE_S = 10
 """Seconds of a single input, after which it counts as a fault."""
 MEMORY_MB = 2048
@@ -38,30 +41,31 @@ def main() -> int:
 
 
 def _run(name: str, seconds: int) -> int:
-    cases = Path(__file__).parent / "cases" / name
     corpus = ROOT / ".fuzz" / name
-    for folder in (cases, corpus):
-        folder.mkdir(parents=True, exist_ok=True)
-    options = [
-        f"-max_total_time={seconds}",
-        f"-max_len={MAX_INPUT}",
-        f"-timeout={ONE_S}",
-        f"-rss_limit_mb={MEMORY_MB}",
-        f"-artifact_prefix={cases}/",
-        "-print_final_stats=1",
-        str(corpus),
-    ]
-    done = subprocess.run(
-        [sys.executable, __file__, "-1", name, *options],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
-    )  # fmt: skip
+    corpus.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as found:
+        options = [
+            f"-max_total_time={seconds}",
+            f"-max_len={MAX_INPUT}",
+            f"-timeout={ONE_S}",
+            f"-rss_limit_mb={MEMORY_MB}",
+            f"-artifact_prefix={found}/",
+            "-print_final_stats=1",
+            str(corpus),
+        ]
+        argv = [sys.executable, __file__, "-1", name, *options]
+        done = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", check=False
+        )
+        cases = Path(__file__).parent / "cases" / name
+        for path in Path(found).iterdir() if done.returncode else ():
+            cases.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, cases)
     runs = re.search(r"number_of_executed_units: +(\d+)", done.stdout)
     told = f"{runs[1]} inputs" if runs else "it did not start"
     print(f"{name:<24} {told:<20} {'ok' if done.returncode == 0 else 'FAILED'}", flush=True)
     if done.returncode:
         print(done.stdout[-4000:])
-    if not any(cases.iterdir()):
-        cases.rmdir()
     return min(abs(done.returncode), 1)
 
 
