@@ -68,8 +68,10 @@ class Capture(Struct, frozen=True):
 def is_capture(path: str) -> bool:
     """Whether a file begins as a capture does, of whatever version. Never raises."""
     try:
+        if not Path(path).is_file():
+            return False
         with Path(path).open("rb") as file:
-            if not Path(path).is_file() or file.read(2) != MAGIC:
+            if file.read(2) != MAGIC:
                 return False
             file.seek(0)
             with gzip.GzipFile(fileobj=file) as zipped:
@@ -85,9 +87,12 @@ def load(path: str) -> Capture:
         BadCaptureError: it is none, or cannot be opened at all.
     """
     name = clean(path, 200)
-    if Path(path).is_dir():
-        raise BadCaptureError(f"{name} is a folder")
     try:
+        if Path(path).is_dir():
+            raise BadCaptureError(f"{name} is a folder")
+        if Path(path).exists() and not Path(path).is_file():
+            # Opening a pipe that nobody writes to would wait for ever.
+            raise BadCaptureError(f"{name} is no regular file")
         with Path(path).open("rb") as file:
             if file.read(2) != MAGIC:
                 raise BadCaptureError(f"{name} is no capture of hangtop")
