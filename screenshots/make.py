@@ -34,6 +34,7 @@ SHOTS = (
     Shot("skip", "overview"),
     Shot("skip", "stacks", ("2",)),
     Shot("skip", "verdict", ("5",)),
+    Shot("skip", "logs", ("8",)),
     Shot("recorder", "recorder", ("4",)),
     Shot("dataloader-worker", "dataloader-worker"),
     Shot("dataloader-worker", "rank", ("3",)),

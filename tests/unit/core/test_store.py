@@ -286,6 +286,13 @@ def test_native_frames_do_not_make_it_another_stack(bench: Bench) -> None:
     sample = bench.ranks()[0].sample
     assert sample is not None
     assert (sample.count, sample.mode) == (2, "native")
+    # They stay as long as the main thread does: nobody would pause it again for them.
+    bench.sample(100, 3, ("wait", 1), ("main", 5))
+    sample = _sample(bench)
+    assert (sample.count, sample.mode, sample.threads[0].stack) == (3, "native", "native")
+    bench.fold(4, {"pid": 100, "meters": meters(main_last_ran_s=0.0)})
+    bench.sample(100, 5, ("wait", 1), ("main", 5))
+    assert _sample(bench).mode == "nonblocking"
 
 
 def test_a_failure_does_not_hide_what_is_still_true(bench: Bench) -> None:

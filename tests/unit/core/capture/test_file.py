@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import stat
@@ -275,6 +276,7 @@ def opens(data: bytes, path: Path) -> read.Capture | str:
         (gzip.compress(b'{"schema": "hangtop.capture/1"}\n' + b"[" * 100_000), "holds no picture"),
         (gzip.compress(b'{"schema": "hangtop.capture/1"}\n' + b"[" * 100_000 + b"\n"), "damaged"),
     ],
+    ids=itertools.count(),  # not the bytes: they hold the time
 )
 def test_what_is_no_capture_is_told(data: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(BadCaptureError, match=says) as wrong:
@@ -287,6 +289,14 @@ def test_a_folder_and_nothing_are_no_captures(tmp_path: Path) -> None:
         assert not is_capture(str(path))
         with pytest.raises(BadCaptureError):
             load(str(path))
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert not is_capture(str(pipe))
+    with pytest.raises(BadCaptureError, match="no regular file"):
+        load(str(pipe))
 
 
 def test_a_line_that_is_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
@@ -334,7 +344,7 @@ JSON = st.recursive(
 
 
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
