@@ -17,6 +17,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
+from hangtop_probe import permission
 from support.probe_client import ProbeClient
 from support.processes import environment, is_alive, wait_until, with_variable
 
@@ -36,6 +37,7 @@ HEAD = """
 import sys
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
+from hangtop_probe import permission
 pid = int(sys.argv[1])
 with Session(Options(pids=(pid,)), diagnose) as session:
     update = session.wait(lambda update: bool(update.snapshot.jobs), 20)
@@ -184,6 +186,8 @@ def test_two_hangtops_at_one_process_do_each_other_no_harm(target: int) -> None:
         assert begun.wait(PATIENCE)
         with pytest.raises(RefusedError, match="traced"):
             second.strace(name, target, 60, lambda _: None).result(PATIENCE)
+        # Between two of its stops the refusal is the kernel's own, and this is what is told.
+        assert "traced by process" in permission.why_denied(target, permission.rights())[0]
         ((*_, sample),) = second.sample({name: [target]}).result(PATIENCE)
         assert sample.failure is None, sample
         assert not traces.done(), "the first goes on"
