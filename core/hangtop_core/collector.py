@@ -206,7 +206,7 @@ class Collector:
 
         def done(error: HangtopError | None) -> None:
             self._reading.discard(link.name)
-            self.urgent = True
+            self.urgent = self.urgent or self.store.news
             if isinstance(error, RefusedError) and error.kind == "unsupported":
                 link.unsupported.add(ask.op)
 

@@ -44,6 +44,8 @@ URGENT_SHARE = 10.0
 """The same where they are not to wait for the interval."""
 SETTLED_SHARE = 50.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
+SETTLED_S = 5.0
+"""Seconds between two updates then at most, unless the interval is longer."""
 
 __all__ = ["Diagnose", "Options", "Sampled", "Session", "StraceResult", "Update"]
 
@@ -79,6 +81,7 @@ class Session(Asking):
         self._closing = threading.Event()
         self._published = 0.0
         self._cost = 0.0
+        """Seconds of processor that the last update took: on a busy machine it takes longer."""
 
     # Life
 
@@ -177,7 +180,7 @@ class Session(Asking):
         if self._collector.urgent:
             gap = min(gap, max(URGENT_GAP, self._cost * URGENT_SHARE))
         elif self._judge.settled and not self._collector.store.news:
-            gap = max(gap, self._cost * SETTLED_SHARE)
+            gap = max(gap, min(self._cost * SETTLED_SHARE, SETTLED_S))
         return max(gap, 0.1, self._cost * DIAGNOSE_SHARE)
 
     def _patience(self) -> float:
@@ -205,14 +208,14 @@ class Session(Asking):
             log.exception("an event could not be handled")
 
     def _publish(self, now: Moment) -> None:
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.thread_time()
         snapshot = self._collector.store.publish(now.epoch)
         self._collector.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
         self._collector.read_logs(snapshot, diagnoses)
-        self._cost = time.perf_counter() - began
+        self._cost = time.thread_time() - worked
         self._published = now.mono
-        update = Update(snapshot, diagnoses, round(self._cost, 4))
+        update = Update(snapshot, diagnoses, round(time.perf_counter() - began, 4))
         with self._news:
             self._latest = update
             self._news.notify_all()

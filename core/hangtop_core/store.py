@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hangtop_core import fixes, jobs, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
-from hangtop_core.attach.reports import LogPiece
 from hangtop_core.devices import Devices
 from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.outputs import Outputs
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
 from hangtop_core.tracked import Tracked, adopt
+
+if TYPE_CHECKING:
+    from hangtop_core.attach.reports import LogPiece
 
 Complain = Callable[[str], None]
 
