@@ -95,16 +95,12 @@ def commands(page: Path) -> list[str]:
             command = re.sub(r"^(?:\$ |eval \"\$\(|[A-Z_]+=\S+ )", "", line.strip())
             if re.match(r"hangtop(?: |$)", command):
                 found.append(re.split(r"\s{2,}|\s#|\s[|>&]|\)\"", command)[0].strip())
-    return [
-        *found,
-        *re.findall(
-            r"`(hangtop [^`]+?)`", re.sub(r"^```.*?^```", "", text(page), flags=re.M | re.S)
-        ),
-    ]
+    prose = re.sub(r"^```.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL)
+    return [*found, *re.findall(r"`(hangtop [^`]+?)`", prose)]
 
 
 def filled(command: str) -> str:
-    """A command with numbers in place of words that stand for some, and what is optional left out."""
+    """A command with numbers in place of words that stand for some, without optional ones."""
     return re.sub(r"\b(RANK|FD|PID|N|R)\b", "3", re.sub(r" \[[^]]*\]", "", command))
 
 
