@@ -81,6 +81,24 @@ MORE: tuple[Job, ...] = (
         ranks="4",
         recorded=True,
     ),
+    Job(
+        "sim-summary",
+        "sim.py summary 1",
+        "rank-conditional-collective",
+        (1,),
+        "a rank sums something up alone; the others wait in the store for its result",
+        ready="summing up",
+        ranks="4",
+        recorded=True,
+    ),
+    Job(
+        "pipe-short-stage",
+        "pipe.py short-stage",
+        "p2p-deadlock",
+        (),
+        "one pipeline stage has a micro-batch less than its neighbours, without recorders",
+        ready="iteration 4",
+    ),
     # Deaths
     Job(
         "sim-thread-segfault",

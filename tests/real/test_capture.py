@@ -58,7 +58,7 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taken]:
         assert wait_until(lambda: log.read_text().count(last) == 2, 60), log.read_text()
         path = str(folder / "hang.hangtop")
         pids = [str(pid) for pid in job.pids()]
-        options = ["--hang-after", "5", "--locals", "--pid", *pids]
+        options = ["--observe", "3", "--hang-after", "4", "--locals", "--pid", *pids]
         done = run_hangtop("capture", "-o", path, *options)
         assert Path(path).exists(), done.stderr
         yield Taken(path, done, gzip.decompress(Path(path).read_bytes()).decode())

@@ -88,7 +88,6 @@ class Watcher:
         self.began = snapshot.observed_since
         self._reader = reader
         self._slots = Slots(snapshot.nodes)
-        # Who writes there may only try again and again.
         self._full = {node.name for node in snapshot.nodes if node.full_mounts}
         self._seen = {
             node.name: min(node.last_seen, snapshot.at)
@@ -180,7 +179,7 @@ class Watcher:
             found = self._or_moved(found, rank.printed_at)
         if _woken_by_data(activity):
             found = self._or_moved(found, rank.moved_at)
-        if activity.kind == "sleep" and rank.node not in self._full:
+        if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
             found = self._or_moved(found, rank.wrote_at)
         if activity.kind in ("child", "compiling"):
             found = self._or_moved(found, latest(rank.child_moved_at.values()))
@@ -253,6 +252,17 @@ def _woken_by_data(activity: Activity) -> bool:
     """
     uninterruptible = activity.main is not None and activity.main.state == "D"
     return uninterruptible or activity.family == "pipe-write"
+
+
+def retries(rank: Rank) -> bool:
+    """Whether a rank that writes much by turns may get nothing written, where a disk is full.
+
+    Whoever saves in pieces keeps its file open; who tries again has none open meanwhile, or one
+    that is full. Where nobody has looked at its files, it is taken to get on.
+    """
+    files = rank.descriptors.descriptors if rank.descriptors is not None else None
+    writes = [one for one in files or () if one.fd > 2 and one.kind == "file" and "w" in one.mode]
+    return files is not None and all(one.full for one in writes)
 
 
 def left_at(rank: Rank) -> float | None:

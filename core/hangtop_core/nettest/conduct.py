@@ -10,6 +10,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.attach.messages import decode
 from hangtop_core.examine import FAILED
 from hangtop_core.nettest import said, schedule
 from hangtop_core.nettest.asking import Inbox, Nodes, reason
@@ -176,8 +177,6 @@ class Conductor:
 
     def _listen(self, token: str) -> dict[str, Future[Any]]:
         """Open the ports; return, by node, what ends when they are closed."""
-        from hangtop_core.attach.messages import decode
-
         inbox = Inbox()
         found: dict[str, Future[Any]] = {}
         for node, spot in self.facts.spots.items():

@@ -46,6 +46,9 @@ def meet(fate):
         pictures = [torch.rand(1 << 21) for _ in range(8)]
         for batch in DataLoader(pictures, batch_size=2, num_workers=1):
             batch.sum()
+    if fate == "summary":
+        print("summing up", flush=True)
+        dist.all_reduce(torch.rand(100))
     if fate == "long-gil":
         print("inverting", flush=True)
         ctypes.PyDLL(None).sleep(100000)
@@ -79,5 +82,7 @@ if __name__ == "__main__":
         if number == 5 and ensemble.rank == at:
             meet(fate)
         norms = ensemble.compare(number)
+        if fate == "summary" and number % 2 == 0:
+            dist.all_reduce(ensemble.state)
         if ensemble.rank == (at + 1) % ensemble.size:
             print(f"round {number}: {sum(norms):.1f}", flush=True)

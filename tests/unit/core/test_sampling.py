@@ -201,17 +201,6 @@ def test_descriptors_are_read_of_odd_ranks_and_of_those_that_wait_on_a_file() ->
     assert asked.descriptors == [101, 102, 103, 104]
 
 
-def test_descriptors_are_read_of_who_tries_again_and_again_in_the_same_functions() -> None:
-    def waking(pid: int, same: float) -> Tracked:
-        known = with_sample(with_sample(tracked(pid, ran=0.5), same), 0.2)
-        assert known.sample is not None
-        return known
-
-    asked = plan(waking(100, 20.0), waking(101, 3.0), odd=frozenset({100, 101}))
-    assert asked.descriptors == [100]
-    assert plan(waking(100, 20.0)).descriptors == []
-
-
 def test_descriptors_are_read_of_children_that_wait_on_a_file() -> None:
     def child(pid: int, role: str, *thread: Any) -> Tracked:
         return tracked(pid, role=role, comm="cat", threads=(Thread(pid, "t", *thread),))

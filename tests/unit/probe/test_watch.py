@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hangtop_probe import activity, permission
+from hangtop_probe import activity, node, permission
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
@@ -261,3 +261,13 @@ def test_what_was_learned_is_kept_and_added_to() -> None:
     processes.learn(me, Learned(is_worker=True))
     processes.learn(me, Learned(worker_id=3))
     assert processes._learned[me] == Learned(None, True, 3, False)
+
+
+@pytest.mark.parametrize(("flags", "full"), [(0, "space"), (os.ST_RDONLY, None)])
+def test_what_nobody_can_write_to_is_not_full(
+    monkeypatch: pytest.MonkeyPatch, flags: int, full: str | None
+) -> None:
+    # f_bsize, f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, f_flag, f_namemax
+    fs = os.statvfs_result((4096, 4096, 1000, 0, 0, 100, 50, 50, flags, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: fs)
+    assert node.full("/image") == full

@@ -308,6 +308,12 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         "another, which ends jobs with some versions of NCCL; those are not asked but by "
         "--ras=anyway",
     )
+    parser.add_argument(
+        "--allow-pause",
+        action="store_true",
+        help="where a rule asks for the C frames of a suspect, take them: stops it for about half "
+        "a second, once, and two ranks at most",
+    )
     add_observing(parser)
 
 

@@ -47,7 +47,9 @@ def add_run(commands: Commands[argparse.ArgumentParser]) -> None:
         "--no-logs", action="store_true", help="leave the output of the ranks as it is"
     )
     parser.add_argument(
-        "--no-signal", action="store_true", help="no stacks by SIGRTMIN+7: leave that signal alone"
+        "--no-signal",
+        action="store_true",
+        help="no stacks by SIGRTMIN+7, no prompt by SIGRTMIN+8: leave these signals alone",
     )
     parser.add_argument(
         "--sync-cuda",

@@ -12,6 +12,7 @@ from hangtop.spans import Line, labelled, line
 from hangtop.views.common import span
 from hangtop.views.nodes import NodeRow, node_role, seen_ago
 from hangtop_core import nodesets
+from hangtop_core.cores.pattern import understand
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural, size
 
@@ -118,11 +119,15 @@ def _capabilities(node: Node) -> list[Item]:
             fix = line("  ", (fact.fix, "code")) if fact.fix else ""
             told = line((fact.why or "not usable", "warn"), fix)
             items.append(_item(name, told, copy=fact.fix))
+    core = node.capabilities.get("core")
+    if core is not None and core.ok:
+        place = understand(core.path or "", uses_pid=core.version == "pid")
+        items.append(_item("cores", f"go {clean(place.told, 300)}"))
     return items
 
 
 def _facts(node: Node) -> list[tuple[str, Fact]]:
-    return sorted(node.capabilities.items())
+    return sorted((name, fact) for name, fact in node.capabilities.items() if name != "core")
 
 
 def _other(node: Node) -> list[Item]:

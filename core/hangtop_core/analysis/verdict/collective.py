@@ -15,17 +15,23 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState
 
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
+_OPEN: Mapping[str, tuple[More, ...]] = {
+    "poll": (More("descriptors", "to whom the connections lead that it may wait on"),),
+    "futex": (More("native stacks", "whether it is a lock of C code that it sleeps in"),),
+}
+"""Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
@@ -76,6 +82,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(group[0]),
             ),
             confidence=0.95 if one else None,
+            needs=(*_OPEN.get(activity.family or "", ()), *MISSING.needs),
         )
 
 
@@ -90,7 +97,7 @@ def _plural(text: str, group: Sequence[Subject]) -> str:
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
-    left_to_others = "new-group" in kinds or (len(kinds) == 1 and kinds <= PEER_TO_PEER)
+    left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
     left_to_others = left_to_others or bool(_heads(case))
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
@@ -169,9 +176,12 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     waiting = case.waiters
     kinds = {s.activity.kind for s in waiting}
-    if case.suspects or len(waiting) < 2 or len(kinds) != 1 or not kinds <= PEER_TO_PEER:
+    if case.suspects or len(waiting) < 2 or not kinds <= PEER_TO_PEER:
         return
     if case.by_recorders is not None:
+        return
+    if len(kinds) > 1:
+        yield _mixed(case, waiting)
         return
     kind = waiting[0].activity.kind
     other = "recv" if kind == "send" else "send"
@@ -189,6 +199,28 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         evidence=common_facts(case, circle),
         steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
+    )
+
+
+def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
+    """Some send and some receive, and none of it meets: stacks do not tell to and from whom."""
+    said = "; ".join(
+        f"{name_ranks(members)} {is_are(members, 'waits', 'wait')} {text}"
+        for text, members in case.waiting_classes[:4]
+    )
+    return Hit(
+        subjects=tuple(waiting),
+        summary=clean(
+            f"{name_ranks(waiting)} wait in send and recv for one another "
+            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}",
+            800,
+        ),
+        evidence=common_facts(case, waiting),
+        steps=(
+            "compare how often, and in which order, neighbours send and receive in that phase",
+            on(waiting[0], f"hangtop dump --pid {waiting[0].pid} --locals"),
+        ),
+        confidence=0.65,
     )
 
 
@@ -275,8 +307,9 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 P2P = Rule(
     cause="p2p-deadlock",
-    title="All ranks send, or all receive",
-    seen="All that wait are in send, or all in recv, and nobody is outside communication.",
+    title="All ranks send or receive, and nothing meets",
+    seen="All that wait are in send, or all in recv, and nobody is outside communication; with "
+    "less confidence, some in send and some in recv.",
     excluded="A rank is outside communication: it is the head of the chain.",
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
@@ -290,6 +323,7 @@ CHAIN = Rule(
     confidence=0.75,
     next_steps=("Compare how often neighbours send and receive",),
     find=_chain,
+    needs=(More("recorder", "which operation it has issued more or less than the others"),),
 )
 MISMATCHED = Rule(
     cause="mismatched-collective",
@@ -300,6 +334,7 @@ MISMATCHED = Rule(
     confidence=0.8,
     next_steps=("Compare the call sites", "TORCH_DISTRIBUTED_DEBUG=DETAIL"),
     find=_mismatched,
+    needs=(More("recorder", "which operation it has issued more or less than the others"),),
 )
 MISSING = Rule(
     cause="missing-collective",
@@ -311,6 +346,7 @@ MISSING = Rule(
     confidence=0.9,
     next_steps=("Compare its stack with the others' call site", "Look for rank conditions"),
     find=_missing,
+    needs=(More("recorder", "whether it has issued what the others wait for"),),
 )
 STRAGGLER = Rule(
     cause="straggler",
@@ -340,4 +376,9 @@ UNKNOWN = Rule(
     confidence=0.3,
     next_steps=("Look at native stacks and sockets", "Read the blind spots"),
     find=_unknown,
+    needs=(
+        More("recorder", "which operation is under way"),
+        More("descriptors", "what it waits on"),
+        More("native stacks", "which C function it is in"),
+    ),
 )

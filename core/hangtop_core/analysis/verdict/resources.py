@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.standing import retries
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     alike,
@@ -95,7 +96,8 @@ def _full_mount(case: Case, subject: Subject) -> str:
         if mount != "/" and (under or subject.rank.process.cwd == mount or mount in used):
             return mount
     wrote = subject.rank.wrote_at
-    tries = subject.activity.kind == "sleep" and wrote is not None and case.at - wrote < TRIES_S
+    lately = wrote is not None and case.at - wrote < TRIES_S
+    tries = subject.activity.kind == "sleep" and lately and retries(subject.rank)
     return " or ".join(mounts[:SHOWN]) if tries else ""
 
 

@@ -50,6 +50,15 @@ def test_most_pass_something_on_and_the_head_of_the_chain_is_elsewhere() -> None
     assert "ranks 1-3 wait in recv" in run(world).verdicts[0].summary
 
 
+def test_sends_and_receives_that_do_not_meet() -> None:
+    world = World()
+    world.add(c10d("send", 2700, 29), FUTEX)
+    world.add(c10d("recv", 2799, 37), FUTEX)
+    world.add(c10d("recv", 2799, 21), FUTEX)
+    assert first(world) == ("p2p-deadlock", [0, 1, 2])
+    assert run(world).verdicts[0].confidence == 0.65
+
+
 def test_a_rank_that_receives_while_most_reduce_is_in_another_operation() -> None:
     world = World()
     world.waiters(3)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.model import Node
+from hangtop_core.descriptors import Descriptor
+from hangtop_core.model import DescriptorTable, Node
 from support import build
 from support.build import (
     FUTEX,
@@ -329,17 +331,31 @@ def test_a_writer_that_is_woken_up_by_its_reader_gets_on() -> None:
     assert run(world).state == "progressing"
 
 
-@pytest.mark.parametrize(("full", "state"), [((), "progressing"), (("/scratch",), "hung")])
+SAVED = Descriptor(9, "file", "/data/ckpt.pt", mode="w", mount="/")
+
+
+@pytest.mark.parametrize(
+    ("full", "files", "state"),
+    [
+        ((), (), "progressing"),
+        (("/scratch",), (), "hung"),
+        (("/scratch",), (replace(SAVED, full="space"),), "hung"),
+        # It saves elsewhere, or nobody has looked yet.
+        (("/scratch",), (SAVED,), "progressing"),
+        (("/scratch",), None, "progressing"),
+    ],
+)
 def test_who_writes_much_between_sleeps_gets_on_unless_nothing_fits(
-    full: tuple[str, ...], state: str
+    full: tuple[str, ...], files: tuple[Descriptor, ...] | None, state: str
 ) -> None:
     world = World()
-    world.add(user("save", 41), SLEEP, wrote_at=NOW - 0.5)
+    table = None if files is None else DescriptorTable(NOW - 1, files)
+    world.add(user("save", 41), SLEEP, wrote_at=NOW - 0.5, descriptors=table)
     world.waiters(3)
     world.nodes["n1"] = Node("n1", "ready", full_mounts=full)
     found = run(world)
     assert found.state == state
-    assert causes(found) == (["disk-full"] if full else ["straggler"])
+    assert causes(found) == (["disk-full"] if state == "hung" else ["straggler"])
 
 
 def test_a_queue_that_is_filled_again_and_again_is_progress() -> None:
