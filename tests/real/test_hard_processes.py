@@ -1,4 +1,4 @@
-"""A rank with 10,000 threads, all descriptors it may have, a large environment and hostile names."""
+"""A rank with 10,000 threads, all descriptors it may have, much environment and hostile names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import resource
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest

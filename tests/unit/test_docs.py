@@ -100,7 +100,7 @@ def commands(page: Path) -> list[str]:
 
 
 def filled(command: str) -> str:
-    """A command with numbers in place of words that stand for some, without optional ones."""
+    """A command with numbers for words that stand for some, without what is optional."""
     return re.sub(r"\b(RANK|FD|PID|N|R)\b", "3", re.sub(r" \[[^]]*\]", "", command))
 
 
