@@ -1,4 +1,4 @@
-"""A rank with 10,000 threads, all descriptors it may have, much environment and hostile names."""
+"""A rank with 10,000 threads, as many descriptors, a large environment and hostile names."""
 
 from __future__ import annotations
 
