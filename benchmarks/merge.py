@@ -1,6 +1,8 @@
 """Merging and diagnosing many ranks against a merge that compares whole frame lists.
 
-Prints ratios within one run: `PYTHONPATH=core:tests:benchmarks python benchmarks/merge.py [RANKS ...]`.
+Prints ratios within one run:
+
+    PYTHONPATH=core:tests:benchmarks python benchmarks/merge.py [RANKS ...]
 """
 
 from __future__ import annotations
