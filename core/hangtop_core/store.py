@@ -174,7 +174,7 @@ class Store:
             self._add(view, number, changes, at, complain)
             return
         if known.apply(changes, at, before):
-            tell = self._moved if changes.keys() == {"meters"} else self.touched
+            tell = self._moved if changes.keys() <= {"pid", "meters"} else self.touched
             tell(view, known)
             view.warm.add(number)
         if not _IDENTITY.isdisjoint(changes):
