@@ -460,3 +460,41 @@ def test_a_field_that_is_no_unicode_leaves_the_rest(bench: Bench) -> None:
     bench.fold(0, process(100, 0), process(101, 1, tracer_pid="\ud800", state="\ud800"))
     assert [rank.state for rank in bench.ranks()] == ["sleeping", "unknown"]
     assert any("tracer_pid" in text for text in bench.wrong)
+
+
+def test_what_time_and_a_launcher_that_polls_bring_is_no_news(bench: Bench) -> None:
+    bench.fold(0, launcher(99), process(100, 0), process(101, 1))
+    bench.sample(100, 0.0, ("wait", 3))
+    assert bench.store.news
+    for second in range(1, 8):  # until shares of a core are known
+        bench.fold(second)
+    bench.publish(7)
+    assert not bench.store.news
+    assert bench.store.rank_count == 2
+    bench.fold(8, {"pid": 99, "meters": meters(cpu_s=9.0, main_cpu_ns=9_000_000_000)})
+    Answers(bench.store).renew("n1", 100, EPOCH + 8)
+    bench.store.change_node("n1", {"latency_s": 0.01})
+    assert not bench.store.news
+    (job,) = bench.publish(8).jobs
+    assert job.ranks[0].sample is not None
+    assert job.ranks[0].sample.count == 2, "a picture is made of it all the same"
+
+
+@pytest.mark.parametrize("what", ["meters", "stack", "gone", "new", "node"])
+def test_whatever_may_change_a_verdict_is_news(bench: Bench, what: str) -> None:
+    bench.fold(0, launcher(99), process(100, 0))
+    bench.publish(0)
+    if what == "meters":
+        moved = meters(cpu_s=9.0, main_cpu_ns=9_000_000_000, main_switches=99)
+        bench.fold(1, {"pid": 100, "meters": moved})
+    elif what == "stack":
+        bench.sample(100, 1.0, ("wait", 3))
+    elif what == "gone":
+        bench.fold(1, gone={"99": {"exit_code": 1}})
+    elif what == "new":
+        bench.fold(1, process(101, 1))
+    else:
+        bench.store.change_node("n1", {"state": "lost"})
+    assert bench.store.news
+    bench.publish(1)
+    assert not bench.store.news
