@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core import fixes, jobs, sampling
+from hangtop_core import fixes, jobs, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.devices import Devices
@@ -30,11 +30,6 @@ Complain = Callable[[str], None]
 KEEP_GONE = 600.0
 """Seconds a process that left stays listed, where nothing else keeps it."""
 KEEP_GONE_SUBPROCESS = 60.0
-SAME_CLOCK = 0.1
-"""Seconds by which a clock may differ before it counts as skewed: the way here takes time."""
-EARLY, LATE = 10.0, 60.0
-"""Seconds before and after which a piece cannot come: a clock was set. Much is late, nothing early
-but where the hello was late itself."""
 
 _IDENTITY = frozenset(
     {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
@@ -104,18 +99,14 @@ class Store:
         view.strings = {}
         view.left_out.clear()
         view.fresh = True
-        skew = 0.0 if clock is None or same_machine else clock - at
-        view.skew = skew if abs(skew) > SAME_CLOCK else 0.0
+        view.skew = nodeclock.at_hello(clock, same_machine, at)
         view.same_clock = same_machine
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
 
     def follow_clock(self, name: str, clock: float, at: float) -> bool:
-        """Follow a clock that was set, there or here, between two pieces; whether one was.
-
-        Without that all that moves from then on would seem to have moved long ago, or in future.
-        """
+        """Follow a clock that was set, there or here: else what moves seems old. Whether it was."""
         view = self.nodes[name]
-        if view.same_clock or -LATE < clock - view.skew - at < EARLY:
+        if view.same_clock or not nodeclock.was_set(view.skew, clock, at):
             return False
         view.skew = clock - at
         view.at = None
