@@ -78,7 +78,7 @@ class Answers:
         known = self._store.live(name, pid)
         if known is not None:
             known.renew(at)
-            self._store.touched(self._store.nodes[name], known)
+            self._store.aged(self._store.nodes[name], known)
 
     def descriptors(self, name: str, piece: messages.DescriptorPiece) -> None:
         """Fold one process's descriptors."""
@@ -126,7 +126,7 @@ class Answers:
 
     def log(self, name: str, piece: reports.LogPiece) -> None:
         """Fold the end of a log file."""
-        self._store.outputs.fold(name, piece, self._store.nodes[name].skew)
+        self._store.read_output(name, piece)
 
     def ras(self, name: str, end: reports.RasEnd, text: str) -> Ras:
         """Fold the report of NCCL's RAS: it stays with the rank that gave it."""

@@ -132,7 +132,7 @@ class Asks:
 
         live = store.nodes[node].live if node in store.nodes else {}
         numbers = {str(pid): live[pid].process.rank for pid in pids if pid in live}
-        ranks = sum(map(len, self._collector.all_ranks().values()))
+        ranks = store.rank_count
         params = {
             "pids": list(pids),
             "ranks": numbers,

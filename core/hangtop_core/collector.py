@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK = 0.0002
+"""Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
+turning, and each turn would look at all of them."""
 ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
@@ -68,7 +71,7 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
-        self._next_round = 0.0
+        self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
         self._reading: set[str] = set()
         """Nodes that are asked for logs."""
@@ -171,9 +174,11 @@ class Collector:
                 del self._ending[name]
                 if link.generation == ending.generation:
                     link.restart(now, "its probe was ended there")
-        for link in self.links.values():
-            link.tick(now)
-            self._index(link)
+        if now.mono >= self._next_look:
+            self._next_look = now.mono + LOOK * len(self.links)
+            for link in self.links.values():
+                link.tick(now)
+                self._index(link)
         if now.mono >= self._next_round:
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
@@ -202,7 +207,7 @@ class Collector:
 
         def done(error: HangtopError | None) -> None:
             self._reading.discard(link.name)
-            self.urgent = True
+            self.urgent = self.urgent or self.store.news
             if isinstance(error, RefusedError) and error.kind == "unsupported":
                 link.unsupported.add(ask.op)
 
@@ -230,6 +235,8 @@ class Collector:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
+            if self.store.follow_clock(link.name, piece.at, self._now.epoch):
+                link.note(f"a clock was set: there it is {view.skew:+.0f} s against here now")
             self.store.fold_watch(link.name, piece, link.note)
             link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
@@ -302,7 +309,7 @@ class Collector:
 
         def done(error: HangtopError | None) -> None:
             busy.discard(ask.op)
-            self.urgent = True
+            self.urgent = self.urgent or self.store.news
             if isinstance(error, RefusedError) and error.kind == "unsupported":
                 link.unsupported.add(ask.op)
 

@@ -66,7 +66,6 @@ class Verdict(Struct, frozen=True):
 
 NeedKind = Literal["stacks", "descriptors", "recorder", "logs", "kernel log", "native stacks"]
 NeedState = Literal["wanted", "asked", "answered", "not possible", "needs consent"]
-"""`wanted`: nobody has asked yet, as in a capture; `needs consent`: it pauses the rank."""
 
 
 class Need(Struct, frozen=True, gc=False):
@@ -79,6 +78,7 @@ class Need(Struct, frozen=True, gc=False):
     why: str
     """What it would tell."""
     state: NeedState = "wanted"
+    """`wanted`: nobody has asked yet, as in a capture; `needs consent`: it touches the rank."""
     told: str = ""
     """Why it is not possible; of what needs consent, the command that does it."""
     key: str = ""

@@ -27,6 +27,12 @@ class Judge:
         self._hang_after = hang_after
         self._last: dict[str, Diagnosis] = {}
 
+    @property
+    def settled(self) -> bool:
+        """Whether time alone changes nothing: every job was judged, and none of them gets on."""
+        judged = self._last.values()
+        return all(one.state == "hung" and one.verdicts for one in judged) and bool(judged)
+
     def judge(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
         """Diagnose every job; where that fails the last diagnosis stands, or one that says so."""
         found: dict[str, Diagnosis] = {}

@@ -59,11 +59,12 @@ class Outputs:
         self._asked: dict[str, tuple[float, frozenset[int]]] = {}
         """By job: when its logs were asked for, and which of its processes had left by then."""
 
-    def fold(self, node: str, piece: LogPiece, skew: float) -> None:
-        """Take in a piece of a file, or that another process prints to it, too."""
+    def fold(self, node: str, piece: LogPiece, skew: float) -> bool:
+        """Take in a piece of a file, or that another process prints to it; return if it is new."""
         inode = piece.inode or f"? {piece.path}"
         key = (node, inode)
-        known = self._files.get(key) or Output(node, inode, piece.path)
+        before = self._files.get(key)
+        known = before or Output(node, inode, piece.path)
         pids = dict.fromkeys(known.pids)
         if piece.pid is not None:
             pids.pop(piece.pid, None)
@@ -76,6 +77,7 @@ class Outputs:
         self._files.pop(key, None)
         self._files[key] = known
         self._trim()
+        return before is None or known != msgspec.structs.replace(before, at=known.at)
 
     def _trim(self) -> None:
         while len(self._files) > FILES:

@@ -218,9 +218,11 @@ def _came_to_rest(known: Tracked, sample: StackSample, read_at: float, rest: flo
 
 
 def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: float) -> bool:
-    if known.process.role not in _TABLE_ROLES or not (odd or _waits_on_file(known)):
+    if known.process.role not in _TABLE_ROLES:
         return False
     if not _quiet(known, read_at, rest) and not (odd and _goes_round(known, now)):
+        return False
+    if not (odd or _waits_on_file(known)):
         return False
     table = known.descriptors
     if table is None:

@@ -41,6 +41,12 @@ TURN_S = 0.5
 """Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
 DIAGNOSE_SHARE = 3.0
 """Updates are at least this many times as far apart as diagnosing takes."""
+URGENT_SHARE = 10.0
+"""The same where they are not to wait for the interval."""
+SETTLED_SHARE = 50.0
+"""The same while a job hangs, the verdict is given, and nothing new is known."""
+SETTLED_S = 5.0
+"""Seconds between two updates then at most, unless the interval is longer."""
 
 __all__ = ["Diagnose", "Options", "Sampled", "Session", "StraceResult", "Update"]
 
@@ -79,6 +85,7 @@ class Session(Asking):
         self._closing = threading.Event()
         self._published = 0.0
         self._cost = 0.0
+        """Seconds of processor that the last update took: on a busy machine it takes longer."""
 
     # Life
 
@@ -167,13 +174,21 @@ class Session(Asking):
         self._handle_all(self._patience())
         now = _now()
         self._collector.tick(now)
-        gap = max(URGENT_GAP if self._collector.urgent else self.options.interval, 0.1)
-        if now.mono - self._published >= max(gap, self._cost * DIAGNOSE_SHARE):
+        if now.mono - self._published >= self._gap():
             self._collector.urgent = False
             self._publish(now)
 
+    def _gap(self) -> float:
+        """Seconds between two updates: the dearer they are, the fewer of them."""
+        gap = self.options.interval
+        if self._collector.urgent:
+            gap = min(gap, max(URGENT_GAP, self._cost * URGENT_SHARE))
+        elif self._judge.settled and not self._collector.store.news:
+            gap = max(gap, min(self._cost * SETTLED_SHARE, SETTLED_S))
+        return max(gap, 0.1, self._cost * DIAGNOSE_SHARE)
+
     def _patience(self) -> float:
-        due = self._published + self.options.interval - time.monotonic()
+        due = self._published + self._gap() - time.monotonic()
         return min(max(due, 0.02), URGENT_GAP if self._collector.urgent else 0.5)
 
     def _handle_all(self, timeout: float) -> None:
@@ -197,15 +212,15 @@ class Session(Asking):
             log.exception("an event could not be handled")
 
     def _publish(self, now: Moment) -> None:
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.thread_time()
         snapshot = self._collector.store.publish(now.epoch)
         self._collector.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
         self._collector.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)
-        self._cost = time.perf_counter() - began
+        self._cost = time.thread_time() - worked
         self._published = now.mono
-        update = Update(snapshot, diagnoses, round(self._cost, 4))
+        update = Update(snapshot, diagnoses, round(time.perf_counter() - began, 4))
         with self._news:
             self._latest = update
             self._news.notify_all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +22,9 @@ from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
 from hangtop_core.tracked import Tracked, adopt
 
+if TYPE_CHECKING:
+    from hangtop_core.attach.reports import LogPiece
+
 Complain = Callable[[str], None]
 
 KEEP_GONE = 600.0
@@ -29,6 +32,9 @@ KEEP_GONE = 600.0
 KEEP_GONE_SUBPROCESS = 60.0
 SAME_CLOCK = 0.1
 """Seconds by which a clock may differ before it counts as skewed: the way here takes time."""
+EARLY, LATE = 10.0, 60.0
+"""Seconds before and after which a piece cannot come: a clock was set. Much is late, nothing early
+but where the hello was late itself."""
 
 _IDENTITY = frozenset(
     {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
@@ -36,6 +42,9 @@ _IDENTITY = frozenset(
 """Fields that decide to which job a process belongs."""
 _NAMING = frozenset({"hostname", "addresses", "boot_id", "pid_ns"})
 """Fields that tell which addresses mean a node."""
+
+_ROUTINE = frozenset({"last_seen", "probe_cpu", "latency_s"})
+"""Fields of a node that change all the time, and mean nothing to a verdict."""
 
 
 class NodeView:
@@ -48,6 +57,7 @@ class NodeView:
         self.gone: list[Tracked] = []
         self.strings: dict[int, str] = {}
         self.skew = 0.0
+        self.same_clock = False
         self.at: float | None = None
         """Time of the newest piece, on the head's clock."""
         self.warm: set[int] = set()
@@ -72,6 +82,7 @@ class Store:
         self._changed: set[str] = set()
         self._job_of: dict[tuple[str, int, int], str] = {}
         self._observed_since: float | None = None
+        self._news = True
         self._tick = 0
 
     # Nodes
@@ -85,6 +96,7 @@ class Store:
         view = self.nodes[name]
         view.node = msgspec.structs.replace(view.node, **changes)
         self._regroup = self._regroup or not _NAMING.isdisjoint(changes)
+        self._news = self._news or not _ROUTINE.issuperset(changes)
 
     def connected(self, name: str, clock: float | None, same_machine: bool, at: float) -> None:
         """Note a new connection: its first piece will be a whole one, on this clock."""
@@ -94,7 +106,21 @@ class Store:
         view.fresh = True
         skew = 0.0 if clock is None or same_machine else clock - at
         view.skew = skew if abs(skew) > SAME_CLOCK else 0.0
+        view.same_clock = same_machine
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
+
+    def follow_clock(self, name: str, clock: float, at: float) -> bool:
+        """Follow a clock that was set, there or here, between two pieces; whether one was.
+
+        Without that all that moves from then on would seem to have moved long ago, or in future.
+        """
+        view = self.nodes[name]
+        if view.same_clock or -LATE < clock - view.skew - at < EARLY:
+            return False
+        view.skew = clock - at
+        view.at = None
+        self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
+        return True
 
     # The process table
 
@@ -148,7 +174,8 @@ class Store:
             self._add(view, number, changes, at, complain)
             return
         if known.apply(changes, at, before):
-            self.touched(view, known)
+            tell = self._moved if changes.keys() <= {"pid", "meters"} else self.touched
+            tell(view, known)
             view.warm.add(number)
         if not _IDENTITY.isdisjoint(changes):
             self._regroup = True
@@ -210,10 +237,19 @@ class Store:
         if known.settled:
             view.warm.discard(pid)
         if before != (known.cpu_share, known.main_cpu_share):
-            self.touched(view, known)
+            self._moved(view, known)
+
+    def _moved(self, view: NodeView, known: Tracked) -> None:
+        """Note that meters moved; those of a launcher, which polls for ever, are no news."""
+        (self.aged if known.process.role == "launcher" else self.touched)(view, known)
 
     def touched(self, view: NodeView, known: Tracked) -> None:
         """Note that the picture of a process, and so of its rank and job, is to be made anew."""
+        self._news = True
+        self.aged(view, known)
+
+    def aged(self, view: NodeView, known: Tracked) -> None:
+        """Note that the picture is to be made anew although nothing new is known: time passed."""
         known.touch()
         process = known.process
         if process.rank_pid is not None and process.rank_pid != process.pid:
@@ -224,6 +260,10 @@ class Store:
         key = self._job_of.get(_identity(known))
         if key is not None:
             self._changed.add(key)
+
+    def read_output(self, name: str, piece: LogPiece) -> None:
+        """Fold the end of a log file."""
+        self._news = self.outputs.fold(name, piece, self.nodes[name].skew) or self._news
 
     def live(self, name: str, pid: int, start: int | None = None) -> Tracked | None:
         """Return the live process with this pid, and this start time where it is known."""
@@ -245,6 +285,7 @@ class Store:
             if group.key in self._changed or group.key not in self._jobs:
                 self._jobs[group.key] = self._job(group)
         self._changed.clear()
+        self._news = False
         self.stacks.trim(self._used_stacks)
         return Snapshot(
             at=now,
@@ -255,6 +296,16 @@ class Store:
             stacks=self.stacks.publish(),
             outputs=self.outputs.read(),
         )
+
+    @property
+    def news(self) -> bool:
+        """Whether anything was told since the last snapshot that may change what is concluded."""
+        return self._news or self._regroup
+
+    @property
+    def rank_count(self) -> int:
+        """Ranks of all jobs, as of the last snapshot."""
+        return sum(len(group.ranks) for group in self._groups)
 
     def odd_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""

@@ -44,6 +44,8 @@ and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb
 WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
+_NOTHING: Mapping[int, Any] = {}
+
 _STATES: dict[str, RankState] = {
     "R": "running",
     "S": "sleeping",
@@ -259,14 +261,10 @@ class Tracked:
                 process=self.process,
                 children=tuple(child.process for child in children),
                 sample=self.sample,
-                child_samples={c.process.pid: c.sample for c in children if c.sample is not None},
-                child_moved_at={
-                    c.process.pid: c.moved_at for c in children if c.moved_at is not None
-                },
-                child_left_at={c.process.pid: c.left_at for c in children if c.left_at is not None},
-                child_descriptors={
-                    c.process.pid: c.descriptors for c in children if c.descriptors is not None
-                },
+                child_samples=_each(children, "sample"),
+                child_moved_at=_each(children, "moved_at"),
+                child_left_at=_each(children, "left_at"),
+                child_descriptors=_each(children, "descriptors"),
                 descriptors=self.descriptors,
                 recorder=self.recorder,
                 ras=self.ras,
@@ -281,6 +279,17 @@ class Tracked:
                 main_cpu_share=self.main_cpu_share,
             )
         return self._built
+
+
+def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
+    """One thing of each child that has it, by pid.
+
+    Most ranks have no children, and thousands of them are made anew each second: they share one
+    empty answer, or the garbage collector would have four more things of each to look through.
+    """
+    if not children:
+        return _NOTHING
+    return {c.process.pid: got for c in children if (got := getattr(c, name)) is not None}
 
 
 def rank_state(process: Process) -> RankState:

@@ -36,6 +36,9 @@ _WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
 
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What `parse` raises."""
+
 Row = List[Any]
 """A frame: name, file, short, line, native, source."""
 
@@ -68,7 +71,7 @@ def sample(
         if done.code == 0:
             try:
                 return parse(done.out)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except _UNREADABLE as error:
                 where = type(error).__name__.encode()
                 done = done._replace(code=1, err=b"py-spy gave an unreadable answer: " + where)
         reason = explain(pid, done, seconds)
@@ -88,11 +91,11 @@ def parse(data: bytes) -> Sample:
         rows = [_row(frame) for frame in thread["frames"]]
         key = stack_key(rows)
         stacks[key] = rows
-        tid = thread.get("os_thread_id")
+        tid, name = thread.get("os_thread_id"), thread.get("thread_name")
         threads.append(
             {
-                "tid": tid,
-                "name": thread.get("thread_name"),
+                "tid": tid if isinstance(tid, int) else None,
+                "name": name[:MAX_NAME] if isinstance(name, str) else None,
                 "active": bool(thread.get("active")),
                 "gil": bool(thread.get("owns_gil")),
                 "stack": key,

@@ -18,6 +18,7 @@ import pytest
 
 from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo, missing
+from support.documents import misfits
 from support.jobs import run_hangtop
 from support.processes import environment, is_alive
 
@@ -66,6 +67,7 @@ def test_each_rank_and_its_workers_with_locals(job: Demo) -> None:
 def test_json_dump_holds_every_rank_and_thread(job: Demo) -> None:
     found = json.loads(run_hangtop("dump", "--json", "--all-threads", *pids(job)).stdout)
     assert found["schema"] == "hangtop.dump/1"
+    assert misfits(found) == []
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
     for rank in found["ranks"]:
         assert rank["failure"] is None

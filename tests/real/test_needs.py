@@ -136,7 +136,7 @@ def test_c_frames_are_taken_where_that_is_allowed_and_decide(
     assert "a lock of C code, in take_buffer (" in verdict["summary"]
     native = [one for one in found["needs"] if one["kind"] == "native stacks"]
     assert [(one["rank"], one["state"]) for one in native] == [(3, "answered")]
-    assert "asking for native stacks of rank 3" in said.err
+    assert "py-spy dump --native on " in said.err
     # Whoever was paused goes on.
     for pid in job.started.pids():
         with open(f"/proc/{pid}/stat") as file:

@@ -95,12 +95,8 @@ def commands(page: Path) -> list[str]:
             command = re.sub(r"^(?:\$ |eval \"\$\(|[A-Z_]+=\S+ )", "", line.strip())
             if re.match(r"hangtop(?: |$)", command):
                 found.append(re.split(r"\s{2,}|\s#|\s[|>&]|\)\"", command)[0].strip())
-    return [
-        *found,
-        *re.findall(
-            r"`(hangtop [^`]+?)`", re.sub(r"^```.*?^```", "", text(page), flags=re.M | re.S)
-        ),
-    ]
+    prose = re.sub(r"^```.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL)
+    return [*found, *re.findall(r"`(hangtop [^`]+?)`", prose)]
 
 
 def filled(command: str) -> str:

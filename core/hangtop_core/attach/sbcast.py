@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BULK_FROM = 1 << 20
 """Bytes from which on it is worth the two questions to all nodes that it takes."""
 NODES_FROM = 4
-"""Nodes from which on it is faster: see docs/scale.md."""
+"""Nodes from which on it is faster: see docs/performance.md."""
 ROOM_S = 2.0
 """Seconds without any answer after which the rooms that are missing are not waited for."""
 SEND_S = 15.0

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.judging import Judge
+from hangtop_core.model import Snapshot
 from hangtop_core.report import diagnosis_text
-from support.build import World
+from support.build import SLEEP, World, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.model import Job
 
 
 class Fails:
@@ -24,6 +25,18 @@ class Fails:
         if self.broken:
             raise KeyError("a rule with a mistake")
         return diagnose(snapshot, job, hang_after)
+
+
+def test_only_a_hang_with_its_verdict_is_settled() -> None:
+    judge = Judge(diagnose, 30.0)
+    assert not judge.settled
+    world = World()
+    world.waiters(3)
+    world.add(user("cool_down", 41), SLEEP)
+    (found,) = judge.judge(world.snapshot()).values()
+    assert (found.state, bool(found.verdicts), judge.settled) == ("hung", True, True)
+    judge.judge(Snapshot(at=0.0, observed_since=0.0, tick=1))
+    assert not judge.settled, "there is no job"
 
 
 def test_a_judgement_that_fails_is_told_and_the_last_one_stands() -> None:
@@ -39,7 +52,9 @@ def test_a_judgement_that_fails_is_told_and_the_last_one_stands() -> None:
         diagnosis_text(found).split()
     )
     fails.broken = False
+    assert not judge.settled
     told = judge.judge(snapshot)[key]
     assert told.state == "hung"
+    assert judge.settled == bool(told.verdicts)
     fails.broken = True
     assert judge.judge(snapshot)[key] == told

@@ -20,6 +20,7 @@ from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
 from hangtop_core.report import diagnosis_text, need_text
 from hangtop_core.session import Session
+from hangtop_core.text import name_pids
 
 if TYPE_CHECKING:
     import argparse
@@ -136,6 +137,10 @@ def wait_for_needs(session: Session, job: Job) -> None:
         return not missing(diagnosis)
 
     session.wait(come, PAUSE_LIMIT_S * 2 if session.options.allow_pause else LIMIT_S + 1)
+    for one in session.commands:
+        if one.pauses:
+            text = f"{one.what} on {one.node}, {name_pids(one.pids)}: it was paused for a moment"
+            print(text, file=sys.stderr, flush=True)
 
 
 def missing(diagnosis: Diagnosis | None) -> list[Need]:

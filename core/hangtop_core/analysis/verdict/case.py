@@ -89,13 +89,14 @@ class Case:
 
     @cached_property
     def slots(self) -> Mapping[int, tuple[Slot, ...]]:
-        """The GPUs of every subject, by its id()."""
+        """The GPUs of every subject that has any, by its id()."""
         found = Slots(self.snapshot.nodes)
-        return {id(s): found.of(s.rank) for s in self.subjects}
+        return {id(s): slots for s in self.subjects if (slots := found.of(s.rank))}
 
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
-        return tuple(slot.gpu for slot in self.slots.get(id(subject), ()))
+        slots = self.slots.get(id(subject))
+        return tuple(slot.gpu for slot in slots) if slots else ()
 
     @cached_property
     def xids(self) -> Mapping[tuple[str, int], tuple[Event, ...]]:
