@@ -141,13 +141,16 @@ def test_fish_completes_options(tmp_path: Path, capsys: pytest.CaptureFixture[st
         pytest.skip("there is no fish")
     script = tmp_path / "hangtop.fish"
     script.write_text(said(capsys, "completion", "fish"))
-    ask = f"source {script}; complete -C 'hangtop dump --nat'"
+    ask = f"source {script}; complete -C 'hangtop dump --nat'; complete -C 'hangtop numer'"
     done = subprocess.run(
         ["fish", "--no-config", "-c", ask],
         capture_output=True, text=True, timeout=20, check=False,
         env={**os.environ, "HOME": str(tmp_path)},
     )  # fmt: skip
-    assert done.stdout.startswith("--native"), done.stderr
+    option, command = done.stdout.splitlines()
+    assert option.startswith("--native"), done.stderr
+    assert command.startswith("numerics\t")
+    assert len(command) < 100
 
 
 def test_the_man_page_is_current_and_groff_takes_it() -> None:

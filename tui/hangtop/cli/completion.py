@@ -16,19 +16,22 @@ def run(arguments: argparse.Namespace) -> int:
     from hangtop.cli.main import build_parser
 
     parser = build_parser()
-    _files(parser)
+    _prepare(parser)
     print(shtab.complete(parser, arguments.shell))
     return 0
 
 
-def _files(parser: argparse.ArgumentParser) -> None:
-    """Let every option that takes a file complete files."""
+def _prepare(parser: argparse.ArgumentParser) -> None:
+    """Let every option that takes a file complete files, and say in a line what commands do."""
     import shtab
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
+            for told in action._choices_actions:
+                # Shells list it beside the name, where a description is far too long.
+                action.choices[told.dest].description = told.help
             for one in action.choices.values():
-                _files(one)
+                _prepare(one)
         elif action.metavar in FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.metavar in FOLDERS:

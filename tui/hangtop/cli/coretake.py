@@ -11,6 +11,7 @@ from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job
 from hangtop.cli.output import StatusLine
 from hangtop.cli.targets import launchers
+from hangtop_core import rankset
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.cores import take
 from hangtop_core.diagnosis import to_json
@@ -76,8 +77,9 @@ def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
                     f"rank {rank.rank} has exited", "Its core, if it left one: hangtop core."
                 )
             return rank
-    named = f"rank {number}" if number is not None else f"a rank with pid {pids[0]}"
-    raise NoJobError(f"{named} is not there", "`hangtop dump` shows the ranks that are.")
+    named = f"rank {number}" if number is not None else f"rank with pid {pids[0]}"
+    there = rankset.fold(rank.rank for rank in job.ranks)
+    raise NoJobError(f"there is no {named} in this job", f"There is: {there or 'none'}")
 
 
 def agreed() -> bool:

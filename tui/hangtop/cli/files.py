@@ -14,7 +14,7 @@ from hangtop_core import __version__
 from hangtop_core.analysis.openers import opener_text, openers_text
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
-from hangtop_core.errors import RequestError, UsageError
+from hangtop_core.errors import RefusedError, RequestError, UsageError
 from hangtop_core.session import Session
 from hangtop_core.text import clean, plural
 
@@ -49,7 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
 def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
     """Say who else has one descriptor's file, pipe or socket."""
     pid = rank.process.pid
-    said = session.holders(rank.node, pid, arguments.fd).result(ANSWER_S)
+    try:
+        said = session.holders(rank.node, pid, arguments.fd).result(ANSWER_S)
+    except RefusedError as error:
+        if error.kind != "missing":
+            raise
+        what = f"rank {rank.rank} has no descriptor {arguments.fd} now"
+        raise RequestError(what, f"Those it has: hangtop files {rank.rank}") from None
     latest = session.latest
     if latest is None:
         raise RequestError("the node has left")
