@@ -148,6 +148,8 @@ def need_state(need: Need) -> str:
 
 def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:
     """`10:29:31 +2:04  rank 3 last got anywhere`: local time, and since the first moment."""
+    # A node may tell any time.
+    moments = [one for one in moments if 0 <= one.at <= 1e11]
     days = {datetime.fromtimestamp(one.at).date() for one in moments}
     form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M:%S"
     for one in moments:

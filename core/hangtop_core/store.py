@@ -331,8 +331,9 @@ class Store:
 
     def _job(self, group: jobs.Group) -> Job:
         find = self._by_identity
-        ranks = tuple(find[_of(member)].rank() for member in group.ranks)
-        launchers = [find[_of(member)] for member in group.launchers]
+        # A node that contradicts itself may name one that is not there.
+        ranks = tuple(find[_of(one)].rank() for one in group.ranks if _of(one) in find)
+        launchers = [find[_of(one)] for one in group.launchers if _of(one) in find]
         return Job(
             key=group.key,
             name=group.name,

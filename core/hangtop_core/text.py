@@ -108,7 +108,7 @@ def duration(seconds: float | None) -> str:
     ``0.4 s`` and ``12 s`` below a minute, ``3:12`` below an hour, ``1 h 04 m`` below a day, then
     ``2 d 03 h``; ``?`` when unknown. Negative spans count as 0.
     """
-    if seconds is None or seconds != seconds:
+    if seconds is None or not abs(seconds) < 1e15:
         return "?"
     if seconds < 9.95:
         return f"{max(seconds, 0.0):.1f} s" if seconds >= 0.05 else "0 s"

@@ -177,7 +177,7 @@ class Gpus:
             said = json.loads(line)
             if isinstance(said, dict):
                 self._learn(said)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return
 
     def _learn(self, said: Fields) -> None:

@@ -61,7 +61,7 @@ def parse_inet(data: bytes, family: str) -> List[Socket]:
             again = int(fields[6], 16) if fields[5].startswith(b"01:") else 0
         except (IndexError, ValueError, struct.error, OSError):
             continue
-        name = _TCP_STATES.get(state, "state %d" % state)
+        name = _TCP_STATES.get(state, "state %x" % state)
         found.append(Socket(inode, family, name, local, remote, receive, send, again))
     return found
 
@@ -99,7 +99,7 @@ def parse_unix(data: bytes) -> List[Socket]:
         except (IndexError, ValueError):
             continue
         path = procfs.text(fields[7]) if len(fields) > 7 else ""
-        name = "LISTEN" if flags & _LISTENING else _UNIX_STATES.get(state, "state %d" % state)
+        name = "LISTEN" if flags & _LISTENING else _UNIX_STATES.get(state, "state %x" % state)
         found.append(Socket(inode, "unix", name, path, ""))
     return found
 

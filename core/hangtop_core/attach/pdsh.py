@@ -59,7 +59,7 @@ SILENT = ("watch", "ping", "credit", "cancel")
 
 _FROM_PDSH = re.compile(rb"pdsh@[^:\s]*: ([^:\s]+): ")
 _UNRESOLVED = re.compile(rb'pdsh@[^:\s]*: gethostbyname\("([^"]+)"\) failed')
-_EXIT_CODE = re.compile(rb"exited with exit code (\d+)")
+_EXIT_CODE = re.compile(rb"exited with exit code (\d{1,3})")
 _LABEL = re.compile(r"^(pdsh@[^:\s]*: )?[^:\s]+: ?", re.MULTILINE)
 _SSH_OPTIONS = (
     "-oBatchMode=yes -oServerAliveInterval=15 -oServerAliveCountMax=2 -oClearAllForwardings=yes"

@@ -25,9 +25,9 @@ SECONDS = 90.0
 DEPTH = 400
 """Innermost frames of a thread."""
 MAX_TEXT = 1000
-_THREAD = re.compile(r"Thread \d+ \(.*?(?:LWP|process) (\d+)\)?")
+_THREAD = re.compile(r"Thread \d+ \(.*?(?:LWP|process) (\d{1,10})\)?")
 _FRAME = re.compile(r"#\d+ +(?:0x[0-9a-f]+ in )?(.*)")
-_PLACE = re.compile(r"(.*?)(?: at (\S.*?):(\d+)| from (\S.*))?$")
+_PLACE = re.compile(r"(.*?)(?: at (\S.*?):(\d{1,10})| from (\S.*))?$")
 _ARGUMENTS = re.compile(r" \((?:[\w<>:]+=\.\.\.|\.\.\.|, )*\)$")
 _ABORT = re.compile(r"hangtop abort message: (.*)")
 _SETTINGS = (

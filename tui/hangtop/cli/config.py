@@ -136,7 +136,10 @@ def _value(option: argparse.Action, value: object, folder: Path) -> Any:
 def _one(option: argparse.Action, value: object, folder: Path) -> Any:
     kind = option.type
     if kind is Path:
-        return folder / Path(_check(value, str)).expanduser()
+        try:
+            return folder / Path(_check(value, str)).expanduser()
+        except RuntimeError as error:
+            raise ValueError(str(error)) from None
     if kind is None:
         text = _check(value, str)
         if option.choices is not None and text not in option.choices:

@@ -279,7 +279,8 @@ def _numbers(world: World) -> list[Counter[int]]:
     found: list[Counter[int]] = [Counter() for _ in world.groups]
     for rank, trace in world.traces.items():
         for pg_id, uid in trace.group_ids.items():
-            found[world._index[rank, uid]][pg_id] += 1
+            if (rank, uid) in world._index:  # a recorder may number a group that it does not have
+                found[world._index[rank, uid]][pg_id] += 1
     return found
 
 
