@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 
-.PHONY: help demo test accuracy lint screenshots lock clean
+.PHONY: help demo test accuracy fuzz lint screenshots lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,10 @@ lint: $(VENV)/ready ## linters, types and import contracts
 
 accuracy: $(VENV)/ready $(VENV)/system ## run the jobs that accuracy is measured on; ARGS='JOB ...' for some
 	@$(BIN)/python tests/accuracy/run.py $(if $(ARGS),$(ARGS),--write docs/accuracy.md)
+
+fuzz: $(VENV)/ready ## fuzz what decodes bytes from outside; SECONDS=60 each, TARGET='node log' for some
+	@$(PIP) install --require-hashes -r tests/fuzz/requirements.txt
+	@$(BIN)/python tests/fuzz/run.py $(or $(SECONDS),60) $(TARGET)
 
 screenshots: $(VENV)/ready ## make the screenshots again, from jobs that really hang
 	@$(BIN)/python screenshots/make.py
@@ -54,5 +58,5 @@ lock: ## choose versions again and write requirements.lock (needs uv)
 		--extra dev --group setup pyproject.toml -o requirements.lock
 
 clean: ## remove everything that make has made
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .fuzz build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +

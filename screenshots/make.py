@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,6 +81,29 @@ def take_all(scenario: str) -> bool:
     return True
 
 
+def take_logs() -> None:
+    """Take the picture of logs, of a job whose rank 2 has caught an error."""
+    with TemporaryDirectory() as root:
+        shutil.copy(HERE / "train.py", root)
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4"]
+        command += ["--master-port=29719", "--redirects=3", "--log-dir=logs", "train.py"]
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(command, cwd=root, stdout=quiet, stderr=quiet) as job:
+            try:
+                options = Options(hang_after=HANG_AFTER, pids=(job.pid,))
+                with Session(options, diagnose) as session:
+                    session.wait(
+                        lambda update: any(
+                            one.state == "hung" for one in update.diagnoses.values()
+                        ),
+                        timeout=60.0,
+                    )
+                    asyncio.run(take(session, Shot("", "logs", ("8",))))
+            finally:
+                job.terminate()
+    print("screenshots/logs.svg")
+
+
 def take_nodes() -> None:
     """Take the picture of nodes, of which one is lost; root only, see tests/support/cluster.py."""
     sys.path.insert(0, str(HERE.parent / "tests"))
@@ -95,11 +120,13 @@ def take_nodes() -> None:
 
 
 def main() -> int:
-    """Make all pictures, or those of the scenarios that are named; `nodes` is one of them."""
+    """Make all pictures, or those of the scenarios that are named; `nodes` and `logs` are some."""
     os.environ.update(TEXTUAL_SETTINGS)
     wanted = sys.argv[1:]
     if not wanted or "nodes" in wanted:
         take_nodes()
+    if not wanted or "logs" in wanted:
+        take_logs()
     scenarios = dict.fromkeys(shot.scenario for shot in SHOTS)
     chosen = [name for name in scenarios if not wanted or name in wanted]
     failed = [name for name in chosen if not take_all(name)]

@@ -91,5 +91,5 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         for player in self._players:
             player.kill()
-            player.wait()
+            player.communicate()
         self._room.cleanup()

@@ -71,6 +71,10 @@ class Asks:
 
         def take(node: str, raw: Any) -> None:
             piece = messages.decode(raw, messages.StackPiece)
+            if piece.resumed is not None:
+                how = "was made to run again" if piece.resumed else "does NOT run again"
+                told = f"py-spy left process {piece.pid} stopped; it {how}"
+                self._collector.links[node].note(told)
             try:
                 sample = self._collector.answers.stacks(node, piece)
             except BadPieceError:

@@ -26,6 +26,7 @@ from hangtop_core.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Snapshot
@@ -196,9 +197,9 @@ class Collector:
         for one in self.store.outputs.due(snapshot, diagnoses, self._now.epoch):
             link = self.links[one.node]
             if link.can_ask and "log" not in link.unsupported:
-                self._read_log(link, self.asks.log(one.node, one.pids, one.paths, by_itself=True))
+                self.read_log(link, self.asks.log(one.node, one.pids, one.paths, by_itself=True))
 
-    def _read_log(self, link: Link, ask: Ask) -> None:
+    def read_log(self, link: Link, ask: Ask) -> None:
         """Ask beside the rounds: a file system that does not answer holds up no stacks."""
         if link.name in self._reading:
             return
@@ -234,6 +235,8 @@ class Collector:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
+            if self.store.follow_clock(link.name, piece.at, self._now.epoch):
+                link.note(f"a clock was set: there it is {view.skew:+.0f} s against here now")
             self.store.fold_watch(link.name, piece, link.note)
             link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
@@ -275,24 +278,29 @@ class Collector:
             self.answers.renew(link.name, pid, read_at)
         if plan.sample:
             ask = self.asks.stacks(plan.sample, by_itself=True)
-            self._by_itself(link, ask, lambda said: self._note_cost(link, said))
+            self.ask_by_itself(link, ask, lambda said: self._note_cost(link, said))
         if plan.descriptors:
-            self._by_itself(link, self.asks.descriptors(plan.descriptors, by_itself=True))
+            self.ask_by_itself(link, self.asks.descriptors(plan.descriptors, by_itself=True))
         for pid in plan.numerics:
             view.live[pid].numerics_asked = now
         if plan.numerics:
-            self._by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
+            self.ask_by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
         if plan.recorder and not self._watching.readonly:
-            self._by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
+            self.ask_by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 
     def _note_cost(self, link: Link, said: object) -> None:
         spent = messages.decode(said, messages.Sampled)
         if spent.cpu_s and spent.pids:  # what has not run since costs nothing
             self._sample_cost[link.name] = min(spent.cpu_s / spent.pids, sampling.MAX_COST_S)
 
-    def _by_itself(
+    def busy(self, name: str) -> AbstractSet[str]:
+        """What a node is being asked for by itself."""
+        return self._busy[name] | ({"log"} if name in self._reading else frozenset())
+
+    def ask_by_itself(
         self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
     ) -> None:
+        """Ask what nobody has asked for: no round of requests begins meanwhile."""
         if ask.op in link.unsupported:
             return
         busy = self._busy[link.name]

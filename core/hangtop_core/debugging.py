@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Node, Rank, Snapshot
 
 RUN_DIR = "HANGTOP_RUN_DIR"
+_PROMPT = "/hangtop_hook/pdbsocket.py"
 WAIT_S = 3.0
 """Seconds in which the main thread must come back to the interpreter."""
 CANNOT, BLOCKED = 3, 4
@@ -75,6 +76,12 @@ def debugging(snapshot: Snapshot, rank: Rank, node: Node | None) -> Debugging:
         return Debugging(why="it has exited", doing=doing)
     if rank.state in ("stopped", "traced"):
         return Debugging(why=f"it is {rank.state}", doing=doing, steps=steps)
+    if found.kind == "prompt" and _ours(snapshot, rank):
+        return Debugging(
+            why="hangtop holds a prompt in it already: leave that one, in its terminal, with c",
+            doing=f"rank {rank.rank} stands still",
+            steps=steps,
+        )
     if found.kind == "prompt":
         return Debugging(
             why="it sits at a prompt already (breakpoint(), pdb.set_trace() or dist.breakpoint() "
@@ -105,6 +112,13 @@ def debugging(snapshot: Snapshot, rank: Rank, node: Node | None) -> Debugging:
         steps=steps,
         warning=warning if found.kind in _IN_C else None,
     )
+
+
+def _ours(snapshot: Snapshot, rank: Rank) -> bool:
+    """Whether the prompt in which its main thread sits is that of our hook."""
+    threads = rank.sample.threads if rank.sample is not None else ()
+    frames = snapshot.stacks.get(threads[0].stack, ()) if threads else ()
+    return any(frame.file.endswith(_PROMPT) for frame in frames)
 
 
 def _words(rank: Rank, node: Node) -> tuple[str, ...] | None:

@@ -64,6 +64,27 @@ class Verdict(Struct, frozen=True):
     """Whether it is a fault of its own beside the first, not another explanation of the same."""
 
 
+NeedKind = Literal["stacks", "descriptors", "recorder", "logs", "kernel log", "native stacks"]
+NeedState = Literal["wanted", "asked", "answered", "not possible", "needs consent"]
+
+
+class Need(Struct, frozen=True, gc=False):
+    """What would decide between an explanation and the next, of one rank, and how it stands."""
+
+    kind: NeedKind
+    rank: int | None
+    node: str
+    pid: int | None
+    why: str
+    """What it would tell."""
+    state: NeedState = "wanted"
+    """`wanted`: nobody has asked yet, as in a capture; `needs consent`: it touches the rank."""
+    told: str = ""
+    """Why it is not possible; of what needs consent, the command that does it."""
+    key: str = ""
+    """The key of the Rank or Recorder screen that does the same."""
+
+
 class Exclusion(Struct, frozen=True):
     """What is ruled out, and by what was looked at."""
 
@@ -125,6 +146,8 @@ class Diagnosis(Struct, frozen=True):
     ruled_out: tuple[Exclusion, ...] = ()
     timeline: tuple[Moment, ...] = ()
     """Earliest first; what is still to come stands last."""
+    needs: tuple[Need, ...] = ()
+    """What rules have asked for."""
 
 
 def to_json(value: Any, indent: int | None = 2) -> bytes:

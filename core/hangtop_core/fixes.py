@@ -31,6 +31,7 @@ TEXTS: Mapping[str, str] = {
     names.STRACE: "apt-get install strace",
     names.GDB: "apt-get install gdb",
     names.NONBLOCKING: "use the non-blocking mode, the default",
+    names.TRACED: "only one can trace it: wait for that, or end it",
     names.VIA_SSH: "hangtop --via ssh",
     names.DMESG: "--sudo, or sysctl kernel.dmesg_restrict=0",
     names.INSIDE: "run hangtop inside the container",

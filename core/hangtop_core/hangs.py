@@ -187,7 +187,7 @@ def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
     if known.told is not None:
         return found
     cause = diagnosis.verdicts[0].cause if diagnosis.verdicts else None
-    settled = cause is not None and cause == known.cause
+    settled = cause is not None and cause == known.cause and not _asks(diagnosis)
     known.cause = cause
     if known.suspected is None:
         known.suspected = at
@@ -196,6 +196,11 @@ def _judged(known: _Known, diagnosis: Diagnosis, at: float) -> list[Happened]:
         known.hung_since = at - (diagnosis.hung_for_s or 0.0)
         found.append(Happened("hang", at, known.job, diagnosis))
     return found
+
+
+def _asks(diagnosis: Diagnosis) -> bool:
+    """Whether something is under way that a rule has asked for."""
+    return any(need.state == "asked" for need in diagnosis.needs)
 
 
 def _moved_since(told: float, diagnosis: Diagnosis, at: float) -> bool:

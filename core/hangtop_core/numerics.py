@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from hangtop_core.text import Text, clean
 
@@ -36,10 +36,10 @@ class Frame(Struct, frozen=True, kw_only=True):
     """One call of a module (`forward`), its gradient (`backward`), or gradients at a `step`."""
 
     batch: int
-    how: Text = field(name="in", default="forward")
+    way: Text = "forward"
     module: Text = ""
     """Name below the outermost module; empty for that one."""
-    kind: Text = field(name="class", default="")
+    module_class: Text = ""
     root: Text = ""
     file: Text = ""
     """Where the program calls it."""
@@ -51,7 +51,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """Name of the module, with its class."""
         name = clean(self.module, 120) or clean(self.root, 60) or "a module"
-        kind = clean(self.kind, 60)
+        kind = clean(self.module_class, 60)
         return f"{name} ({kind})" if kind and kind != name else name
 
     @property
@@ -63,7 +63,7 @@ class Frame(Struct, frozen=True, kw_only=True):
 class First(Frame, frozen=True, kw_only=True):
     """The first value of a kind that was not finite."""
 
-    category: Text = field(name="kind", default="activation")
+    kind: Text = "activation"
     """activation, weight, gradient, scaled gradient."""
     what: Text = "nan"
     role: Text = ""
@@ -77,7 +77,7 @@ class First(Frame, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """What it is and where, in words."""
-        if self.role == "weight" or self.how == "step":
+        if self.role == "weight" or self.way == "step":
             owner = clean(self.module, 120) or clean(self.root, 60)
             what = f"{owner}.{clean(self.tensor, 60)}" if owner else clean(self.tensor, 60)
         else:
@@ -152,6 +152,6 @@ def earliest(ranks: Iterable[Numerics]) -> tuple[Numerics, First] | None:
     told = [(one, first) for one, first in found if first is not None]
     return min(
         told,
-        key=lambda pair: (pair[1].batch, order.get(pair[1].how, 3), pair[1].at),
+        key=lambda pair: (pair[1].batch, order.get(pair[1].way, 3), pair[1].at),
         default=None,
     )

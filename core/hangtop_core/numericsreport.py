@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SCHEMA = "hangtop.numerics-report/1"
-_HOW = {"forward": "", "backward": "  (backward)", "step": "  (step of the optimizer)"}
+_WAYS = {"forward": "", "backward": "  (backward)", "step": "  (step of the optimizer)"}
 
 
 def document(ranks: Sequence[Numerics]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _rank_lines(one: Numerics) -> list[str]:
     lines = [f"{one.who}{_on(one)}: {far(one)}"]
     for first in sorted(one.firsts, key=lambda first: (first.batch, first.at)):
         site = f", {first.site.rpartition('/')[2]}" if first.site else ""
-        lines.append(f"  {first.category}: {first.sentence}{site}")
+        lines.append(f"  {first.kind}: {first.sentence}{site}")
     lines += [f"  {clean(note, 300)}" for note in one.notes]
     if one.failure is not None:
         lines.append(f"  {clean(one.failure, 300)}")
@@ -85,7 +85,7 @@ def _rank_lines(one: Numerics) -> list[str]:
 
 def far(one: Numerics) -> str:
     """How far a rank has come, in words."""
-    kinds = sorted({clean(first.category, 40) for first in one.firsts if not first.expected})
+    kinds = sorted({clean(first.kind, 40) for first in one.firsts if not first.expected})
     found = f"inf or nan in {', '.join(kinds)}" if kinds else "no inf or nan"
     last = max([one.seen.batch if one.seen else -1, *(first.batch for first in one.firsts)])
     return f"{found}; batch {last} at least was seen" if last >= 0 else found
@@ -96,7 +96,7 @@ def frame_lines(frames: Iterable[Frame]) -> list[str]:
     lines = []
     for frame in frames:
         site = f"  {frame.site.rpartition('/')[2]}" if frame.site else ""
-        lines.append(f"  batch {frame.batch}  {frame.where}{_HOW.get(frame.how, '')}{site}")
+        lines.append(f"  batch {frame.batch}  {frame.where}{_WAYS.get(frame.way, '')}{site}")
         for one in frame.measures:
             shape = "x".join(str(length) for length in one.shape) or "scalar"
             name = clean(one.name, 60)

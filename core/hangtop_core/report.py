@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Diagnosis,
         JobSummary,
         Moment,
+        Need,
         Verdict,
     )
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
@@ -61,6 +62,10 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if diagnosis.state == "hung" and not diagnosis.verdicts:
         lines += ["", "No cause could be told."]
+    if diagnosis.needs:
+        lines += ["", "Asked for"]
+        for need in diagnosis.needs:
+            lines += wrap(f"{need_text(need)}: {need_state(need)}", width, "  ", "    ")
     if diagnosis.ruled_out:
         lines += ["", "Ruled out"]
         for out in diagnosis.ruled_out:
@@ -124,6 +129,21 @@ def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iter
         yield "  What to do"
         for step in verdict.next_steps:
             yield from wrap(step, width, "    - ", "      ")
+
+
+def need_text(need: Need) -> str:
+    """`descriptors of rank 3, which would tell who reads the pipe`."""
+    whose = f"of rank {need.rank}" if need.kind != "kernel log" else f"of {clean(need.node)}"
+    return f"{need.kind} {whose}, which would tell {need.why}"
+
+
+def need_state(need: Need) -> str:
+    """Whether it has come, why it cannot, or what a person has to do for it."""
+    if need.state != "needs consent":
+        return f"{need.state}: {need.told}" if need.told else need.state
+    by = "by hangtop diagnose --allow-pause, " if need.kind == "native stacks" else "by "
+    key = f"key {need.key}, or: " if need.key else ""
+    return f"touches the rank, so only where you want it: {by}{key}{need.told}"
 
 
 def timeline_lines(moments: Sequence[Moment]) -> Iterator[str]:

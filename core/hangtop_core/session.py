@@ -21,6 +21,7 @@ from hangtop_core.collector import Collector
 from hangtop_core.errors import ClosedError, RequestCancelledError
 from hangtop_core.gather import Sampled, reject
 from hangtop_core.judging import Judge
+from hangtop_core.needs import Needs
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
 from hangtop_core.watching import watching
@@ -71,6 +72,9 @@ class Session(Asking):
         self._inbox: queue.SimpleQueue[Event | Callable[[], None]] = queue.SimpleQueue()
         self._engine = ClusterShellEngine(self._inbox.put)
         self._collector = Collector(self._engine, watching(options), timing)
+        self._needs = Needs(
+            self._collector, readonly=options.readonly, allow_pause=options.allow_pause
+        )
         self._thread = threading.Thread(target=self._run, name="hangtop-session", daemon=True)
         self._state_lock = threading.Lock()
         self._news = threading.Condition()
@@ -213,6 +217,7 @@ class Session(Asking):
         self._collector.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
         self._collector.read_logs(snapshot, diagnoses)
+        diagnoses = self._needs.take(diagnoses, now.mono)
         self._cost = time.thread_time() - worked
         self._published = now.mono
         update = Update(snapshot, diagnoses, round(time.perf_counter() - began, 4))

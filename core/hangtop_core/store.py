@@ -32,6 +32,9 @@ KEEP_GONE = 600.0
 KEEP_GONE_SUBPROCESS = 60.0
 SAME_CLOCK = 0.1
 """Seconds by which a clock may differ before it counts as skewed: the way here takes time."""
+EARLY, LATE = 10.0, 60.0
+"""Seconds before and after which a piece cannot come: a clock was set. Much is late, nothing early
+but where the hello was late itself."""
 
 _IDENTITY = frozenset(
     {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
@@ -54,6 +57,7 @@ class NodeView:
         self.gone: list[Tracked] = []
         self.strings: dict[int, str] = {}
         self.skew = 0.0
+        self.same_clock = False
         self.at: float | None = None
         """Time of the newest piece, on the head's clock."""
         self.warm: set[int] = set()
@@ -102,7 +106,21 @@ class Store:
         view.fresh = True
         skew = 0.0 if clock is None or same_machine else clock - at
         view.skew = skew if abs(skew) > SAME_CLOCK else 0.0
+        view.same_clock = same_machine
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
+
+    def follow_clock(self, name: str, clock: float, at: float) -> bool:
+        """Follow a clock that was set, there or here, between two pieces; whether one was.
+
+        Without that all that moves from then on would seem to have moved long ago, or in future.
+        """
+        view = self.nodes[name]
+        if view.same_clock or -LATE < clock - view.skew - at < EARLY:
+            return False
+        view.skew = clock - at
+        view.at = None
+        self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
+        return True
 
     # The process table
 

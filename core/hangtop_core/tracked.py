@@ -231,6 +231,11 @@ class Tracked:
         if last is not None and last.threads and sample.threads:
             old, new = (stacks.shape(s.threads[0].stack) for s in (last, sample))
             lines, functions = old[0] == new[0], old[1] == new[1]
+        if lines and last is not None and last.mode == "native" and self.still_since(last.at):
+            # Nobody would pause a rank again for C frames in which it has stayed.
+            sample = msgspec.structs.replace(
+                sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
+            )
         self.sample = _continued(sample, last, lines, functions)
 
     def still_since(self, at: float) -> bool:

@@ -24,6 +24,8 @@ class Options(Struct, frozen=True):
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False
+    allow_pause: bool = False
+    """Let C frames of suspects be read where a rule asks for them: each is paused for a moment."""
     slurm_jobs: tuple[str, ...] = ()
     """Only what does not say that it is of another Slurm job than these."""
     slurm_step: str | None = None

@@ -185,9 +185,9 @@ def _call(frame: Any) -> Dict[str, Any]:
     name = frame.name
     found = {
         "batch": frame.batch,
-        "in": frame.kind,
+        "way": frame.kind,
         "module": name.module,
-        "class": name.kind,
+        "module_class": name.kind,
         "root": name.root,
     }
     if frame.site is not None:

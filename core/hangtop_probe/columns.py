@@ -58,7 +58,7 @@ _FIELDS = (
 _ROW = itemgetter(*_FIELDS)
 _STATES = {"scheduled": 0, "started": STARTED, "completed": COMPLETED}
 _COUNTERS = ("last_enqueued_collective", "last_completed_collective")
-_BROKEN = (KeyError, TypeError, ValueError, OverflowError, AttributeError)
+_BROKEN = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 _OPEN = bytes(not flag & DONE for flag in range(256))
 """Turns flags into marks: 1 for what is not over."""
 

@@ -42,9 +42,8 @@ def read_facts(pid: int, mine: permission.Rights) -> Facts:
     """Read what discovery needs of ``pid``; whatever cannot be read is None."""
     base = "/proc/%d" % pid
     cmdline = procfs.parse_cmdline(procfs.read(base + "/cmdline") or b"")
-    environ_data = procfs.read(base + "/environ")
     exe = procfs.link(base + "/exe")
-    environ = None if environ_data is None else procfs.parse_environ(environ_data)
+    environ = procfs.environ(pid)
     denied = None
     if environ is None and os.path.exists(base):
         denied = permission.why_denied(pid, mine)

@@ -18,6 +18,7 @@ PY_SPY_NEWER = "py-spy-newer"
 STRACE = "strace"
 GDB = "gdb"
 NONBLOCKING = "nonblocking"
+TRACED = "traced"
 VIA_SSH = "via-ssh"
 DMESG = "dmesg"
 INSIDE = "inside-container"
@@ -28,7 +29,7 @@ RAS_LOG = "ras-log"
 
 ALL = frozenset(
     {SUDO, AS_USER, CONTAINER, OUTSIDE, YAMA, YAMA_RESTART, PY_SPY, PY_SPY_NEWER, STRACE, GDB}
-    | {NONBLOCKING, VIA_SSH, DMESG, INSIDE, RAS_SAFE, RAS_ENABLE, RAS_ADDR, RAS_LOG}
+    | {NONBLOCKING, TRACED, VIA_SSH, DMESG, INSIDE, RAS_SAFE, RAS_ENABLE, RAS_ADDR, RAS_LOG}
 )
 
 

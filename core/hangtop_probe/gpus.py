@@ -172,11 +172,15 @@ class Gpus:
             self.about = dict(self.about, error=self.about.get("error") or text)
 
     def _take(self, line: bytes) -> None:
-        """Take in one line of the child."""
+        """Take in one line of the child; libraries in it may print others between."""
         try:
             said = json.loads(line)
-        except ValueError:
+            if isinstance(said, dict):
+                self._learn(said)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return
+
+    def _learn(self, said: Fields) -> None:
         with self._lock:
             if "node" in said:
                 self.about = dict(said["node"], error=None)

@@ -60,7 +60,7 @@ def piece(pid: int, rights: permission.Rights) -> Message:
 
 def _told(file: Any) -> Dict[str, Any]:
     """Return header, lines and the last batch of a file; raise ValueError for another one."""
-    header = json.loads(file.readline(MAX_LINE))
+    header = _loads(file.readline(MAX_LINE))
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise ValueError("the file is none of this version")
     lines: List[Any] = []
@@ -72,11 +72,18 @@ def _told(file: Any) -> Dict[str, Any]:
         if line.startswith(_SEEN):
             seen = line
         elif line.startswith(_WANTED) and len(lines) < MAX_LINES:
-            lines.append(bounded(json.loads(line)))
+            lines.append(bounded(_loads(line)))
     found = {"header": bounded(header), "lines": lines, "cut": file.tell() >= MAX_READ}
     if seen is not None:
-        found["seen"] = bounded(json.loads(seen))
+        found["seen"] = bounded(_loads(seen))
     return found
+
+
+def _loads(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("a line is nested too deeply") from None
 
 
 def bounded(value: Any, depth: int = 6) -> Any:

@@ -74,6 +74,11 @@ def may_attach(pid: int) -> bool:
 def why_denied(pid: int, mine: Rights) -> Tuple[str, str]:
     """Return why ``pid`` cannot be looked into, and the fix."""
     status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
+    tracer = procfs.decimal((status.get("TracerPid") or "").strip())
+    if tracer:
+        stat = procfs.read_stat(tracer)
+        name = " (%s)" % stat.comm if stat is not None else ""
+        return "it is traced by process %d%s already" % (tracer, name), fixes.TRACED
     uids = (status.get("Uid") or "").split()
     owner = int(uids[0]) if uids and uids[0].isdigit() else None
     if mine.yama == 3:

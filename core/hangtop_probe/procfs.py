@@ -16,6 +16,8 @@ PROC = "/proc"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 MAX_PATH = 4000
+MAX_ENVIRON = 8 << 20
+"""Bytes: Linux takes 6 MiB of arguments and environment at most (fs/exec.c)."""
 PF_KTHREAD = 0x00200000
 """Flag of kernel threads in field 9 of /proc/PID/stat (include/linux/sched.h)."""
 
@@ -187,6 +189,12 @@ def parse_exec_start(data: bytes) -> Optional[float]:
         return float(value) or None
     except ValueError:
         return None
+
+
+def environ(pid: int) -> Optional[Dict[str, str]]:
+    """Return the environment a program was started with; None where it cannot be read."""
+    data = read("/proc/%d/environ" % pid, MAX_ENVIRON)
+    return None if data is None else parse_environ(data)
 
 
 def parse_environ(data: bytes) -> Dict[str, str]:

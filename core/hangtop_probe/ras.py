@@ -100,10 +100,9 @@ def find(pids: List[int], rights: permission.Rights, anyway: bool = False) -> Li
 def _of_rank(
     pid: int, ranks: "frozenset[int]", rights: permission.Rights, anyway: bool
 ) -> Listener:
-    raw = procfs.read("/proc/%d/environ" % pid)
-    if raw is None:
+    environment = procfs.environ(pid)
+    if environment is None:
         raise Refused("denied", *permission.why_denied(pid, rights))
-    environment = procfs.parse_environ(raw)
     version = versions.nccl(pid)
     if version is None:
         raise Refused("missing", "the rank has no NCCL loaded whose version can be told")

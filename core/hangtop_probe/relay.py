@@ -72,7 +72,7 @@ class Relay:
         try:
             while self._frame():
                 pass
-        except (OSError, ValueError, IndexError, KeyError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
             return
         finally:
             self.leave_room()

@@ -28,11 +28,16 @@ MODES = ("nonblocking", "blocking", "native")
 MAX_LOCAL = 200
 MAX_NAME = 2000
 MAX_LINE = 2**31 - 1
+MAX_THREADS = 4096
+"""Threads of Python that py-spy 0.4.3 takes for the list of an interpreter (stack_trace.rs)."""
 _MAX_TOLD = 20000
 """Stacks a probe remembers to have told; then it begins to tell them again."""
 _WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What `parse` raises."""
 
 Row = List[Any]
 """A frame: name, file, short, line, native, source."""
@@ -66,7 +71,7 @@ def sample(
         if done.code == 0:
             try:
                 return parse(done.out)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except _UNREADABLE as error:
                 where = type(error).__name__.encode()
                 done = done._replace(code=1, err=b"py-spy gave an unreadable answer: " + where)
         reason = explain(pid, done, seconds)
@@ -86,11 +91,11 @@ def parse(data: bytes) -> Sample:
         rows = [_row(frame) for frame in thread["frames"]]
         key = stack_key(rows)
         stacks[key] = rows
-        tid = thread.get("os_thread_id")
+        tid, name = thread.get("os_thread_id"), thread.get("thread_name")
         threads.append(
             {
-                "tid": tid,
-                "name": thread.get("thread_name"),
+                "tid": tid if isinstance(tid, int) else None,
+                "name": name[:MAX_NAME] if isinstance(name, str) else None,
                 "active": bool(thread.get("active")),
                 "gil": bool(thread.get("owns_gil")),
                 "stack": key,
@@ -155,27 +160,41 @@ def _is(row: Row, frame: Tuple[str, str]) -> bool:
 
 def explain(pid: int, done: Done, seconds: float) -> Message:
     """Return why py-spy gave nothing, from its message (0.4.3) and from what is known here."""
+    stat = procfs.read_stat(pid)
+    too_many = None
+    if stat is not None and stat.threads > MAX_THREADS:
+        told = "it has %d threads; py-spy reads no process that has more than %d of Python"
+        too_many = failure("unsupported", told % (stat.threads, MAX_THREADS))
     if done.timed_out:
-        return failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
+        late = failure("timeout", "py-spy gave no answer in %g s and was ended" % seconds)
+        return too_many or late
     if done.flooded:
         return failure("error", "py-spy wrote more than %d MiB and was ended" % (MAX_OUTPUT >> 20))
     if done.cancelled:
         return failure("error", "cancelled")
     said = procfs.text(done.err).strip().split("\nStack backtrace")[0]
-    line = " ".join(said.split())[:300] or "py-spy ended with %s and said nothing" % done.code
+    line = " ".join(said.split())[:300] or "py-spy %s and said nothing" % _ended(done.code)
     if not os.path.exists("/proc/%d" % pid) or "No such process" in said:
         return failure("gone", "the process is gone")
-    stat = procfs.read_stat(pid)
     if stat is not None and stat.state == "Z":
         return failure("gone", "the process has exited and is a zombie")
     if re.search(r"permission denied|operation not permitted", said, re.IGNORECASE):
         why, fix = permission.why_denied(pid, permission.rights())
         return failure("denied", why, fix)
+    if too_many is not None:
+        return too_many
     if "find python version" in said or "find a python" in said.lower():
         return failure("not-python", "py-spy finds no Python interpreter in it: %s" % line)
     if "nsupported" in said or "not supported" in said:
         return failure("unsupported", line, fixes.PY_SPY_NEWER)
     return failure("error", line)
+
+
+def _ended(code: Optional[int]) -> str:
+    if code is None or code >= 0:
+        return "ended with %s" % code
+    names = {int(one): one.name for one in signal.Signals}
+    return "was killed by %s" % names.get(-code, "signal %d" % -code)
 
 
 class Sampler:
@@ -277,9 +296,10 @@ class Sampler:
             return Sample([], {}, refusal(before))
         with self._native:
             result = sample(self._tools, pid, mode, wants, seconds, cancel)
-        if halted(procfs.states(pid)).stopped:
-            piece["resumed"] = resume(pid)
-        return result
+        if _runs(pid):
+            return result
+        piece["resumed"] = _continue(pid)
+        return left_stopped(result, pid, piece["resumed"])
 
     def _unless_rested(
         self, identity: Identity, wants: bool, seconds: float, cancel: threading.Event
@@ -315,16 +335,35 @@ def refusal(states: Dict[int, str]) -> Message:
     return failure("stopped", text % (tid, names[letter], letter), fixes.NONBLOCKING)
 
 
-def resume(pid: int, wait: float = 0.5) -> bool:
-    """Make a process run again that we left stopped; return whether it does.
+def left_stopped(result: Sample, pid: int, runs: bool) -> Sample:
+    """Say in what a sample failed with, or instead of it, that py-spy left the process stopped."""
+    if result.failure is None and runs:
+        return result  # `resumed` tells
+    how = "SIGCONT made it run again" if runs else "it does NOT run again: kill -CONT %d" % pid
+    text = "py-spy left the process stopped; %s" % how
+    if result.failure is None:
+        return result._replace(failure=failure("stopped", text))
+    told = result.failure
+    return result._replace(failure=dict(told, text="%s; %s" % (told["text"], text)))
 
-    A tracer that is just detaching leaves by itself, so it is given a moment first.
-    """
+
+def resume(pid: int) -> bool:
+    """Make a process run again that we left stopped; return whether it does."""
+    return _runs(pid) or _continue(pid)
+
+
+def _runs(pid: int, wait: float = 0.5) -> bool:
+    """Whether a process runs; a tracer that is just detaching is given a moment for that."""
     deadline = time.monotonic() + wait
-    while time.monotonic() < deadline:
-        if not halted(procfs.states(pid)).stopped:
-            return True
+    while halted(procfs.states(pid)).stopped:
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.02)
+    return True
+
+
+def _continue(pid: int) -> bool:
+    """Send SIGCONT; whether the process runs then."""
     try:
         os.kill(pid, signal.SIGCONT)
     except OSError:

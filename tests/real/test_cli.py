@@ -18,6 +18,7 @@ import pytest
 
 from hangtop.demo.gallery import BY_NAME
 from hangtop.demo.runner import Demo, missing
+from support.documents import misfits
 from support.jobs import run_hangtop
 from support.processes import environment, is_alive
 
@@ -66,6 +67,7 @@ def test_each_rank_and_its_workers_with_locals(job: Demo) -> None:
 def test_json_dump_holds_every_rank_and_thread(job: Demo) -> None:
     found = json.loads(run_hangtop("dump", "--json", "--all-threads", *pids(job)).stdout)
     assert found["schema"] == "hangtop.dump/1"
+    assert misfits(found) == []
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
     for rank in found["ranks"]:
         assert rank["failure"] is None
@@ -159,3 +161,35 @@ def test_without_a_job_it_says_what_it_looked_for_and_found(job: Demo) -> None:
     found = json.loads(done.stdout)
     assert found["job"] is None
     assert found["verdicts"] == []
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_system_calls_of_a_rank_are_folded_and_saved(
+    job: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank waits for its worker: in a poll on the pipe between them, or in a sleep."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    done = run_hangtop("strace", "1", "--for", "1", "--json", *pids(job))
+    assert done.returncode == 0, done.stderr
+    assert "stops for an instant" in done.stderr
+    [rank] = json.loads(done.stdout)["ranks"]
+    main = [row for row in rank["calls"] if row["tid"] == rank["pid"]]
+    assert any(row["inside"] for row in main), rank
+    saved = rank["saved"]
+    assert saved["running_again"]
+    files = list((tmp_path / "hangtop" / "strace").iterdir())
+    assert len(files) == saved["files"]
+    assert sum(path.stat().st_size for path in files) == saved["size"]
+    assert is_alive(rank["pid"])
+
+
+def test_who_else_has_a_file_of_a_rank_open(job: Demo) -> None:
+    """Its workers and its launcher have what it writes to, too."""
+    done = run_hangtop("files", "1", "1", "--json", *pids(job))
+    assert done.returncode == 0, done.stderr
+    whose = {row["whose"] for row in json.loads(done.stdout)["holders"]}
+    assert "launcher torchrun" in whose
+    assert any(one.endswith("of rank 1") for one in whose), whose
+    done = run_hangtop("files", "9", *pids(job))
+    assert (done.returncode, done.stdout) == (12, "")
+    assert "there is no rank 9 in this job" in done.stderr

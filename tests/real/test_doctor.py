@@ -14,6 +14,7 @@ import pytest
 
 from hangtop_probe import node as probe_node
 from support.cluster import Cluster, why_not
+from support.documents import misfits
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def ladders(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, dict[str,
     code, out = doctor(cluster, *arguments, "--json")
     said = json.loads(out)
     assert said["schema"] == "hangtop.doctor/1"
+    assert misfits(said) == []
     assert said["exit_status"] == code
     assert said["ok"] == (code == 0)
     return code, {

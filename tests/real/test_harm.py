@@ -7,12 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.errors import RefusedError
+from hangtop_core.session import Options, Session
 from support.probe_client import ProbeClient
 from support.processes import environment, is_alive, wait_until, with_variable
 
@@ -52,7 +56,12 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def target() -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-c", TARGET], stdout=subprocess.PIPE) as child:
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "h"}
+    with subprocess.Popen(
+        [sys.executable, "-c", TARGET],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **rank, "MASTER_PORT": "1"},
+    ) as child:
         assert child.stdout
         child.stdout.readline()
         yield child.pid
@@ -137,3 +146,46 @@ def test_a_probe_that_is_stopped_does_not_hold_what_it_traces(tmp_path: Path) ->
             client.close()
             target.kill()
             target.wait()
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
+    target: int, tmp_path: Path
+) -> None:
+    mark = str(time.monotonic_ns())
+    take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(tmp_path)]
+    head = subprocess.Popen(
+        [sys.executable, "-m", "hangtop", *take],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, OWN: mark},
+    )
+    try:
+        assert wait_until(lambda: bool(held(target)) and any(tmp_path.iterdir()), PATIENCE)
+    finally:
+        head.kill()
+        head.wait()
+    assert wait_until(lambda: not with_variable(OWN, mark), PATIENCE), with_variable(OWN, mark)
+    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert not list(tmp_path.iterdir())
+    assert is_alive(target)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_two_hangtops_at_one_process_do_each_other_no_harm(target: int) -> None:
+    """The one traces, the other wants to: it is told who does, and everything else works."""
+    options = Options(pids=(target,))
+    with Session(options, diagnose) as first, Session(options, diagnose) as second:
+        update = second.wait(lambda u: bool(u.snapshot.jobs), PATIENCE)
+        assert first.wait(lambda u: bool(u.snapshot.jobs), PATIENCE)
+        assert update is not None
+        name = update.snapshot.nodes[0].name
+        begun = threading.Event()
+        traces = first.strace(name, target, 60, lambda _: begun.set())
+        assert begun.wait(PATIENCE)
+        with pytest.raises(RefusedError, match="traced"):
+            second.strace(name, target, 60, lambda _: None).result(PATIENCE)
+        ((*_, sample),) = second.sample({name: [target]}).result(PATIENCE)
+        assert sample.failure is None, sample
+        assert not traces.done(), "the first goes on"
+    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert is_alive(target)

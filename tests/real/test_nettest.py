@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.cluster import Cluster, why_not
+from support.documents import misfits
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def nettest(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, Any]]:
     assert err == ""
     said = json.loads(out)
     assert said["schema"] == "hangtop.nettest/1"
+    assert misfits(said) == []
     assert said["exit_status"] == process.returncode
     assert said["ok"] == (process.returncode == 0)
     return process.returncode, said

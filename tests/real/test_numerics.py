@@ -72,7 +72,7 @@ def test_the_first_is_named(cases: tuple[Path, str], case: str, sentence: str) -
     first = told.first
     assert first is not None
     assert first.sentence == sentence
-    if first.how == "forward":
+    if first.way == "forward":
         assert first.site.partition(":")[0].endswith("numerics_job.py")
         assert first.frames[-1].where == first.where
         assert "nan" in (one.high for one in first.frames[-1].measures) or first.what == "inf"
@@ -83,7 +83,7 @@ def test_what_is_as_it_should_be_is_not_reported(cases: tuple[Path, str]) -> Non
     assert found(cases[0], "fine").firsts == ()
     [scaled] = found(cases[0], "scaled").firsts
     assert scaled.expected
-    assert scaled.category == "scaled gradient"
+    assert scaled.kind == "scaled gradient"
 
 
 def test_frames_before_and_batches_that_are_traced(cases: tuple[Path, str]) -> None:
@@ -95,7 +95,7 @@ def test_frames_before_and_batches_that_are_traced(cases: tuple[Path, str]) -> N
     assert highs["input[mask]"] == "inf"
     traced = found(cases[0], "traced", frozenset(range(9))).traced
     assert sorted({frame.batch for frame in traced}) == [1, 3, 4]
-    assert {frame.how for frame in traced} == {"forward", "backward", "step"}
+    assert {frame.way for frame in traced} == {"forward", "backward", "step"}
     done = run_hangtop("numerics", str(cases[0] / "traced"), "--batch", "3", "--json")
     [rank] = json.loads(done.stdout)["ranks"]
     assert {frame["batch"] for frame in rank["traced"]} == {3}

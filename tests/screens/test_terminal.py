@@ -40,11 +40,16 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
 
-    def read_for(self, seconds: float) -> int:
-        """Draw what comes in this time; how many bytes it was."""
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)
+        self.screen.resize(rows, columns)
+
+    def read_for(self, seconds: float, at_least: int | None = None) -> int:
+        """Draw what comes in this time, or until it is so many bytes; how many it was."""
         until = time.monotonic() + seconds
         count = 0
-        while (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0 and not 0 < (at_least or 0) <= count:
             if not select.select([self.master], [], [], left)[0]:
                 break
             try:
@@ -117,6 +122,31 @@ def test_coming_back_from_the_shell_draws_everything_again() -> None:
         shown.process.send_signal(signal.SIGCONT)
         shown.wait_for("missing-collective")
         shown.wait_for("RANKS  sort suspicion")
+
+
+def test_a_terminal_that_closes_ends_it() -> None:
+    """As a window that is closed does it: SIGHUP, and whatever is written afterwards fails."""
+    with terminal("skip", size=(80, 24)) as shown:
+        shown.wait_for("missing-collective")
+        os.killpg(shown.process.pid, signal.SIGHUP)
+        os.close(shown.master)
+        shown.master = os.open(os.devnull, os.O_RDONLY)
+        shown.process.wait(START_LIMIT_S)
+
+
+def test_any_size_it_is_changed_to_while_data_flows_is_drawn() -> None:
+    with terminal("skip", size=(120, 36)) as shown:
+        shown.wait_for("missing-collective")
+        for columns, rows in ((10, 3), (500, 200), (1, 1), (10, 3), (80, 24)):
+            shown.resize(columns, rows)
+            if columns > 100:
+                shown.wait_for("RANKS  sort suspicion")
+            else:
+                assert shown.read_for(START_LIMIT_S, at_least=1), (columns, rows)
+            assert shown.process.poll() is None
+        shown.wait_for("missing-collective")
+        shown.send("q")
+        assert shown.process.wait(START_LIMIT_S) == 0
 
 
 def test_a_shell_has_the_terminal_and_gives_it_back(tmp_path: Path) -> None:

@@ -132,11 +132,11 @@ class Table:
         self.client.send(op="credit", id=self.id, n=1)
         piece: dict[str, Any] = message["data"]
         self.at = piece["at"]
-        self.strings.update({int(k): v for k, v in piece["strings"].items()})
-        self.node.update(piece["node"])
-        for pid, last in piece["gone"].items():
+        self.strings.update({int(k): v for k, v in piece.get("strings", {}).items()})
+        self.node.update(piece.get("node", {}))
+        for pid, last in piece.get("gone", {}).items():
             self.gone[int(pid)] = {**self.processes.pop(int(pid), {}), **last}
-        for pid, fields in piece["set"].items():
+        for pid, fields in piece.get("set", {}).items():
             self.processes[int(pid)] = {**self.processes.get(int(pid), {}), **fields}
         return piece
 

@@ -47,6 +47,7 @@ def run_app(
     source: Source,
     *,
     ascii: bool = False,  # noqa: A002 - as on the command line
+    light: bool = False,
     mouse: bool = False,
     readonly: bool = False,
     live: bool = True,
@@ -70,6 +71,10 @@ def run_app(
     for name, value in TEXTUAL_SETTINGS.items():
         os.environ.setdefault(name, value)
     from hangtop.application import FilesApp, HangtopApp  # after the settings
+    from hangtop.theme import use_light
+
+    if light:
+        use_light()
 
     try:
         options = getattr(source, "options", None)

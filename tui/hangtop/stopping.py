@@ -83,3 +83,6 @@ class Stopping(Asking):
             lambda: pager.prompt(plan.argv, where, lambda status: outcome(status, plan))
         )
         ended(wrong or "left")
+        if wrong is None:
+            # The newest stack may be one of the prompt, at which the rank no longer is.
+            self._app.requests.sample([rank])

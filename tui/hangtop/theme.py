@@ -38,6 +38,24 @@ ROLES: dict[str, Style] = {
 }
 """Style of each role. `cursor` and `resting` are laid over the roles of a whole line."""
 
+LIGHT = {
+    "focus": Style(color="blue"),
+    "key": Style(color="blue", bold=True),
+    "warn": Style(color="magenta"),
+    "good": Style.null(),
+    "info": Style(color="blue"),
+    "code": Style(color="blue"),
+    "link": Style(color="blue", underline=True),
+}
+"""What differs on light grounds: yellow, green and cyan of many palettes (xterm's, the Linux
+console's) have a contrast of 2:1 or less to white."""
+
+
+def use_light() -> None:
+    """Draw for a light background from now on; before anything is drawn."""
+    ROLES.update(LIGHT)
+
+
 ASCII = str.maketrans(
     {
         "●": "*",

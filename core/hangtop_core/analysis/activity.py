@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from hangtop_core.analysis import dictionary, kernel
+from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import library_run, plain_name, site, where
+from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.model import Frame, Thread
 
 if TYPE_CHECKING:
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
 
-WAITS_FOR_GPU = "waits for its GPU"
 _PROGRAM = frozenset({"<module>", "_run_module_as_main", "spawn_main", "_bootstrap"})
 """One of these is at the bottom of a main thread until its program is through; handlers that were
 registered with atexit are called with nothing below them."""
 _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})
+_OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})
+"""What frames of Python and the kernel leave open: C frames may decide it."""
 GPU_THREADS = ("cuda", "pt_nccl")
 """Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
 
@@ -46,8 +48,8 @@ class Reading(Struct, frozen=True):
     """Below a DataLoader's fetch: the user's code prepares a batch."""
     own: bool
     """The innermost frame is the user's own code."""
-    natives: tuple[str, ...] = ()
-    """Native functions that the innermost Python frame is in, innermost first."""
+    natives: tuple[Frame, ...] = ()
+    """C frames that the innermost Python frame is in, innermost first; known where asked for."""
     after: bool = False
     """Nothing of a program is below: the interpreter calls this by itself, as it ends."""
 
@@ -109,6 +111,10 @@ class Reader:
         found = early or _doing(read_, stack, sample, main, letter)
         if read_ is not None and found.kind == "busy" and _polls_gpu(process, read_):
             found = msgspec.structs.replace(found, kind="work-wait", text=WAITS_FOR_GPU)
+        if read_ is not None and read_.natives and found.kind in _OPEN:
+            told = native.decided(read_.natives)
+            if told is not None:
+                found = msgspec.structs.replace(found, kind=told[0], text=told[1])
         if read_ is not None and read_.after and found.kind in _AT_EXIT:
             text = f"is shutting down: a function that it calls at its end {found.text}"
             found = msgspec.structs.replace(found, kind="teardown", text=text)
@@ -130,7 +136,7 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     outer = stack[len(run) :]
     loading = any("/torch/utils/data/_utils/fetch.py" in frame.file for frame in outer)
     top = next((frame for frame in stack if not frame.native), None)
-    natives = tuple(frame.name for frame in takewhile(lambda one: one.native, stack))
+    natives = tuple(takewhile(lambda one: one.native, stack))
     after = top is not None and not any(frame.name in _PROGRAM for frame in stack)
     if met is None:
         return Reading(top, site(stack), None, "", None, loading, not frames, natives, after)

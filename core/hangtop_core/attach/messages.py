@@ -152,6 +152,8 @@ class StackPiece(Struct, frozen=True):
         default_factory=dict
     )
     threads: Annotated[tuple[StackThread, ...], Meta(max_length=4096)] = ()
+    resumed: bool | None = None
+    """Whether SIGCONT helped, where py-spy left the process stopped."""
     failure: Failure | None = None
 
 

@@ -60,7 +60,8 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
         raise UsageError(
             f"{what}: group source {clean(str(error), 80)!r} cannot be used"
         ) from error
-    except (NodeSetException, GroupResolverError, GroupSourceError) as error:
+    except (NodeSetException, GroupResolverError, GroupSourceError, ValueError) as error:
+        # A ValueError is of a number with thousands of digits.
         raise UsageError(f"{what}: {clean(str(error), 200)}") from error
     if len(names) > MAX_NODES:
         raise UsageError(f"{what}: {len(names)} nodes, {MAX_NODES} at most")

@@ -92,6 +92,11 @@ def parts(kind: type[Struct]) -> tuple[Part, ...]:
     return tuple(found)
 
 
+@cache
+def _by_name(kind: type[Struct]) -> dict[str, Part]:
+    return {part.name: part for part in parts(kind)}
+
+
 def _kind(told: Any) -> tuple[Kind, Any]:
     """What a type is, and the struct in it."""
     origin, inside = typing.get_origin(told), typing.get_args(told)
@@ -266,10 +271,12 @@ class Maker:
         if not isinstance(raw, dict):
             raise Damaged("a difference is no object")
         fields = {}
-        for part in parts(_type(old)):
-            if part.name not in raw:
+        known = _by_name(_type(old))
+        for name, told in raw.items():
+            part = known.get(name)
+            if part is None:
                 continue
-            before, told = getattr(old, part.name), raw[part.name]
+            before = getattr(old, name)
             if part.kind == "text" and isinstance(told, int):
                 fields[part.name] = before[: _number(told)]
             elif part.kind in ("plain", "text", "trace") or before is None or told is None:
@@ -280,7 +287,7 @@ class Maker:
                 fields[part.name] = self._list(part.item, before, told)
             else:
                 fields[part.name] = self._mapping(part, before, told)
-        if any(one is None for one in fields.values()):
+        if None in fields.values():
             self._check_nothing(type(old), fields)
         return msgspec.structs.replace(old, **fields)
 

@@ -68,8 +68,10 @@ class Capture(Struct, frozen=True):
 def is_capture(path: str) -> bool:
     """Whether a file begins as a capture does, of whatever version. Never raises."""
     try:
+        if not Path(path).is_file():
+            return False
         with Path(path).open("rb") as file:
-            if not Path(path).is_file() or file.read(2) != MAGIC:
+            if file.read(2) != MAGIC:
                 return False
             file.seek(0)
             with gzip.GzipFile(fileobj=file) as zipped:
@@ -85,9 +87,12 @@ def load(path: str) -> Capture:
         BadCaptureError: it is none, or cannot be opened at all.
     """
     name = clean(path, 200)
-    if Path(path).is_dir():
-        raise BadCaptureError(f"{name} is a folder")
     try:
+        if Path(path).is_dir():
+            raise BadCaptureError(f"{name} is a folder")
+        if Path(path).exists() and not Path(path).is_file():
+            # Opening a pipe that nobody writes to would wait for ever.
+            raise BadCaptureError(f"{name} is no regular file")
         with Path(path).open("rb") as file:
             if file.read(2) != MAGIC:
                 raise BadCaptureError(f"{name} is no capture of hangtop")
@@ -242,8 +247,8 @@ class Reader:
 
     def _take_verdict(self, raw: Any) -> None:
         key = _text(raw["verdict"])
-        self._verdicts[key] = self._maker.whole(Diagnosis, raw.get("diagnosis"))
-        self._texts[key] = _text(raw.get("text", ""), 1 << 20)
+        self._verdicts[key] = self._maker.whole(Diagnosis, _harmless(raw.get("diagnosis")))
+        self._texts[key] = _harmless(_text(raw.get("text", ""), 1 << 20))
 
     def _take_node(self, raw: Any) -> None:
         _bound(self._nodes, MAX_NODES)
@@ -338,4 +343,15 @@ def _bound(some: Any, most: int) -> None:
 def _text(raw: Any, most: int = 4096) -> str:
     if not isinstance(raw, str) or len(raw) > most:
         raise Damaged("what should be a text is none")
+    return raw
+
+
+def _harmless(raw: Any) -> Any:
+    """Plain data whose texts may be printed: a verdict is, as it is told by us elsewhere."""
+    if isinstance(raw, str) and not raw.isprintable():
+        return "\n".join(line if line.isprintable() else clean(line) for line in raw.split("\n"))
+    if isinstance(raw, list):
+        return [_harmless(one) for one in raw]
+    if isinstance(raw, dict):
+        return {key: _harmless(one) for key, one in raw.items()}
     return raw

@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import time
+import zlib
 from functools import partial
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
@@ -111,7 +112,7 @@ def read(
                 return _of_stream(found, number, cast("IO[bytes]", packed), keep)
         with open(found.path, "rb") as file:
             return _of_file(found, number, file, info, everything, keep)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or str(error)
         return FileLog(found.path, found.place, problem=why)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from hangtop.cli.arguments import complete, session_options
@@ -135,3 +139,14 @@ def test_demo_without_torch_says_what_to_install(
     told = capsys.readouterr().err
     assert "pip install torch numpy" in told
     assert "Traceback" not in told
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_an_output_that_is_full_is_told_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hangtop", "config", "--path"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    told = "hangtop: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)

@@ -49,6 +49,7 @@ VALUES = {
     "sample_every": ("9.5", 9.5),
     "readonly": ("true", True),
     "ascii": ("true", True),
+    "light": ("true", True),
     "mouse": ("true", True),
 }
 

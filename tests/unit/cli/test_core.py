@@ -14,6 +14,7 @@ from hangtop.cli.main import main
 from hangtop_core.cores import find
 from hangtop_core.errors import NoCoreError, UsageError
 from support.cores.image import core
+from support.documents import misfits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +78,7 @@ def test_the_newest_core_is_taken(
     said = capsys.readouterr()
     data = json.loads(said.out)
     assert data["schema"] == "hangtop.core/1"
+    assert misfits(data) == []
     (one,) = data["cores"]
     assert (one["pid"], one["rank"], one["world_size"]) == (2, 2, 4)
     assert one["problems"], "its executable is nowhere"

@@ -12,6 +12,7 @@ from hangtop.cli.dump import Answers, as_data, has_stacks, sample, say_stale
 from hangtop_core.diagnosis import to_json
 from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.updates import Update
+from support.documents import misfits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,7 @@ def test_what_was_asked_for_is_shown_and_not_what_was_sampled_by_itself_since() 
 def test_a_dump_without_a_job_is_a_document_with_the_nodes() -> None:
     nodes = (Node("n1", "ready"), Node("n2", "denied", reason="login refused", fix="ssh n2"))
     data = json.loads(to_json(as_data(Snapshot(1.0, 0.0, 1, nodes=nodes), None)))
+    assert misfits(data) == []
     assert (data["schema"], data["job"], data["ranks"]) == ("hangtop.dump/1", None, [])
     assert data["nodes"][1] == {
         "name": "n2",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop.cli.main import main
+from support.documents import misfits
 from support.flight import Job, write
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def test_the_document(hung: str, capsys: Capture, tmp_path: Path) -> None:
     found: dict[str, Any] = json.loads(text)
     assert status == 10
     assert json.loads(other.read_text()) == found
+    assert misfits(found) == []
     assert (found["schema"], found["state"]) == ("hangtop.diagnosis/1", "hung")
     assert found["verdicts"][0]["culprits"][0]["rank"] == 3
     assert (found["job"]["world_size"], found["job"]["ranks_seen"]) == (8, list(range(8)))

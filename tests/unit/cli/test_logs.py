@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hangtop.cli.main import main
+from support.documents import misfits
 from support.logs import RECORDINGS, recording
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def test_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", RAISE, "--json"]) == 10
     told = json.loads(capsys.readouterr().out)
     assert told["schema"] == "hangtop.logs/1"
+    assert misfits(told) == []
     assert (told["first"]["ranks"], told["first"]["where"]) == ([1], "job.py:13 (step)")
     assert told["verdicts"][0]["cause"] == "rank-exited"
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from hangtop.cli.main import main
 from hangtop.cli.observe import STANDSTILL_S, wait_for_nodes
 from hangtop.cli.output import StatusLine
 from hangtop_core.model import Node, Snapshot
@@ -47,3 +48,10 @@ def test_all_nodes_answer_or_fail(node: Node, enough: bool) -> None:
     session = Still(SEEN, node)
     wait_for_nodes(session, StatusLine())  # type: ignore[arg-type]
     assert session.enough == enough
+
+
+def test_leave_to_pause_and_read_only_exclude_each_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["diagnose", "--allow-pause", "--readonly"]) == 2
+    assert "--readonly forbids that" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from hangtop_core import prepare
 from hangtop_core.errors import UsageError
 from hangtop_hook import numericsfile
 from hangtop_hook.numericsfile import Settings
+from support.documents import misfits
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def test_print_env_is_for_a_shell_or_for_programs(tmp_path: Path, capsys: Captur
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert document["schema"] == "hangtop.run-env/1"
+    assert misfits(document) == []
     assert document["environment"] == {**exported, "CUDA_LAUNCH_BLOCKING": "1"}
     assert "NCCL 2.14.3" in captured.err
     assert exported["HANGTOP_RUN_DIR"] == str(directory)

@@ -224,7 +224,7 @@ def test_why_a_job_has_ended_is_told_where_it_was_seen() -> None:
 
 def test_what_the_guide_shows_are_commands() -> None:
     """The batch script, the service, the line of cron, and the others."""
-    guide = (Path(__file__).parents[3] / "docs/guide.md").read_text().replace("\\\n", " ")
+    guide = (Path(__file__).parents[3] / "docs/watch.md").read_text().replace("\\\n", " ")
     shown = re.findall(r"hangtop (watch(?: [^\n`&>]*)?)", guide)
     with_options = [one for one in shown if "--" in one]
     assert len(with_options) >= 5

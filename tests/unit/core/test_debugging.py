@@ -45,6 +45,13 @@ def test_python_3_14_by_its_own_remote_debugging() -> None:
     assert found.argv[:4] == ("/opt/bin/python3.14", "-m", "pdb", "-p")
 
 
+OURS = (
+    frame("interaction", "/usr/lib/python3.11/pdb.py", 433),
+    frame("interaction", "/opt/hangtop_hook/pdbsocket.py", 99),
+    *user("train", 3),
+)
+
+
 @pytest.mark.parametrize(
     ("why", "given"),
     [
@@ -54,6 +61,7 @@ def test_python_3_14_by_its_own_remote_debugging() -> None:
         ("stopped", {"state": "stopped"}),
         ("breakpoint", {"stack": PROMPT}),
         ("breakpoint", {"facts": STDIN_READ}),
+        ("hangtop holds a prompt", {"stack": OURS}),
     ],
 )
 def test_why_there_is_none(why: str, given: dict[str, Any]) -> None:

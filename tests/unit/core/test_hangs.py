@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
+from hangtop_core.diagnosis import Diagnosis, JobState, Need, Verdict
 from hangtop_core.hangs import ENDING_S, EVIDENCE_S, WHOLE_S, Hangs
 from hangtop_core.model import Job, Process, Rank, Role, Snapshot
 from hangtop_core.updates import Update
@@ -38,11 +38,23 @@ class Story:
         state: JobState = "progressing",
         stalled: float | None = None,
         verdict: Verdict | None = None,
+        needs: tuple[Need, ...] = (),
     ) -> list[str]:
         verdicts = (verdict,) if verdict is not None else ()
         hung = stalled if state == "hung" else None
         diagnosis = Diagnosis(
-            "", "", "", 1.0, state, hung, None, None, verdicts, (), stalled_for_s=stalled
+            "",
+            "",
+            "",
+            1.0,
+            state,
+            hung,
+            None,
+            None,
+            verdicts,
+            (),
+            stalled_for_s=stalled,
+            needs=needs,
         )
         jobs = (one,) if one is not None else ()
         diagnoses = {} if one is None else {one.key: diagnosis}
@@ -51,10 +63,30 @@ class Story:
         return [it.kind for it in found]
 
 
+ASKED = Need("descriptors", 1, "n1", 2, "what it waits on", "asked")
+
+
 def hung(
     story: Story, at: float, verdict: Verdict | None = VERDICT, since: float = 70.0
 ) -> list[str]:
     return story.at(at, job(1, 2), "hung", at - since, verdict)
+
+
+def test_what_a_rule_has_asked_for_is_waited_for_a_while() -> None:
+    story = Story()
+    story.at(100.0, job(1, 2))
+    assert story.at(102.0, job(1, 2), "hung", 32.0, OTHER, (ASKED,)) == []
+    assert story.at(104.0, job(1, 2), "hung", 34.0, OTHER, (ASKED,)) == []
+    assert story.at(106.0, job(1, 2), "hung", 36.0, OTHER, (replace(ASKED, state="answered"),)) == [
+        "hang"
+    ]
+    late = Story()
+    late.at(100.0, job(1, 2))
+    told = [
+        late.at(102.0 + n, job(1, 2), "hung", 32.0 + n, OTHER, (ASKED,))
+        for n in range(int(EVIDENCE_S) + 1)
+    ]
+    assert told == [[]] * int(EVIDENCE_S) + [["hang"]]
 
 
 def test_a_hang_is_told_once_its_cause_has_settled_and_only_once() -> None:

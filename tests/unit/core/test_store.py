@@ -208,6 +208,26 @@ def test_the_clock_of_a_node_is_brought_to_ours() -> None:
     assert bench.publish().nodes[0].clock_skew_s == 3600
 
 
+@pytest.mark.parametrize("by", [3600, -3600])
+def test_a_clock_that_is_set_meanwhile_is_followed(bench: Bench, by: float) -> None:
+    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=0, main_last_ran_s=0.0)))
+    for seconds in (1, 2, 3):
+        clock = EPOCH + seconds + (by if seconds > 1 else 0)
+        assert bench.store.follow_clock("n1", clock, EPOCH + seconds) is (seconds == 2)
+        ran = meters(main_cpu_ns=seconds * 10**9, main_last_ran_s=0.0)
+        bench.fold(clock - EPOCH, {"pid": 100, "meters": ran})
+        assert bench.ranks()[0].moved_at == pytest.approx(EPOCH + seconds)
+    (node,) = bench.publish().nodes
+    assert (node.last_seen, node.clock_skew_s) == (EPOCH + 3, by)
+
+
+def test_what_is_only_late_is_no_clock_that_was_set(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    assert not bench.store.follow_clock("n1", EPOCH + 1, EPOCH + 50)
+    bench.store.connected("n1", EPOCH, True, EPOCH)
+    assert not bench.store.follow_clock("n1", EPOCH + 1, EPOCH + 500), "it has our clock"
+
+
 def test_samples_of_one_stack_count_up(bench: Bench) -> None:
     bench.fold(0, process(100, 0))
     counts = []
@@ -266,6 +286,13 @@ def test_native_frames_do_not_make_it_another_stack(bench: Bench) -> None:
     sample = bench.ranks()[0].sample
     assert sample is not None
     assert (sample.count, sample.mode) == (2, "native")
+    # They stay as long as the main thread does: nobody would pause it again for them.
+    bench.sample(100, 3, ("wait", 1), ("main", 5))
+    sample = _sample(bench)
+    assert (sample.count, sample.mode, sample.threads[0].stack) == (3, "native", "native")
+    bench.fold(4, {"pid": 100, "meters": meters(main_last_ran_s=0.0)})
+    bench.sample(100, 5, ("wait", 1), ("main", 5))
+    assert _sample(bench).mode == "nonblocking"
 
 
 def test_a_failure_does_not_hide_what_is_still_true(bench: Bench) -> None:

@@ -138,8 +138,8 @@ def test_without_files_it_is_said_what_to_name(tmp_path: Path) -> None:
 def test_who_was_first() -> None:
     """The batch decides, then the way there before the way back, then clocks."""
 
-    def rank(number: int, batch: int, how: str, at: float, *, expected: bool = False) -> Numerics:
-        first = First(batch=batch, how=how, at=at, expected=expected)
+    def rank(number: int, batch: int, way: str, at: float, *, expected: bool = False) -> Numerics:
+        first = First(batch=batch, way=way, at=at, expected=expected)
         return Numerics(rank=number, node="n", pid=number, path="p", firsts=(first,))
 
     later, step = rank(0, 5, "forward", 1.0), rank(1, 4, "step", 2.0)

@@ -20,7 +20,7 @@ from hangtop.views.verdict import command_in, evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
-from support.build import NOW, POLL, SLEEP, World, c10d, recorder, user
+from support.build import FUTEX, NOW, POLL, SLEEP, World, c10d, recorder, user
 from support.record import load
 
 if TYPE_CHECKING:
@@ -45,6 +45,20 @@ def test_a_class_of_culprits_and_others_names_the_culprit() -> None:
     job, diagnosis = recorded("skip")
     notes = [row.note for row in class_rows(load("skip").snapshot, job, diagnosis, NOW)]
     assert notes == ["◀ culprit", ""]
+
+
+def test_what_rules_have_asked_for_stands_below_the_evidence() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("fill_buffer", 26), FUTEX)
+    snapshot = world.snapshot()
+    diagnosis = diagnose(snapshot, snapshot.jobs[0])
+    last = [one for one in evidence_items(diagnosis) if one.key.startswith("need:")]
+    assert len(last) == len(diagnosis.needs) > 0
+    native = next(one for one in last if "native stacks of rank 3" in plain(one.lines[0]))
+    assert native.copy == f"hangtop dump --pid {world.ranks[3].process.pid} --native"
+    assert native.target is not None
+    assert (native.target.screen, native.target.rank) == ("rank", 3)
 
 
 def test_without_a_verdict_it_says_who_stands_still() -> None:

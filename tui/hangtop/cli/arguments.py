@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "hang_after": 30.0,
     "readonly": False,
     "ascii": False,
+    "light": False,
     "mouse": False,
     "output": None,
     "nodes": [],
@@ -201,6 +202,7 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
     """How the terminal app is drawn."""
     group = parser.add_argument_group("the terminal app", argument_default=argparse.SUPPRESS)
     add_flag(group, "--ascii", "draw with ASCII characters only")
+    add_flag(group, "--light", "colours for a light background")
     add_flag(group, "--mouse", "take mouse clicks (M in the app)")
 
 
@@ -305,6 +307,12 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         help="if it hangs, ask NCCL's RAS once, too: its threads in all ranks then talk to one "
         "another, which ends jobs with some versions of NCCL; those are not asked but by "
         "--ras=anyway",
+    )
+    parser.add_argument(
+        "--allow-pause",
+        action="store_true",
+        help="where a rule asks for the C frames of a suspect, take them: stops it for about half "
+        "a second, once, and two ranks at most",
     )
     add_observing(parser)
 

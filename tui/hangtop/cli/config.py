@@ -96,7 +96,7 @@ def _load(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}: {clean(str(error), 200)}", "It is TOML: https://toml.io"
         ) from error

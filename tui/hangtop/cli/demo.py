@@ -46,18 +46,22 @@ def look(arguments: argparse.Namespace, demo: Demo) -> int:
     if arguments.diagnose:
         from hangtop.cli import diagnose
 
-        return diagnose.run(
-            argparse.Namespace(**vars(arguments), observe=5.0, json=False, ras=None)
-        )
+        return diagnose.run(as_given("diagnose", arguments))
     if arguments.dump:
         from hangtop.cli import dump
 
-        plain = {"each": False, "json": False, "native": False, "locals": False}
-        plain |= {"all_threads": False, "library": False}
-        return dump.run(argparse.Namespace(**vars(arguments), **plain))
+        return dump.run(as_given("dump", arguments))
     from hangtop.cli import screen
 
     return screen.run(arguments)
+
+
+def as_given(command: str, arguments: argparse.Namespace) -> argparse.Namespace:
+    """The arguments of another command, with its defaults for all that was not given here."""
+    from hangtop.cli.main import build_parser
+
+    defaults = build_parser().parse_args([command])
+    return argparse.Namespace(**{**vars(defaults), **vars(arguments), "subcommand": command})
 
 
 def listing() -> str:

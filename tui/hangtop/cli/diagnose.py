@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
@@ -13,15 +15,17 @@ from hangtop.cli.ras import ask_ras
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
-from hangtop_core.errors import NoJobError
+from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.following import follow
-from hangtop_core.report import diagnosis_text
+from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
+from hangtop_core.report import diagnosis_text, need_text
 from hangtop_core.session import Session
+from hangtop_core.text import name_pids
 
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.diagnosis import Diagnosis, Need
     from hangtop_core.model import Job
     from hangtop_core.session import Update
 
@@ -39,11 +43,14 @@ STALLED_S = 5.0
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments, sample_every=1.0)
+    if arguments.allow_pause and arguments.readonly:
+        raise UsageError("--allow-pause stops ranks for a moment, and --readonly forbids that")
     if arguments.capture is not None:
         from hangtop.cli.fromfile import diagnosis_of
 
         return show(diagnosis_of(arguments), as_json=arguments.json)
-    with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
+    options = replace(session_options(arguments), allow_pause=arguments.allow_pause)
+    with Session(options, diagnose, launchers(arguments)) as session:
         try:
             update, interrupted = find_job(session, arguments.job_key, arguments.pid)
         except (NoJobError, KeyboardInterrupt):
@@ -54,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             if not interrupted:
                 observe(session, job, arguments.observe, arguments.hang_after)
+                wait_for_needs(session, job)
                 if arguments.ras is not None:
                     ask_ras(session, job, anyway=arguments.ras == "anyway")
         except KeyboardInterrupt:
@@ -113,6 +121,32 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
 
     with StatusLine() as status:
         session.wait(enough, limit)
+
+
+def wait_for_needs(session: Session, job: Job) -> None:
+    """Wait for what rules have asked for, and say so on stderr."""
+    told: set[str] = set()
+
+    def come(update: Update) -> bool:
+        diagnosis = conclusion(update, job)
+        for need in missing(diagnosis):
+            text = f"asking for {need_text(need)} ..."
+            if text not in told:
+                print(text, file=sys.stderr, flush=True)
+            told.add(text)
+        return not missing(diagnosis)
+
+    session.wait(come, PAUSE_LIMIT_S * 2 if session.options.allow_pause else LIMIT_S + 1)
+    for one in session.commands:
+        if one.pauses:
+            text = f"{one.what} on {one.node}, {name_pids(one.pids)}: it was paused for a moment"
+            print(text, file=sys.stderr, flush=True)
+
+
+def missing(diagnosis: Diagnosis | None) -> list[Need]:
+    """What is still to come of what rules have asked for."""
+    needs = diagnosis.needs if diagnosis is not None else ()
+    return [one for one in needs if one.state in ("wanted", "asked")]
 
 
 def has_processes(job: Job, update: Update) -> bool:

@@ -76,7 +76,7 @@ def exit_status(ladders: Sequence[Ladder]) -> int:
 
 
 def document(ladders: Sequence[Ladder], status: int) -> dict[str, Any]:
-    """Everything that was found, for programs (schema `hangtop.doctor/1`, docs/guide.md)."""
+    """Everything that was found, for programs (schema `hangtop.doctor/1`, docs/doctor.md)."""
     return {
         "schema": "hangtop.doctor/1",
         "hangtop": __version__,

@@ -114,6 +114,7 @@ def show(picture: Picture, arguments: argparse.Namespace) -> None:
     run_app(
         FileSource(picture, name),
         ascii=arguments.ascii,
+        light=arguments.light,
         mouse=arguments.mouse,
         live=False,
         files=picture,

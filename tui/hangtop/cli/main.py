@@ -6,6 +6,8 @@ Nothing heavy is imported here: `--help` and the headless commands never load Te
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
 import sys
 from importlib import import_module
@@ -156,6 +158,9 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_screen(parser)
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def exit_status(error: HangtopError) -> int:
     """The exit status for an error: 2 wrong usage, 13 no node, 12 nothing to look at, else 1."""
     from hangtop_core.errors import (
@@ -201,4 +206,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, as with `| head`: nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        # What Python still holds would fail again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        with contextlib.suppress(OSError):
+            why = os.strerror(error.errno)
+            print(f"hangtop: the output cannot be written: {why}", file=sys.stderr)
+        return 1
     return status

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from hangtop.app import prepare, run_app
 from hangtop.cli import config
 from hangtop.cli.arguments import complete
+from hangtop.cli.output import StatusLine
 from hangtop.files import CaptureSource
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import load
@@ -33,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     return run_app(
         CaptureSource(capture),
         ascii=arguments.ascii,
+        light=arguments.light,
         mouse=arguments.mouse,
         live=False,
         job_key=capture.header.job,
@@ -48,7 +50,13 @@ def opened(path: str) -> tuple[Capture, list[str]]:
     Raises:
         BadCaptureError: it cannot be opened.
     """
-    capture = load(path)
+    with StatusLine() as status:
+        status.show(f"reading {clean(path, 60)} ...")  # of thousands of ranks it takes some seconds
+        return _judged(path, load(path))
+
+
+def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
+    """A capture with its newest picture judged anew, and what is to be said about it."""
     notices = [f"not all of it could be read: {capture.cut}"] if capture.cut else []
     newest, header = capture.newest, capture.header
     try:

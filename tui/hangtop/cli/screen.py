@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         return run_app(
             session,
             ascii=arguments.ascii,
+            light=arguments.light,
             mouse=arguments.mouse,
             job_key=arguments.job_key,
             notice="; ".join(notices(arguments)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, line
 from hangtop_core.analysis.flight.picture import FlightDiagnosis
+from hangtop_core.report import confidence_word
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -148,14 +149,13 @@ def main_frames(snapshot: Snapshot, sample: StackSample | None) -> Sequence[Fram
     return () if thread is None else snapshot.stacks.get(thread.stack, ())
 
 
+_CONFIDENCE = {"high": "good", "medium": "warn", "low": "dim"}
+
+
 def confidence(verdict: Verdict) -> Line:
     """How sure a verdict is, in a word and in a number."""
-    percent = f"{verdict.confidence:.0%}"
-    if verdict.confidence >= 0.9:
-        return line((f"high confidence {percent}", "good"))
-    if verdict.confidence >= 0.6:
-        return line((f"medium confidence {percent}", "warn"))
-    return line((f"low confidence {percent}", "dim"))
+    word = confidence_word(verdict.confidence)
+    return line((f"{word} confidence {verdict.confidence:.0%}", _CONFIDENCE[word]))
 
 
 SUSPECTED = 0.5

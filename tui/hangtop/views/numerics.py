@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Rank
     from hangtop_core.numerics import First, Frame, Measure
 
-_HOW = {"backward": "  backward", "step": "  step of the optimizer"}
+_WAYS = {"backward": "  backward", "step": "  step of the optimizer"}
 
 
 def has_numerics(rank: Rank | None) -> bool:
@@ -57,7 +57,7 @@ def numerics_lines(rank: Rank, job: Job | None) -> list[Line]:
 def _first(one: First) -> Line:
     role = "dim" if one.expected else "bad"
     site = f"  {one.site.rpartition('/')[2]}" if one.site else ""
-    return line((f"{one.category}: ", "label"), (one.sentence, role), (site, "link"))
+    return line((f"{one.kind}: ", "label"), (one.sentence, role), (site, "link"))
 
 
 def frame_lines(frame: Frame) -> list[Line]:
@@ -65,7 +65,7 @@ def frame_lines(frame: Frame) -> list[Line]:
     site = f"  {frame.site.rpartition('/')[2]}" if frame.site else ""
     head = line(
         (frame.where, "bold"),
-        (f"  batch {frame.batch}{_HOW.get(frame.how, '')}", "dim"),
+        (f"  batch {frame.batch}{_WAYS.get(frame.way, '')}", "dim"),
         (site, "link"),
     )
     return [head, *(_measure(one) for one in frame.measures)]

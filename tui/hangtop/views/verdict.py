@@ -10,6 +10,7 @@ from hangtop.spans import Line, labelled, line
 from hangtop.views.common import SUSPECTED, clock, confidence
 from hangtop.views.overview import nothing_found, verdict_lines
 from hangtop_core.rankset import fold
+from hangtop_core.report import need_state, need_text
 from hangtop_core.text import SAID, duration, plural
 
 if TYPE_CHECKING:
@@ -120,7 +121,31 @@ def evidence_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[
                 target=goal if ranks else None,
             )
         )
+    return [*items, *need_items(diagnosis)]
+
+
+def need_items(diagnosis: Diagnosis) -> list[Item]:
+    """What rules have asked for, and how that stands."""
+    items = []
+    for place, need in enumerate(diagnosis.needs):
+        mark = ("✔ ", "good") if need.state == "answered" else ("? ", "warn")
+        role = _NEED_ROLES.get(need.state, "dim")
+        head = line(mark, ("asked for   ", "info"), f"{need_text(need)}: ")
+        screen = "recorder" if need.kind == "recorder" else "rank"
+        items.append(
+            Item(
+                key=f"need:{place}",
+                lines=(line(head, (need_state(need), role)),),
+                indent=14,
+                copy=need.told or need_text(need),
+                target=Goal(screen, need.rank, "stack" if screen == "rank" else None),
+            )
+        )
     return items
+
+
+_NEED_ROLES = {"answered": "good", "asked": "warn", "needs consent": "warn"}
+"""How their states look."""
 
 
 def _goal(seen: Evidence) -> Goal:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
 from hangtop_core.analysis.standing import Standing
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Step
 from hangtop_core.diagnosis import Culprit, Evidence, JobState
 from hangtop_core.model import Rank
@@ -58,6 +59,8 @@ class Hit(Struct, frozen=True):
     """Ranks that are explained by this without being to blame."""
     decisive: bool | None = None
     """None: the rule's own."""
+    needs: tuple[More, ...] | None = None
+    """None: the rule's own."""
 
 
 Finder = Callable[["Case", Sequence[Subject]], Iterable[Hit]]
@@ -82,5 +85,7 @@ class Rule:
     states: frozenset[JobState] = STALLED
     decisive: bool = False
     """As soon as somebody has waited for a moment, this is a hang: no need to watch longer."""
+    needs: tuple[More, ...] = ()
+    """What would decide between this and the next explanation; asked of the first to blame."""
     last: bool = False
     """Asked only where no rule before it has found anything."""

@@ -16,6 +16,7 @@ from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import AWAY, Seat, seats
+from hangtop_core.analysis.native import called
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
@@ -202,6 +203,13 @@ class Case:
         if node is None or node.state not in AWAY or node.last_seen is None:
             return None
         return max(self.at - node.last_seen, 0.0)
+
+    def c_function(self, subject: Subject) -> str:
+        """`in spin (pool.c:9)`, where C frames of its main thread were asked for; else empty."""
+        sample = subject.rank.sample
+        if sample is None or not sample.threads:
+            return ""
+        return called(self.reader.reading(sample.threads[0].stack).natives)
 
     def since(self, subject: Subject) -> str:
         """`for 5:12`, how long a subject has got nowhere; empty when unknown."""

@@ -15,17 +15,23 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence, JobState
 
 _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
+_OPEN: Mapping[str, tuple[More, ...]] = {
+    "poll": (More("descriptors", "to whom the connections lead that it may wait on"),),
+    "futex": (More("native stacks", "whether it is a lock of C code that it sleeps in"),),
+}
+"""Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
@@ -76,6 +82,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(group[0]),
             ),
             confidence=0.95 if one else None,
+            needs=(*_OPEN.get(activity.family or "", ()), *MISSING.needs),
         )
 
 
@@ -316,6 +323,7 @@ CHAIN = Rule(
     confidence=0.75,
     next_steps=("Compare how often neighbours send and receive",),
     find=_chain,
+    needs=(More("recorder", "which operation it has issued more or less than the others"),),
 )
 MISMATCHED = Rule(
     cause="mismatched-collective",
@@ -326,6 +334,7 @@ MISMATCHED = Rule(
     confidence=0.8,
     next_steps=("Compare the call sites", "TORCH_DISTRIBUTED_DEBUG=DETAIL"),
     find=_mismatched,
+    needs=(More("recorder", "which operation it has issued more or less than the others"),),
 )
 MISSING = Rule(
     cause="missing-collective",
@@ -337,6 +346,7 @@ MISSING = Rule(
     confidence=0.9,
     next_steps=("Compare its stack with the others' call site", "Look for rank conditions"),
     find=_missing,
+    needs=(More("recorder", "whether it has issued what the others wait for"),),
 )
 STRAGGLER = Rule(
     cause="straggler",
@@ -366,4 +376,9 @@ UNKNOWN = Rule(
     confidence=0.3,
     next_steps=("Look at native stacks and sockets", "Read the blind spots"),
     find=_unknown,
+    needs=(
+        More("recorder", "which operation is under way"),
+        More("descriptors", "what it waits on"),
+        More("native stacks", "which C function it is in"),
+    ),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.activity import WAITS_FOR_GPU
+from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean
 
@@ -66,7 +67,7 @@ def _allocation(reading: Reading) -> str | None:
     top = reading.top
     if top is not None and top.name in _EMPTIES and top.file.endswith("/torch/cuda/memory.py"):
         return top.name
-    return next((name for name in reading.natives if _ALLOCATES.match(name)), None)
+    return next((one.name for one in reading.natives if _ALLOCATES.match(one.name)), None)
 
 
 def _blocking(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -146,4 +147,5 @@ SYNC = Rule(
     confidence=0.5,
     next_steps=("Read the flight recorders", "hangtop run"),
     find=_syncing,
+    needs=(More("recorder", "which operation the GPU waits for"),),
 )

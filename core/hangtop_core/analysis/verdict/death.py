@@ -21,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.process import exit_steps
 from hangtop_core.analysis.verdict.steps import Command, word
 from hangtop_core.text import size
@@ -308,6 +309,7 @@ OOM_KILLED = Rule(
     find=_oom_killed,
     states=_STATES,
     decisive=True,
+    needs=(More("kernel log", "how much memory it had when it was killed"),),
 )
 CRASHED = Rule(
     cause="rank-crashed",
@@ -320,6 +322,7 @@ CRASHED = Rule(
     find=_crashed,
     states=_STATES,
     decisive=True,
+    needs=(More("logs", "what it said before"),),
 )
 DUMPING = Rule(
     cause="rank-dumping-core",

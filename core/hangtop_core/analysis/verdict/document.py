@@ -24,6 +24,9 @@ A job is *hung* when at least one rank waits for others, or is still starting, a
 means progress has moved for {HANG_AFTER_S:.0f} seconds (`--hang-after`). Causes marked *at once*
 need only {FLOOR_S:.0f} seconds. Until then a stalled job has suspects, with lower confidence.
 
+What would decide between a cause and the next is *asked for*, of one rank of those alike: at once
+where that only reads, and C frames (native stacks), which pause a rank, only with `--allow-pause`.
+
 Confidence is that of a plain case: of the verdicts given with 0.9, nine in ten should be right.
 """
 
@@ -64,8 +67,13 @@ def _section(rule: Rule) -> str:
     return (
         f"{rule.title}. Confidence {rule.confidence:.2f}{when}.\n\n"
         f"**Seen:** {rule.seen}\n\n**Ruled out by, or looked at first:** {rule.excluded}\n\n"
-        f"**What to do:**\n\n{steps}\n"
+        f"{_asks(rule)}**What to do:**\n\n{steps}\n"
     )
+
+
+def _asks(rule: Rule) -> str:
+    told = "; ".join(f"{one.kind} ({one.why})" for one in rule.needs)
+    return f"**Asks for:** {told}.\n\n" if told else ""
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
 from hangtop_core.analysis.verdict.logs import log_facts
+from hangtop_core.analysis.verdict.needs import needs
 from hangtop_core.analysis.verdict.numbers import STEP, numbers_facts
 from hangtop_core.analysis.verdict.others import beside
 from hangtop_core.analysis.verdict.ras import ras_facts
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-    from hangtop_core.diagnosis import Evidence, Exclusion, Moment
+    from hangtop_core.diagnosis import Evidence, Exclusion, Moment, Need
     from hangtop_core.model import Job, Snapshot
 
 UNDECIDED = 0.85
@@ -77,6 +78,7 @@ def diagnose(
         verdicts=verdicts,
         ruled_out=tuple(exclusions(case, {one.cause for one in verdicts})) if stuck else (),
         timeline=timeline(case, ordered, since) if stuck or verdicts else (),
+        needs=needs(case, hits) if stuck or state == "exited" else (),
     )
 
 
@@ -173,6 +175,7 @@ def _diagnosis(
     verdicts: tuple[Verdict, ...] = (),
     ruled_out: tuple[Exclusion, ...] = (),
     timeline: tuple[Moment, ...] = (),
+    needs: tuple[Need, ...] = (),
 ) -> Diagnosis:
     at = datetime.fromtimestamp(snapshot.at, UTC)
     return Diagnosis(
@@ -189,6 +192,7 @@ def _diagnosis(
         stalled_for_s=_tenths(stalled_for_s),
         ruled_out=ruled_out,
         timeline=timeline,
+        needs=needs,
     )
 
 

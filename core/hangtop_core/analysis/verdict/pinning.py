@@ -9,6 +9,7 @@ from hangtop_core.analysis.kernel import kernel_wait
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import thread_text
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on
 
 if TYPE_CHECKING:
@@ -82,4 +83,5 @@ PIN_MEMORY = Rule(
     confidence=0.85,
     next_steps=("Run once with pin_memory=False", "Look at the native stack of that thread"),
     find=_pinning,
+    needs=(More("native stacks", "which call of CUDA that thread is in"),),
 )

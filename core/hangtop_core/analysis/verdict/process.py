@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.logs import error_text
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, on, word
 
 if TYPE_CHECKING:
@@ -179,6 +180,10 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 RULES = (
     Rule(
         cause="rank-exited",
+        needs=(
+            More("logs", "with what error it left"),
+            More("kernel log", "whether the kernel ended it"),
+        ),
         title="A rank has left while others wait for it",
         seen="The process is gone or a zombie; or fewer ranks are on the node than its launcher "
         "started (LOCAL_WORLD_SIZE); or the ranks had met, and none are left on a node that can be "

@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, strace_step, trace_steps
 from hangtop_core.analysis.verdict.threads import threads_of
 
@@ -120,10 +121,17 @@ def _programs(subject: Subject) -> list[Process]:
 
 
 def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        if subject.activity.kind != "remote":
+    groups: list[tuple[Subject, ...]] = [(s,) for s in left if s.activity.kind == "remote"]
+    polling = [s for s in left if s.activity.kind == "waiting" and s.activity.family == "poll"]
+    # One table tells for all that are in the same line: those of others are not asked for.
+    groups += alike(polling, lambda s: s.activity.site)
+    for group in groups:
+        subject, one = group[0], descriptor(group[0])
+        if one is None or one.socket is None:
+            guesses = ((s, _guess(case, s)) for s in group)
+            subject, one = next((g for g in guesses if g[1] is not None), (subject, one))
+        if one is None and subject.activity.kind != "remote":
             continue
-        one = descriptor(subject) or _guess(subject)
         other = peer(case, subject, one) if one is not None else None
         told = "a network peer"
         if one is not None and one.socket is not None:
@@ -137,29 +145,36 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             if not one.socket.recv_queue:
                 told += ", which sends nothing"
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} waits at {subject.activity.at} for {told}",
+                f"{who(group)} {is_are(group, 'waits', 'wait')} at {subject.activity.at} for "
+                f"{told}",
                 case.since(subject),
             ),
             evidence=(
                 *([fact("network", subject.number, name_descriptor(one, other))] if one else []),
-                *common_facts(case, [subject]),
+                *common_facts(case, group),
             ),
             steps=(
                 on(subject, f"ss -tnpi | grep pid={subject.pid},"),
                 "give the request a timeout, or run offline (HF_HUB_OFFLINE=1, WANDB_MODE=offline)",
             ),
+            confidence=None if subject.activity.kind == "remote" else 0.8,
         )
 
 
-def _guess(subject: Subject) -> Descriptor | None:
-    """The one connection that leads neither to the store nor to another rank's gloo port."""
+def _guess(case: Case, subject: Subject) -> Descriptor | None:
+    """The one connection that leads neither to the store nor to a process or node of the job."""
     table = subject.rank.descriptors
     if table is None:
         return None
     port = subject.rank.process.env.get("MASTER_PORT", "-")
+    mine = [rank for rank in case.job.ranks if rank.node == subject.rank.node]
+    pids = {child.pid for rank in mine for child in (rank.process, *rank.children)}
+    pids |= {launcher.pid for launcher in case.job.launchers}
+    nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
+    hosts = {address for node in nodes for address in node.addresses}
     open_ = [
         one
         for one in table.descriptors
@@ -167,7 +182,8 @@ def _guess(subject: Subject) -> Descriptor | None:
         and one.socket.family == "tcp"
         and one.socket.state in ("ESTABLISHED", "ESTAB", "SYN_SENT")
         and not one.socket.remote.endswith(f":{port}")
-        and "python" not in (one.socket.peer_name or "")
+        and one.socket.peer_pid not in pids
+        and (one.socket.peer_pid is not None or one.socket.remote.rpartition(":")[0] not in hosts)
     ]
     return open_[0] if len(open_) == 1 else None
 
@@ -182,7 +198,8 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if activity.kind == "gil" and owner is not None:
             text = f"waits for the GIL at {activity.at}; {owner.name} keeps it, at {owner.place}"
         elif owner is None and activity.top is not None:
-            text = f"is busy outside Python's own code, called at {activity.at}"
+            inside = case.c_function(subject) or "outside Python's own code"
+            text = f"is busy {inside}, called at {activity.at}"
         share = subject.rank.main_cpu_share or subject.rank.cpu_share
         cpu = f", {share:.0%} of a core" if share else ""
         yield Hit(
@@ -198,6 +215,7 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
                 on(subject, f"py-spy record -d 10 -o profile.svg --pid {subject.pid}"),
             ),
+            needs=None if owner is None else (),
         )
 
 
@@ -264,6 +282,7 @@ OUTPUT = Rule(
     confidence=0.95,
     next_steps=("Look at the reader of the pipe: it may be stopped or stuck",),
     find=_output,
+    needs=(More("descriptors", "who reads the pipe, and whether that one is stopped"),),
 )
 CHILD = Rule(
     cause="child-process-wait",
@@ -277,11 +296,13 @@ CHILD = Rule(
 REMOTE = Rule(
     cause="remote-service-wait",
     title="A rank waits for a remote service",
-    seen="A network library, or a blocking read of a socket, in the stack of one rank.",
+    seen="A network library, or a blocking read of a socket, in the stack of one rank; or it waits "
+    "in poll, and one of its connections leads to nothing of the job (confidence 0.80).",
     excluded="The socket leads to the store; most ranks are on the same line.",
     confidence=0.88,
     next_steps=("Look at the connection", "Give the request a timeout"),
     find=_remote,
+    needs=(More("descriptors", "to whom the connection leads that it waits on"),),
 )
 BUSY = Rule(
     cause="busy-in-python",
@@ -292,6 +313,7 @@ BUSY = Rule(
     confidence=0.88,
     next_steps=("Look at its locals and profile it",),
     find=_busy,
+    needs=(More("native stacks", "which C function keeps it, or that it only polls its GPU"),),
 )
 COMPILING = Rule(
     cause="compiling",

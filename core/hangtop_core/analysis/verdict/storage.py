@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps, word
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ FILE_LOCK = Rule(
     confidence=0.95,
     next_steps=("Look at the holder", "Remove a stale lock file"),
     find=_file_lock,
+    needs=(More("descriptors", "who holds the lock"),),
 )
 IO_WAIT = Rule(
     cause="io-wait",
@@ -148,6 +150,7 @@ IO_WAIT = Rule(
     confidence=0.93,
     next_steps=("ls -l /proc/PID/fd/N", "Ask the file system: timeout 5 stat MOUNT"),
     find=_io,
+    needs=(More("descriptors", "which file it is, and on which server"),),
 )
 CHECKPOINT = Rule(
     cause="checkpoint-slow",

@@ -10,6 +10,7 @@ from hangtop_core.analysis import kernel
 from hangtop_core.analysis.activity import Reading
 from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.native import called
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
@@ -17,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.model import Thread, ThreadStack
 from hangtop_core.text import clean, plural
@@ -91,13 +93,15 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         facts = owner.facts
         call = (facts.syscall or facts.wchan or "a system call") if facts else "a system call"
+        inside = called(owner.reading.natives)
+        called_by = f", called {inside}," if inside else ""
         others = [one for one in threads if one is not owner]
         yield Hit(
             subjects=(subject,),
             summary=sentence(
                 case,
                 f"{owner.name} (tid {owner.stack.tid}) of {who([subject])} holds the GIL while it "
-                f"sleeps in {call} at {where(owner.reading.site or owner.reading.top)};",
+                f"sleeps in {call}{called_by} at {where(owner.reading.site or owner.reading.top)};",
                 f"{plural(len(others), 'other Python thread')} of it cannot run"
                 if others
                 else "nothing in Python can run in it",
@@ -248,6 +252,7 @@ GIL_HELD = Rule(
     confidence=0.92,
     next_steps=("Look at the native stack", "Release the GIL around that call"),
     find=_gil_held,
+    needs=(More("native stacks", "which C function keeps the GIL"),),
 )
 LOCK_WAIT = Rule(
     cause="lock-wait",
@@ -258,6 +263,10 @@ LOCK_WAIT = Rule(
     confidence=0.82,
     next_steps=("Look at the other threads: one of them holds it", "hangtop dump --each --locals"),
     find=_lock,
+    needs=(
+        More("descriptors", "whether who holds the lock waits for a file or a peer"),
+        More("native stacks", "whether it is a lock of Python or of C code"),
+    ),
 )
 QUEUE_WAIT = Rule(
     cause="queue-wait",

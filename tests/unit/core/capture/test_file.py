@@ -291,6 +291,14 @@ def test_a_folder_and_nothing_are_no_captures(tmp_path: Path) -> None:
             load(str(path))
 
 
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert not is_capture(str(pipe))
+    with pytest.raises(BadCaptureError, match="no regular file"):
+        load(str(pipe))
+
+
 def test_a_line_that_is_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     out = io.BytesIO()
     with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1) as file:
@@ -336,7 +344,7 @@ JSON = st.recursive(
 
 
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -15,6 +15,7 @@ from hangtop_core.nettest import judge, report, said
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Finding, JobRun, Member, Names, Outcome, Way
 from hangtop_core.nettest.judge_links import fits
+from support.documents import misfits
 
 NODES = ("n1", "n2", "n3")
 # Recorded with torch 2.13 on one machine: AVX512, and ATEN_CPU_CAPABILITY=default.
@@ -344,6 +345,7 @@ def test_the_report_and_the_document() -> None:
     assert "port 29500   4 of 6 ways between nodes work, 1.0 ms each" in text
     document = json.loads(to_json(report.document(made, found, 3)))
     assert document["schema"] == "hangtop.nettest/1"
+    assert misfits(document) == []
     assert document["findings"][0]["nodes"] == ["n3"]
     assert document["nodes"][0]["tested_at"]["address"] == "10.0.0.1"
     assert len(document["ways"]) == 12

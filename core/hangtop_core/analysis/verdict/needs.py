@@ -1,0 +1,151 @@
+"""What would decide between an explanation and the next: asked for by rules, of few ranks.
+
+Pure: it says what is wanted and what has come, as the snapshot shows. Who asks is
+`hangtop_core.needs`, and a person where a rank would have to be paused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from hangtop_core.analysis.flight.ways import why_not
+from hangtop_core.analysis.verdict.steps import on, spelt
+from hangtop_core.diagnosis import Need, NeedKind
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+    from hangtop_core.analysis.verdict.case import Case
+
+MOST = 8
+"""Needs of one diagnosis."""
+STALE_S = 60.0
+"""Seconds after which what a rank had open when it last moved is read again."""
+_GONE = ("exited", "zombie")
+_KEYS = {"--native": "c", "--trigger": "R"}
+"""Keys of the screens that do what an option of a command does."""
+
+
+class More(Struct, frozen=True):
+    """What a rule asks for."""
+
+    kind: NeedKind
+    why: str
+    """What it decides, after `which would tell`."""
+
+
+def needs(case: Case, hits: Iterable[tuple[Rule, Hit]]) -> tuple[Need, ...]:
+    """What all verdicts ask for, each once, and how that stands.
+
+    Of the first rank of each: those that are to blame together look alike.
+    """
+    found: dict[tuple[NeedKind, str, int], Need] = {}
+    for rule, hit in hits:
+        for more in rule.needs if hit.needs is None else hit.needs:
+            for subject in (hit.subjects or hit.explained)[:1]:
+                key = (more.kind, subject.rank.node, subject.pid)
+                if key not in found and len(found) < MOST:
+                    found[key] = _standing(case, subject, more)
+    return tuple(found.values())
+
+
+def _standing(case: Case, subject: Subject, more: More) -> Need:
+    rank = subject.rank
+    need = Need(more.kind, rank.rank, rank.node, subject.pid, more.why)
+    if rank.state in _GONE and more.kind not in ("logs", "kernel log"):
+        return _not(need, "the process is gone")
+    return _STANDING[more.kind](case, subject, need)
+
+
+def _stacks(case: Case, subject: Subject, need: Need) -> Need:
+    sample = subject.rank.sample
+    if sample is None:
+        return need
+    return _not(need, sample.failure.text) if sample.failure is not None else _answered(need)
+
+
+def _native(case: Case, subject: Subject, need: Need) -> Need:
+    sample = subject.rank.sample
+    if sample is not None and sample.mode == "native" and sample.threads:
+        return _answered(need)
+    if sample is not None and sample.failure is not None:
+        return _not(need, sample.failure.text)
+    able = case.nodes[need.node].capabilities.get("ptrace") if need.node in case.nodes else None
+    if able is not None and not able.ok:
+        return _not(need, able.why or "its node does not allow ptrace")
+    return _consent(case, subject, need, f"hangtop dump --pid {subject.pid} --native")
+
+
+def _descriptors(case: Case, subject: Subject, need: Need) -> Need:
+    table = subject.rank.descriptors
+    if table is None or table.at < min(subject.standing.since, case.at - STALE_S):
+        return need
+    return _not(need, table.failure.text) if table.failure is not None else _answered(need)
+
+
+def _recorder(case: Case, subject: Subject, need: Need) -> Need:
+    recorder = subject.rank.recorder
+    if recorder is None:
+        return need
+    if recorder.trace is not None:
+        return _answered(need)
+    codes = {(way.way, way.code) for way in recorder.ways}
+    if codes & {("pipe", "there"), ("pipe", "rare")}:
+        return _consent(case, subject, need, f"hangtop flight --pid {subject.pid} --trigger")
+    if ("inject", "not-allowed") in codes:
+        return _consent(case, subject, need, f"hangtop flight --pid {subject.pid} --allow-inject")
+    told = recorder.failure.text if recorder.failure is not None else ""
+    return _not(need, why_not(recorder.ways)[0] if recorder.ways else told)
+
+
+def _logs(case: Case, subject: Subject, need: Need) -> Need:
+    """A rank that has left is known by the files it printed to."""
+    process = subject.rank.process
+    files = [path for path in process.outputs if path.startswith("/")]
+    read = [
+        one
+        for one in case.snapshot.outputs
+        if one.node == need.node and (subject.pid in one.pids or one.path in files)
+    ]
+    if read:
+        why = next((one.why for one in read if one.why is not None), None)
+        return _answered(need) if any(one.why is None for one in read) else _not(need, why or "")
+    if not files:
+        return _not(need, "what it prints goes to no file that is known")
+    return need
+
+
+def _kernel_log(case: Case, subject: Subject, need: Need) -> Need:
+    """It flows by itself, where it may be read."""
+    able = case.nodes[need.node].capabilities.get("kernel log") if need.node in case.nodes else None
+    if able is None:
+        return _not(need, "its node has not said whether it may be read")
+    return _answered(need) if able.ok else _not(need, able.why or "it may not be read")
+
+
+_STANDING: Mapping[NeedKind, Callable[[Case, Subject, Need], Need]] = {
+    "stacks": _stacks,
+    "native stacks": _native,
+    "descriptors": _descriptors,
+    "recorder": _recorder,
+    "logs": _logs,
+    "kernel log": _kernel_log,
+}
+
+
+def _answered(need: Need) -> Need:
+    return msgspec.structs.replace(need, state="answered")
+
+
+def _not(need: Need, why: str) -> Need:
+    return msgspec.structs.replace(need, state="not possible", told=clean(why, 300))
+
+
+def _consent(case: Case, subject: Subject, need: Need, command: str) -> Need:
+    told, key = spelt(on(subject, command), case.nodes), _KEYS.get(command.rpartition(" ")[2], "")
+    return msgspec.structs.replace(need, state="needs consent", told=told, key=key)

@@ -1,0 +1,316 @@
+"""Decoders of files, and of what programs on this machine print."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import json
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from fuzz.head import shown
+from fuzz.node import numerics_files
+from fuzz.target import expect_harmless, target, text_of
+from hangtop.cli import config
+from hangtop.cli.arguments import in_file
+from hangtop_core import kernelline, numericsfiles, numericsreport
+from hangtop_core.attach import bounded, pdsh, slurm, srun, targets
+from hangtop_core.attach.ssh import Login
+from hangtop_core.capture import Facts, is_capture, load, save
+from hangtop_core.cores import elf, native, pattern, python
+from hangtop_core.cores.explain import explain
+from hangtop_core.diagnosis import to_json
+from hangtop_core.errors import BadCaptureError, UsageError
+from hangtop_core.launchline import (
+    announced_world_size,
+    endpoint,
+    launch_options,
+    program,
+    script,
+)
+from hangtop_core.logreport import document, logs_text
+from hangtop_core.logs import files
+from hangtop_core.logs.conclude import conclude
+from hangtop_core.logs.judge import judge
+from hangtop_core.logs.names import places
+from hangtop_core.ras import LISTED, BadReportError, Ras, from_json
+from hangtop_core.rastext import from_text
+from hangtop_core.report import diagnosis_text
+from hangtop_core.text import clean
+from hangtop_probe import tools
+from support import ras
+from support.cores.image import core
+from support.logs import RECORDINGS
+from support.record import load as recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCRATCH = "/dev/shm"
+"""Thousands of small files a minute: on no disk."""
+
+
+@contextlib.contextmanager
+def file_of(data: bytes, ending: str = "") -> Iterator[Path]:
+    """The bytes as a file."""
+    with tempfile.NamedTemporaryFile(suffix=ending, dir=SCRATCH) as file:
+        file.write(data)
+        file.flush()
+        yield Path(file.name)
+
+
+@functools.cache
+def captures() -> list[bytes]:
+    """The lines of captures; the first is small."""
+    found = []
+    for name in ("lock", "cluster"):
+        with tempfile.TemporaryDirectory() as folder:
+            saved = save(Path(folder, "x"), [recording(name)], Facts(hang_after=12.0))
+            found.append(gzip.decompress(Path(saved.path).read_bytes()))
+    return found
+
+
+@target(captures)
+def capture(data: bytes) -> None:
+    """A capture is read as far as it goes, and what is shown of it is harmless."""
+    with file_of(gzip.compress(data, 0)) as path, suppress(BadCaptureError):
+        found = load(str(path))
+        shown(found.newest.snapshot)
+        for diagnosis in found.newest.diagnoses.values():
+            expect_harmless(diagnosis_text(diagnosis), lines=True)
+
+
+@target(lambda: [gzip.compress(captures()[0], 1)])
+def packed_capture(data: bytes) -> None:
+    """A damaged file is cut off or refused."""
+    with file_of(data) as path, suppress(BadCaptureError):
+        is_capture(str(path))
+        load(str(path))
+
+
+def printed() -> list[bytes]:
+    samples = [path.read_bytes()[-6000:] for path in sorted(RECORDINGS.glob("*.out"))]
+    labels = b"0: step 1\n1: [rank1]: Traceback (most recent call last):\n0: loss 0.5\n" * 3
+    watchdog = (
+        b"[rank0]:[E1121 11:17:10.508 ProcessGroupNCCL.cpp:688] [Rank 0] Watchdog caught collective"
+        b" operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        b"Timeout(ms)=60000) ran for 60021 milliseconds before timing out.\n"
+    )
+    return [*samples, labels, watchdog]
+
+
+@target(printed)
+def log(data: bytes) -> None:
+    """Any log is read, however it comes, and the report of it is harmless."""
+    with file_of(data, ".out") as path:
+        found = files.Found(str(path), places([str(path)])[str(path)])
+        read = files.read(found, 0)
+    judged = judge([read])
+    expect_harmless(logs_text(judged, conclude(judged), [read], 100), lines=True)
+    to_json(document(judged, conclude(judged), [read]))
+
+
+@target(lambda: [gzip.compress(b"[rank0]: RuntimeError: NCCL error\n" * 20)])
+def packed_log(data: bytes) -> None:
+    """A damaged packed log is a problem of that file."""
+    with file_of(data, ".out.gz") as path:
+        files.read(files.Found(str(path), places([str(path)])[str(path)]), 0)
+
+
+def reports() -> list[bytes]:
+    ranks = [ras.rank(n, 100 + n, counts={"AllReduce": 42 - n // 3}) for n in range(4)]
+    whole = ras.document((ranks, [ras.missing(4, 104, dead=True)]), timeouts=2)
+    table = "    0         1         1       3-4         4         4   RUNNING  MISMATCH\n"
+    warnings = """#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  3 ranks have launched up to operation 42
+  Rank 3 has launched up to operation 41 -- GPU 3 managed by process 103 on node 10.0.0.1
+  2 ranks have not launched any operations
+  1 rank has status INIT
+"""
+    errors = """INCOMPLETE
+  Missing communicator data from 1 job process
+  Process 3 on node 10.0.0.1 managing GPU 3
+
+#0-0 (27a079b828ff1a75) INCOMPLETE
+  Missing communicator data from 1 rank
+  The missing rank: 3
+"""
+    text = ras.text(table, errors, warnings)
+    return [whole.encode(), ras.without_comma(whole).encode(), text.encode()]
+
+
+@target(reports)
+def ras_report(data: bytes) -> None:
+    """Both forms are read or refused, and what is kept of them is bounded."""
+    text = text_of(data)
+    for read in (from_json, from_text):
+        with suppress(BadReportError):
+            found: Ras = read(text)
+            to_json(found)
+            expect_harmless(found.version)
+            for one in found.communicators:
+                expect_harmless(one.hash)
+                for level in one.levels:
+                    expect_harmless(level.op)
+                    assert len(level.members) <= LISTED
+
+
+QUEUE = b"""7|2_4|2|20001|alice|RUNNING|node-1|None
+3|3+0|3|0|root|RUNNING|node-[1-2]|None
+4|3+1|4|0|root|RUNNING|gpu[07-08]|None
+5|5|5|0|root|PENDING||PartitionConfig
+9|9_[1-5%2]|9|0|root|PENDING||Resources
+8|8|8|0|root|COMPLETING|a,b-1,c[1,3-4]|None
+"""
+
+
+@target(lambda: [QUEUE, *QUEUE.splitlines(keepends=True)])
+def squeue(data: bytes) -> None:
+    """What squeue prints is a job or an error in words."""
+    done = bounded.Done(0, text_of(data), "")
+    for asked in ("7", "3", "3+1", "8.0", "2_4"):
+        with mock.patch.object(bounded, "run", return_value=done), suppress(UsageError):
+            job = slurm.find_job(asked)
+            assert len(job.nodes) <= targets.MAX_NODES * max(len(job.parts), 1)
+
+
+STEP = b"""0: \x1eHT1 {"id": 0, "relay": 0}
+1: \x1eHT1 {"id": 0, "relay": 1, "room": "7.0", "kept": 1}
+0: hello
+srun: error: node-2: task 1: Exited with exit code 1
+1: slurmstepd: error: *** STEP 7.0 ON node-1 CANCELLED AT 2026-11-21T11:00:00 ***
+node-1: \x1eHT1 {"id": 0, "hello": {"hostname": "node-1.x"}}
+pdsh@head: node-2: ssh exited with exit code 255
+"""
+
+
+@target(lambda: [STEP])
+def shared_commands(data: bytes) -> None:
+    """Labels of srun and pdsh name one of the nodes, or nobody."""
+    names = ("node-1", "node-2")
+    with mock.patch("hangtop_core.attach.bundle.relay"), mock.patch.object(pdsh, "command"):
+        step = srun.BroadcastStep(names, ["srun"], "7")
+        run = pdsh.PdshChannel(names, Login(), None).begin(names)
+    for line in data.split(b"\n"):
+        for read in (step.said, step.complained, run.said, run.complained):
+            part = read(line)
+            assert part is None or part.node in names
+
+
+HOSTS = b"# hosts\ngpu1 slots=8\ngpu2:8\nnode-[003-005]\n10.0.0.7 4\n\nfe80::1%eth0\n"
+
+
+@target(lambda: [HOSTS])
+def hostfile(data: bytes) -> None:
+    """A hostfile is nodes that are no options, or an error."""
+    with file_of(data) as path, suppress(UsageError):
+        for name in targets.read_hostfile(path):
+            assert targets.NAME.fullmatch(name)
+
+
+TOML = b"""nodes = ["gpu[1-2]"]
+via = "ssh"
+fanout = 8
+connect_timeout = 2.5
+readonly = true
+hostfile = "~/hosts"
+[keys]
+help = ["f1", "?"]
+quit = "ctrl+q"
+"""
+
+
+@target(lambda: [TOML])
+def config_file(data: bytes) -> None:
+    """A config file is options and keys, or an error that is harmless to show."""
+    with file_of(data) as path:
+        for read in (lambda: config.read(path, OPTIONS), lambda: config.keymap(path)):
+            try:
+                read()
+            except UsageError as error:
+                expect_harmless(str(error))
+
+
+OPTIONS = in_file()
+
+
+@target(lambda: [core(environment={"RANK": "3"}, files=((0x1000, 0x2000, 0, "/opt/python"),))])
+def core_file(data: bytes) -> None:
+    """A core is read or is none; no count in it is believed."""
+    with file_of(data) as path, suppress(elf.NotACoreError):
+        elf.is_core(str(path))
+        header = elf.read(str(path))
+        explain(header, ())
+        elf.first_page(str(path), 0x1000)
+
+
+GDB = b"""Thread 2 (Thread 0x7f37771296c0 (LWP 8904)):
+#0  0x00007f3796326f36 in epoll_wait (epfd=..., events=...) at /b/epoll_wait.c:30
+#1  0x00007f3787f7d62d in gloo::transport::tcp::Loop::run() () from /venv/torch/lib/libtorch.so
+Thread 1 (LWP 8903):
+#1  0x00007f37964fd9c3 in _PyEval_EvalFrameDefault (tstate=..., f=...) at Python/ceval.c:4769
+#2  0x00007f37964fd9c4 in std::function<void ()>::operator()(int) const (this=...) at /a b/f.h:9
+hangtop abort message: double free or corruption
+"""
+
+
+@target(lambda: [GDB, *python_threads()])
+def core_readers(data: bytes) -> None:
+    """What gdb, pystack and py-spy print of a core is threads, or a reason."""
+    found = native.parse(text_of(data))
+    for frames in found.threads.values():
+        to_json(frames)
+    with mock.patch.object(tools.Tools, "run", return_value=tools.Done(0, data, b"")):
+        for kind in (list[python._Thread], python._Found):
+            said, _ = python._by(tools.Tools(), ["x"], kind)
+            threads = said.threads if isinstance(said, python._Found) else said
+            to_json(python._threads(threads or []))
+
+
+def python_threads() -> list[bytes]:
+    frame = {"name": "step", "filename": "/a.py", "line": 3, "is_entry": True, "locals": []}
+    thread = {"os_thread_id": 7, "thread_name": "Main", "owns_gil": True, "frames": [frame]}
+    return [json.dumps([thread]).encode(), json.dumps({"threads": [thread]}).encode()]
+
+
+@target(lambda: [b"core.%e.%p.%h", b"|/lib/systemd/systemd-coredump %P %u", b"/var/%h/core-%p"])
+def core_pattern(data: bytes) -> None:
+    """Any core_pattern means some place, or none."""
+    for uses_pid in (False, True):
+        place = pattern.understand(text_of(data), uses_pid)
+        pattern.expected(place, pid=1, comm="python", cwd="/", node="n1", signal=11)
+        assert isinstance(place.told, str)
+
+
+@target(numerics_files)
+def numerics_file(data: bytes) -> None:
+    """A numerics file is read as far as it goes, and its report is harmless."""
+    with file_of(data) as path:
+        found = numericsfiles.read(path, lambda _: True)
+    expect_harmless(numericsreport.numerics_text([found]), lines=True)
+    to_json(numericsreport.document([found]))
+
+
+KERNEL = (
+    b"NVRM: Xid (PCI:0000:17:00): 79, pid=1234, name=python, GPU has fallen off the bus.",
+    b"Out of memory: Killed process 4711 (python3) total-vm:12kB, anon-rss:1kB",
+    b"INFO: task python3:4711 blocked for more than 120 seconds.",
+    b"python3[4711]: segfault at 0 ip 00007f1 sp 00007f2 error 4 in libc.so[7f+1]",
+    b"torchrun\0--nnodes=2\0--nproc-per-node\0008\0--rdzv-endpoint=[::1]:29500\0train.py\0--lr=1",
+)
+
+
+@target(lambda: list(KERNEL))
+def lines_of_text(data: bytes) -> None:
+    """Lines of the kernel and command lines are understood, or not."""
+    text = text_of(data)
+    kernelline.read(kernelline.KernelLine(1.0, text[:4096]))
+    words = text.split("\0")
+    for read in (announced_world_size, endpoint, program, script, launch_options):
+        read(words)
+    expect_harmless(clean(text))

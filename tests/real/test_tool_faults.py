@@ -1,0 +1,97 @@
+"""py-spy that hangs, that dies, and that leaves its target stopped, in place of the real one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.session import Options, Session
+from support.processes import all_pids, command_line, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.real
+SLEEPS = "1234.5"
+"""Seconds, by which the process that hangs is found."""
+AT_FIRST = 'case "$*" in *--nonblocking*) echo "[]"; exit;; esac'
+"""The samples that hangtop takes by itself are no part of this."""
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[subprocess.Popen[bytes]]:
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1"}
+    argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with subprocess.Popen(argv, env={**os.environ, **rank, "MASTER_ADDR": "h"}) as child:
+        yield child
+        child.kill()
+
+
+def state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+class Spied(NamedTuple):
+    """A session whose py-spy does what `does` writes down."""
+
+    session: Session
+    node: str
+    script: Path
+
+    def does(self, what: str) -> None:
+        self.script.write_text(what)
+
+
+@pytest.fixture(scope="module")
+def spied(
+    target: subprocess.Popen[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Spied]:
+    spy = tmp_path_factory.mktemp("spy") / "py-spy"
+    script = spy.with_name("script")
+    spy.write_text(f"#!/bin/sh\n{AT_FIRST}\nfor pid; do :; done\n. {script}\n")
+    spy.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HANGTOP_PY_SPY", str(spy))
+        with Session(Options(pids=(target.pid,)), diagnose) as session:
+            update = session.wait(lambda u: bool(u.snapshot.jobs), 30)
+            assert update is not None, session.latest
+            yield Spied(session, update.snapshot.nodes[0].name, script)
+
+
+@pytest.mark.parametrize(
+    ("does", "kind", "told", "stopped"),
+    [
+        (f"exec sleep {SLEEPS}", "timeout", "gave no answer in 0.5 s", False),
+        ("kill -KILL $$", "error", "py-spy was killed by SIGKILL", False),
+        ('kill -STOP "$pid"; exit 1', "error", "said nothing; py-spy left", True),
+        (f'kill -STOP "$pid"; exec sleep {SLEEPS}', "timeout", "ended; py-spy left", True),
+        ('kill -STOP "$pid"; echo "[]"', None, "", True),
+    ],
+)
+def test_what_py_spy_does_wrong_is_put_right_and_told(
+    target: subprocess.Popen[bytes], spied: Spied,
+    does: str, kind: str | None, told: str, stopped: bool,
+) -> None:  # fmt: skip
+    spied.does(does)
+    before = spied.session.latest
+    assert before is not None
+    asked = spied.session.sample({spied.node: [target.pid]}, mode="blocking", deadline=0.5)
+    ((*_, sample),) = asked.result(20)
+    assert wait_until(lambda: state(target.pid) == "S", 5), state(target.pid)
+    assert (sample.failure and sample.failure.kind) == kind, sample
+    if sample.failure is not None:
+        assert told in sample.failure.text
+        assert ("SIGCONT made it run again" in sample.failure.text) is stopped
+    note = f"py-spy left process {target.pid} stopped; it was made to run again"
+    lines = before.snapshot.nodes[0].noise_lines + stopped
+    later = spied.session.wait(lambda u: u.snapshot.nodes[0].noise_lines == lines, 10)
+    assert later is not None, spied.session.latest
+    assert (later.snapshot.nodes[0].noise[-1:] == (note,)) >= stopped
+    assert not [pid for pid in all_pids() if SLEEPS in command_line(pid)]

@@ -1,0 +1,80 @@
+"""docs/json.md: current, complete, and true of what commands have really printed."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hangtop import jsondoc
+from hangtop.cli.main import build_parser
+from hangtop.jsonmeanings import MEANINGS
+from hangtop.jsonschemas import DOCUMENTS
+from support.documents import misfits
+
+ROOT = Path(__file__).parents[3]
+PRINTED = ROOT / "tests" / "recordings" / "printed"
+"""What commands printed with --json on a job of two ranks, of which one left its loop by an inf."""
+NO_FACTS = {"open", "demo", "completion", "config", "debug"}
+"""Commands that show screens, ask questions, or print files for programs by themselves."""
+
+
+def test_the_page_is_current() -> None:
+    stored = (ROOT / "docs" / "json.md").read_text()
+    assert stored == jsondoc.document(), "run python -m hangtop.jsondoc > docs/json.md"
+
+
+def test_every_field_has_a_type_and_a_meaning_and_no_two_types_one_heading() -> None:
+    titles = Counter(jsondoc.anchor(jsondoc.title(kind)) for kind in jsondoc.structs())
+    assert [title for title, count in titles.items() if count > 1] == []
+    rows = [(kind, row) for kind in jsondoc.structs() for row in jsondoc.fields(kind)]
+    assert [f"{kind.__name__}.{row.name}" for kind, row in rows if not row.meaning] == []
+    assert [f"{kind.__name__}.{row.name}" for kind, row in rows if "anything" in row.type] == []
+
+
+def test_no_meaning_is_left_over() -> None:
+    own, everywhere = set(), set()
+    for kind in jsondoc.structs():
+        for base in kind.__mro__:
+            names = inspect.get_annotations(base)
+            own.update(f"{jsondoc.title(base)}.{name}" for name in names)
+            everywhere.update(names)
+    assert set(MEANINGS) - own - everywhere == set()
+
+
+@pytest.mark.parametrize("path", sorted(PRINTED.iterdir()), ids=lambda path: path.stem)
+def test_what_was_printed_fits(path: Path) -> None:
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    for line in lines:
+        assert misfits(json.loads(line)) == []
+
+
+def test_all_schemas_were_printed() -> None:
+    found = {json.loads(path.read_text().splitlines()[0])["schema"]
+             for path in PRINTED.glob("*.jsonl")}  # fmt: skip
+    found |= {json.loads(path.read_text())["schema"] for path in PRINTED.glob("*.json")}
+    assert found == set(DOCUMENTS)
+
+
+def test_a_field_that_nobody_has_described_is_found() -> None:
+    document = json.loads((PRINTED / "dump.json").read_text())
+    document["ranks"][0]["threads"][0]["frames"][0]["new"] = 1
+    assert misfits(document) == ["$.ranks[0].threads[0].frames[0].new is not known"]
+    document["ranks"][0]["pid"] = "7"
+    assert "$.ranks[0].pid" in misfits(document)[0]
+
+
+def test_every_command_that_prints_facts_has_json() -> None:
+    commands: dict[str, Any] = {}
+    for action in build_parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            commands = dict(action.choices)
+    without = {
+        name for name, parser in commands.items() if "--json" not in parser._option_string_actions
+    }
+    assert without == NO_FACTS
