@@ -76,7 +76,13 @@ def pictures(ranks: int, ticks: int) -> Iterator[Snapshot]:
     ]
     for tick in range(ticks):
         for number in range(tick % CHANGED, ranks, CHANGED):
-            some[number] = replace(some[number], cpu_share=(tick * 7 % 100) / 100)
+            process = some[number].process
+            moved = replace(process.meters, cpu_s=float(tick))
+            some[number] = replace(
+                some[number],
+                process=replace(process, meters=moved),
+                cpu_share=(tick * 7 % 100) / 100,
+            )
         jobs = (replace(job, ranks=tuple(some), world_size=ranks),)
         yield replace(update.snapshot, jobs=jobs)
 

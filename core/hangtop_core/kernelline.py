@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangtop_core.logs.known import recognise
 from hangtop_core.text import Text, duration
@@ -81,3 +82,17 @@ def _known(text: str) -> Known | None:
         told.get("gpu", ""),
         int(number) if number else None,
     )
+
+
+def on_this_clock(node: Node, skew: float, fields: dict[str, Any], at: float) -> None:
+    """Put what a kernel said on the head's clock, and note when it killed for memory.
+
+    ``fields`` is what changed of ``node``, whose clock is ``skew`` seconds ahead.
+    """
+    if "kernel_lines" in fields and skew:
+        fields["kernel_lines"] = tuple(
+            replace(line, at=line.at - skew) for line in fields["kernel_lines"]
+        )
+    old, new = node.oom_kills, fields.get("oom_kills")
+    if old is not None and new is not None and new > old:
+        fields["oom_killed_at"] = at

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core import fixes, jobs, nodeclock, sampling
+from hangtop_core import fixes, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.devices import Devices
@@ -126,7 +126,7 @@ class Store:
             complain(wrong)
         fields, wrongs = messages.read_node(piece.node)
         fields["last_seen"] = at
-        _date_kernel_facts(view, fields, at)
+        kernelline.on_this_clock(view.node, view.skew, fields, at)
         if piece.probe_cpu is not None:
             fields["probe_cpu"] = piece.probe_cpu
         fields |= view.devices.fold(piece, at, view.skew, complain)
@@ -378,17 +378,6 @@ class Store:
         for known in self._everything():
             if known.sample is not None:
                 yield from (thread.stack for thread in known.sample.threads)
-
-
-def _date_kernel_facts(view: NodeView, fields: dict[str, Any], at: float) -> None:
-    """Put what the kernel said on the head's clock, and note when it killed for memory."""
-    if "kernel_lines" in fields and view.skew:
-        fields["kernel_lines"] = tuple(
-            msgspec.structs.replace(line, at=line.at - view.skew) for line in fields["kernel_lines"]
-        )
-    old, new = view.node.oom_kills, fields.get("oom_kills")
-    if old is not None and new is not None and new > old:
-        fields["oom_killed_at"] = at
 
 
 def _identity(known: Tracked) -> tuple[str, int, int]:
