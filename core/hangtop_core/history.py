@@ -40,6 +40,9 @@ class History:
         before = self._pictures[-1] if self._pictures else None
         if before is update:
             return
+        if before is not None and len(self._pictures) == 1 and _is_empty(before):
+            # Nobody goes back to when nothing had been seen yet.
+            self._pictures, self._costs = [], []
         self._pictures.append(update)
         self._costs.append(_cost(update, before))
         if len(self._pictures) > MOST or (
@@ -62,6 +65,12 @@ class History:
         else:
             place = self.place(shown) + step
         return self._pictures[place] if 0 <= place < len(self._pictures) else None
+
+
+def _is_empty(update: Update) -> bool:
+    """Whether no node has answered yet."""
+    nodes = update.snapshot.nodes
+    return bool(nodes) and all(node.state == "connecting" for node in nodes)
 
 
 def _cost(update: Update, before: Update | None) -> int:

@@ -16,7 +16,7 @@ from hangtop_core.logs.output import Output
 from hangtop_core.logs.parse import Parser
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from hangtop_core.attach.reports import LogPiece
     from hangtop_core.diagnosis import Diagnosis
@@ -117,30 +117,43 @@ class Outputs:
             again = now - asked >= AGAIN and (diagnosis is None or diagnosis.state != "exited")
             if (stalls and (again or not asked)) or gone - before:
                 self._asked[job.key] = (now, gone)
-                found += wanted(job)
+                found += wanted(job, ALL, _blamed(diagnosis))
         keys = {job.key for job in snapshot.jobs}
         self._asked = {key: one for key, one in self._asked.items() if key in keys}
         return found
 
 
-def wanted(job: Job) -> list[Wanted]:
-    """The processes of a job whose outputs may tell something, by node: launchers first."""
+def wanted(job: Job, most: int | None = None, blamed: Collection[int | None] = ()) -> list[Wanted]:
+    """The processes of a job whose outputs may tell something, by node.
+
+    Args:
+        job: whose.
+        most: so many processes at most: those that say most.
+        blamed: ranks that are to blame.
+    """
+    places = {rank.node for rank in job.ranks if rank.rank in blamed}
+    # Whoever has left says most; then who is to blame, rank 0, launchers.
+    everyone = [(one.node in places, 1, one.node, one) for one in job.launchers]
+    everyone += [
+        (one.rank in blamed, 2 if one.rank else 0, one.node, one.process) for one in job.ranks
+    ]
+    everyone.sort(key=lambda one: (one[3].gone_at is None, not one[0], one[1]))
     nodes: dict[str, list[Process]] = {}
-    for node, process in (
-        *((one.node, one) for one in job.launchers),
-        *((rank.node, rank.process) for rank in job.ranks),
-    ):
+    for _, _, node, process in everyone[:most]:
         nodes.setdefault(node, []).append(process)
     found = []
     for node, some in nodes.items():
-        # Whoever has left says most.
-        some.sort(key=lambda one: one.gone_at is None and one.role == "rank")
         here = [one.pid for one in some if one.gone_at is None][:AT_ONCE]
         left = (one for one in some if one.gone_at is not None)
         paths = dict.fromkeys(path for one in left for path in one.outputs if path[:1] == "/")
         if here or paths:
             found.append(Wanted(node, tuple(here), tuple(paths)[:AT_ONCE]))
     return found
+
+
+def _blamed(diagnosis: Diagnosis | None) -> frozenset[int | None]:
+    verdicts = diagnosis.verdicts if diagnosis is not None else ()
+    return frozenset(one.rank for verdict in verdicts for one in verdict.culprits)
 
 
 def _gone(job: Job) -> frozenset[int]:

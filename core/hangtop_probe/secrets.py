@@ -59,7 +59,7 @@ _SENSITIVE = (
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % _SENSITIVE, re.IGNORECASE)
 _KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
 _HARMLESS = re.compile(
-    r"^-*(?:.*(?:tokenizer|parallel"
+    r"^-*(?:job[-_]key|.*(?:tokenizer|parallel"
     r"|(?<![a-z])(?:num|max|min|n|per|pad|eos|bos|unk|special)[-_]tokens?"
     r"|tokens?[-_](?:per|id|ids|len|length|count|budget|type|drop|dispatcher)"
     r"|attn|attention).*)$",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from textual.screen import Screen
+    from textual.timer import Timer
 
     from hangtop.messages import Answered, TraceLines, Updated
     from hangtop.source import Source
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Snapshot
 
 TELL_SECONDS = 8.0
+SETTLE_S = 0.3
+"""Seconds without another change after which the size of the terminal counts as settled."""
 SWITCH_S = 0.0005
 """Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
 Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
@@ -105,6 +108,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self._told_at = 0.0
         self._shown_at = 0.0
         self._asked_for_job = False
+        self._settling: Timer | None = None
         self.bridge = Bridge(source, self.post_message)
         self.recordings = Recordings(lambda: self.post_message(Calculated()), files)
         self.requests = Requests(source, self.bridge, self.state, self.tell)
@@ -117,6 +121,14 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         gc.collect()
         gc.freeze()
         sys.setswitchinterval(SWITCH_S)
+
+    def on_resize(self) -> None:
+        """Draw all once more when the size stays: what was drawn in between may be lost."""
+        if self._settling is not None:
+            self._settling.stop()
+            self._settling = self.set_timer(SETTLE_S, self.do_redraw)
+        else:  # the first size is that of the start
+            self._settling = self.set_timer(SETTLE_S, lambda: None)
 
     def on_unmount(self) -> None:
         """Stop to listen."""

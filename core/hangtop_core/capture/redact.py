@@ -219,7 +219,7 @@ class Redactor:
             found = text.encode("utf-8", "backslashreplace").decode()
         if self.redaction.secrets and len(text) > 3:
             if MASK in text:
-                self._counts["masked on its node"] += text.count(MASK)
+                self._counts["already on its node"] += text.count(MASK)
             found = mask_text(found, self._note)
         found = self._names(found)
         return found[:MAX_TEXT] if len(text) <= MAX_TEXT < len(found) else found

@@ -114,6 +114,16 @@ def test_logs_are_read_when_a_job_stalls_and_not_before() -> None:
     assert len(outputs.due(snapshot, diagnosis("hung", 20.0), 101.0 + AGAIN)) == 1
 
 
+def test_of_a_large_job_those_are_read_that_say_most() -> None:
+    launcher = process(9, ("/logs/all.log",), role="launcher")
+    ranks = [process(10 + number, (f"/logs/{number}.log",)) for number in range(6)]
+    ranks[4] = msgspec.structs.replace(ranks[4], gone_at=50.0)
+    (one,) = wanted(job(*ranks, launchers=(launcher,)), 4, {3})
+    assert (one.pids, one.paths) == ((9, 13, 10), ("/logs/4.log",))
+    (all_of_them,) = wanted(job(*ranks, launchers=(launcher,)))
+    assert sorted(all_of_them.pids) == [9, 10, 11, 12, 13, 15]
+
+
 def test_logs_are_read_when_a_rank_has_left() -> None:
     outputs = Outputs()
     alive = process(10, ("/logs/0.log",))

@@ -13,7 +13,7 @@ from hangtop.cli.arguments import complete
 from hangtop.cli.output import StatusLine
 from hangtop.files import CaptureSource
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.capture import load
+from hangtop_core.capture import is_capture, load
 from hangtop_core.errors import BadCaptureError
 from hangtop_core.text import clean
 
@@ -29,7 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Open the app; returns when the user leaves it."""
     arguments = complete(arguments)
     keymap = config.keymap(config.config_path())
-    prepare()  # before the file is read: without a terminal there is nothing to read it for
+    if not is_capture(arguments.capture):
+        load(arguments.capture)  # says what is wrong with it
+    prepare()  # before all of it is read: without a terminal there is nothing to read it for
     capture, notices = opened(arguments.capture)
     return run_app(
         CaptureSource(capture),

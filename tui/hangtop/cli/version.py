@@ -94,6 +94,8 @@ def _first_line(argv: list[str]) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         return f"does not start ({type(error).__name__})"
     lines = (done.stdout or done.stderr).strip().splitlines()
+    if done.returncode:
+        return f"fails with status {done.returncode}"
     return clean(lines[0], 80) if lines else "says nothing"
 
 

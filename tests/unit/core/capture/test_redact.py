@@ -64,7 +64,7 @@ def test_variables_by_their_names() -> None:
 def test_what_is_masked_already_is_told_apart_and_counted_once() -> None:
     redactor = Redactor(Redaction())
     assert redactor.text(f"--token={MASK} --steps 3") == f"--token={MASK} --steps 3"
-    assert redactor.counts == {"masked on its node": 1}
+    assert redactor.counts == {"already on its node": 1}
 
 
 def test_folders_get_other_names_and_files_of_python_keep_theirs() -> None:
