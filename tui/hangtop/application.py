@@ -126,9 +126,13 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         """Draw all once more when the size stays: what was drawn in between may be lost."""
         if self._settling is not None:
             self._settling.stop()
-            self._settling = self.set_timer(SETTLE_S, self.do_redraw)
+            self._settling = self.set_timer(SETTLE_S, self._draw_again)
         else:  # the first size is that of the start
             self._settling = self.set_timer(SETTLE_S, lambda: None)
+
+    def _draw_again(self) -> None:
+        if self.screen_stack:  # not while leaving
+            self.do_redraw()
 
     def on_unmount(self) -> None:
         """Stop to listen."""
