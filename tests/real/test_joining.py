@@ -125,11 +125,18 @@ def seen(cluster: Cluster, jobs: None) -> Iterator[Update]:
             for d in [session.latest.diagnoses[job.key]]
         ]
         assert session.latest is not None
+        # The session may have read them by itself while the ranks were still connecting.
+        asked = time.time()
         for one in job_at(session.latest, HUNG).ranks:
             session.descriptors(one.node, [one.process.pid]).result(10)
-        read = session.wait(lambda u: all(r.descriptors for r in job_at(u, HUNG).ranks), 10)
-        assert read is not None
-        yield read
+
+        def read(update: Update) -> bool:
+            tables = [one.descriptors for one in job_at(update, HUNG).ranks]
+            return all(table is not None and table.at >= asked for table in tables)
+
+        update = session.wait(read, 10)
+        assert update is not None
+        yield update
 
 
 def job_at(update: Update, port: str) -> Job:
