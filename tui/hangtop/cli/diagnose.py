@@ -106,6 +106,7 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
         if diagnosis is None:
             return True
         if elapsed < at_least:
+            status.show(f"observing for {at_least:g} s ... (Ctrl-C: say what is known)")
             return False
         if diagnosis.state == "hung" and elapsed < FIRST_STACKS_S and lacks_stacks(job, update):
             status.show("waiting for the first stacks ...")
