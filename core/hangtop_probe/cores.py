@@ -125,7 +125,7 @@ def take(request: Request, tools: Tools, gdb: str, pid: int, found: Message) -> 
         done = tools.run(argv, limit, request.cancelled)
     except OSError as error:
         raise Refused("error", "gdb does not start: %s" % error) from None
-    running = not halted(procfs.states(pid)).stopped or resume(pid)
+    running = resume(pid)
     took = round(time.monotonic() - began, 2)
     size = _size(path)
     if done.code != 0 or not size:
