@@ -103,6 +103,10 @@ def attach(
         login=Login(user, python, init, sudo, connect_timeout, fanout),
         pids=tuple(pids),
     )
+    return _begun(targets, hang_after, all_users, readonly)
+
+
+def _begun(targets: Targets, hang_after: float, all_users: bool, readonly: bool) -> Session:
     slurm = ways.slurm_target(targets)
     for text in slurm.notices:
         log.warning("%s", text)
