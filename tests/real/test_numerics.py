@@ -57,6 +57,8 @@ def test_nothing_of_what_a_program_computes_changes(cases: tuple[Path, str]) -> 
     ("case", "sentence"),
     [
         ("activation", "nan in output of blocks.1 (Block) at batch 2"),
+        # What the program shows of its own accord is looked at like an output.
+        ("inside", "nan in out times factor of blocks.1 (Block) at batch 2"),
         ("weight", "nan in blocks.2.down.weight at batch 2"),
         ("input", "inf in input[0] of Net at batch 2"),
         ("gradient", "nan in blocks.0.up.weight.grad at batch 2"),

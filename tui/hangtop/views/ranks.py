@@ -21,6 +21,7 @@ from hangtop.views.common import (
     unheard,
 )
 from hangtop.views.places import doing
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -97,6 +98,8 @@ def _row(
         why, role, level = rank.process.denied, "warn", 2
     elif rank.rank in victims:
         why, role = "waits", "victim"
+    if (number := _number(rank)) and level in (0, 3):
+        why, role, level = (f"{why}, {number}", role, level) if why else (f"saw {number}", "bad", 2)
     if old is not None:
         why, role, level = (why, role, level) if cause else (seen(*old), "bad", 1)
     if not frames and not call:
@@ -112,6 +115,12 @@ def _row(
         silent=f"{old[0]} {span(old[1])}" if old else "",
         order=(level, sharing if level == 3 else 0, rank.rank),
     )
+
+
+def _number(rank: Rank) -> str:
+    """`inf at batch 3`: what a rank saw first that is not finite; see `views.numerics`."""
+    first = rank.numerics.first if rank.numerics is not None else None
+    return f"{clean(first.what, 8)} at batch {first.batch}" if first is not None else ""
 
 
 def _exit(rank: Rank) -> str:
