@@ -140,7 +140,7 @@ async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
         assert player.tracing is not None
         net = '[pid 4011] 00:00:01.2 recvfrom(8<TCP:[10.0.0.1:5->10.0.0.2:6]>, "", 1) = 0 <0.250>'
         idle = [f"[pid {tid}] 00:00:01.3 futex(0x1, FUTEX_WAIT" for tid in range(4020, 4030)]
-        player.tracing[1](["00:00:01.1 clock_nanosleep(\x1b[2JCLOCK_MONOTONIC", net, net, *idle])
+        player.tracing[1]([*idle, "00:00:01.1 clock_nanosleep(\x1b[2JCLOCK_MONOTONIC", net, net])
         await pilot.pause()
         text = picture(app)
         assert "thread 4004 (main)" in text

@@ -233,7 +233,8 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
             line("Not called hung yet: a checkpoint or an evaluation may look the same."),
         ]
     if diagnosis.state == "progressing":
-        return [line(("The job is progressing.", "good")), line("Nothing to blame.")]
+        told = [line("Nothing to blame.")] if diagnosis.numbers is None else []
+        return [line(("The job is progressing.", "good")), *told]
     lines = [line(f"Observing for {duration(diagnosis.observed_for_s)}; no judgement yet.")]
     return [*lines, *_unequal(job, now)]
 

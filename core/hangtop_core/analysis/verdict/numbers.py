@@ -50,7 +50,7 @@ def first_of(snapshot: Snapshot, job: Job) -> Evidence | None:
         for one in told
         if one is not who and one.first is not None and one.rank is not None
     )
-    also = f"; later rank{'s' * (len(later) > 1)} {fold(later)}, too" if later else ""
+    also = f"; rank{'s' * (len(later) > 1)} {fold(later)} saw one, too" if later else ""
     return fact("numerics", who.rank, f"saw {_words(snapshot, first)}{also}")
 
 
