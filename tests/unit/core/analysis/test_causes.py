@@ -345,7 +345,7 @@ def test_a_distributed_breakpoint_says_where_it_is_answered() -> None:
     world.waiters(3)
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("debugger-prompt", [0])
-    assert "rank 0 sits in torch.distributed.breakpoint() at train.py:9" in verdict.summary
+    assert "sits in torch.distributed.breakpoint() at train.py:9" in verdict.summary
     assert "answer it in the terminal /dev/pts/7 of" in verdict.next_steps[0]
     assert "or take it out at train.py:9" in verdict.next_steps[1]
 
