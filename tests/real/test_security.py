@@ -263,10 +263,13 @@ def test_a_prompt_is_given_to_nobody_else_and_taken_from_nobody_else(
         assert "Permission denied" in stranger.does(CALL, str(path))
         path.chmod(0o777)
         with stranger.begin(CALL, str(path)) as other:
-            assert other.stdout
-            assert other.stdout.readline() == "called\n"
-            assert terminal._let_in(door, os.getpid(), 0.2, prompt.peer) is None
-            assert other.stdout.readline() == "b''\n", "nothing was said to it"
+            try:
+                assert other.stdout
+                assert other.stdout.readline() == "called\n"
+                assert terminal._let_in(door, os.getpid(), 0.2, prompt.peer) is None
+                assert other.stdout.readline() == "b''\n", "nothing was said to it"
+            finally:
+                other.kill()
 
 
 @needs_stranger
