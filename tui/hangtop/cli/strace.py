@@ -162,6 +162,8 @@ class Traced:
             f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in {end.path}: "
             f"{plural(end.files, 'file')}, {size(end.size)}"
         )
+        if end.unsaved is not None:
+            print(f"  lines are missing from the files: {end.unsaved}", file=sys.stderr)
         if end.dropped or end.idle_polls:
             say(f"  not saved: {end.dropped} lines lost, {end.idle_polls} polls that timed out")
         if end.running_again is False:
