@@ -172,7 +172,7 @@ async def keys(pilot: Pilot[Any], *names: str) -> str:
     return text
 
 
-async def settled(pilot: Pilot[Any], holds: Callable[[], bool], limit_s: float = 10.0) -> bool:
+async def settled(pilot: Pilot[Any], holds: Callable[[], bool], limit_s: float = 60.0) -> bool:
     """Wait until something holds: a busy machine may take its time to draw."""
     until = time.monotonic() + limit_s
     while not holds():
