@@ -24,6 +24,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("overview", "stacks", "rank", "recorder"),
         possible=can_sample,
+        live=True,
     ),
     Action(
         "sample_all",
@@ -32,6 +33,7 @@ ASKING: tuple[Action, ...] = (
         "Take the stacks of all ranks now",
         "Ask the node",
         possible=can_sample_all,
+        live=True,
     ),
     *TRACE_ASKS,
     Action(
@@ -43,6 +45,7 @@ ASKING: tuple[Action, ...] = (
         ("rank",),
         "asks",
         can_core,
+        live=True,
     ),
     Action(
         "debug",
@@ -53,6 +56,7 @@ ASKING: tuple[Action, ...] = (
         ("rank",),
         "asks",
         can_debug,
+        live=True,
     ),
     Action(
         "retry",
@@ -62,6 +66,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=can_retry,
+        live=True,
     ),
     Action(
         "read_recorders",
@@ -71,6 +76,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("recorder",),
         possible=can_sample_all,
+        live=True,
     ),
     Action(
         "dump_recorders",
@@ -81,6 +87,7 @@ ASKING: tuple[Action, ...] = (
         ("recorder",),
         "asks",
         can_dump,
+        live=True,
     ),
     Action(
         "retry_all",
@@ -90,6 +97,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=needs_live,
+        live=True,
     ),
     Action(
         "shell",
@@ -98,6 +106,7 @@ ASKING: tuple[Action, ...] = (
         "Your own shell on this node, or on this rank's; hangtop waits until you leave it",
         "Ask the node",
         possible=can_shell,
+        live=True,
     ),
     Action(
         "refresh",
@@ -105,5 +114,7 @@ ASKING: tuple[Action, ...] = (
         "refresh",
         "Try lost nodes again now, and repaint",
         "Ask the node",
+        possible=needs_live,
+        live=True,
     ),
 )
