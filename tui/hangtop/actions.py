@@ -95,6 +95,11 @@ def can_debug(now: Situation) -> str | None:
     return _writes(now) or needs_rank(now) or _silent(now) or _gone(now)
 
 
+def can_nettest(now: Situation) -> str | None:
+    """It opens ports on nodes, and starts processes there."""
+    return _writes(now)
+
+
 def _writes(now: Situation) -> str | None:
     readonly = "hangtop was started with --readonly" if now.readonly else None
     return needs_live(now) or readonly
