@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangtop.application import HangtopApp
+from hangtop.files import CaptureSource
 from hangtop_core.descriptors import Opener, Openers
 from hangtop_core.gather import Sampled
 from hangtop_core.traces import StraceResult
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from hangtop_core.asks import Ask
+    from hangtop_core.capture import Capture
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.outputs import Wanted
     from hangtop_core.updates import Update
@@ -129,6 +131,11 @@ def app_for(update: Update | None, **options: Any) -> HangtopApp:
     """The app on a recording, a moment after it was made."""
     at = update.snapshot.at + 0.4 if update is not None else time.time()
     return HangtopApp(Player(update), clock=lambda: at, **options)
+
+
+def app_on(capture: Capture) -> HangtopApp:
+    """The app on a capture, as `hangtop open` shows it."""
+    return HangtopApp(CaptureSource(capture), live=False, capture=capture)
 
 
 def player_of(app: HangtopApp) -> Player:
