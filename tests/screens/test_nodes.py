@@ -283,7 +283,7 @@ async def test_the_network_is_tested_after_a_yes(monkeypatch: pytest.MonkeyPatch
         assert "not started on nodes that could be tested" in await keys(pilot, "T")
         app.nettest = ("python", "-m", "hangtop", "nettest", "--nodes=node-[1-4]")
         text = await keys(pilot, "T")
-        assert "hangtop nettest --nodes=node-[1-4] --port=29511" in text
+        assert "hangtop nettest '--nodes=node-[1-4]' --port=29511" in text
         assert "not run" in await keys(pilot, "n")
         assert ran == []
         await keys(pilot, "T", "y")
