@@ -282,7 +282,7 @@ Row = tuple[str, str, Kind, int]
 MORE = 5.0
 """How many times the limit a way gets the second time."""
 SLOW = 0.05
-"""Share of the limit that ways which work take where the machines, and not the network, are slow."""
+"""Share of the limit that working ways take where machines, and not the network, are slow."""
 
 
 def are_slow(ways: Sequence[Way], limit: float) -> bool:
