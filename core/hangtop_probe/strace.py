@@ -30,6 +30,15 @@ MAX_SECONDS = 60.0
 MAX_LINES = 20000
 _IDLE = re.compile(rb"epoll_p?wait2?(?:\(| resumed>).*\) = 0(?: \(Timeout\))?(?: <[0-9.]+>)?$")
 _POLLING = re.compile(rb"(\[pid +\d+\])?.* epoll_p?wait2?\(.*<unfinished \.\.\.>$")
+_EXECVE = re.compile(r'(execve(?:at)?\([^\[]*\[)((?:"[^"]*"(?:\.\.\.)?(?:, )?)+)')
+_DATA = re.compile(
+    r"\b(?:p?readv?2?|p?writev?2?|pread64|pwrite64|recv\w*|send\w*|getrandom)(?:\(| resumed>)"
+)
+"""System calls whose texts are buffers."""
+_STRING = re.compile(r'"[^"]*"(?:\.\.\.)?')
+_CUT = re.compile(r'"[^"]*"\.\.\.')
+_LONG = re.compile(r"[A-Za-z0-9+/_=.-]{20,}")
+_DIGIT = re.compile(r"[0-9]")
 _SUSPENDED = (b"<unfinished ...>", b"<detached ...>")
 _COMES_S = 3.0
 """Seconds after which strace is taken to have come to a process that does not tell."""
@@ -204,5 +213,26 @@ def _is_traced(pid: int) -> bool:
 
 
 def _shown(line: bytes) -> str:
-    """What of a line leaves the node: buffers that are written and read may hold secrets."""
-    return secrets.mask_text(procfs.text(line[:2000]))[:1000]
+    """What of a line leaves the node: buffers and arguments of programs may hold secrets.
+
+    strace cuts texts after 64 bytes, and a read may begin anywhere: a part of a key has no form of
+    its own. So of what is read and written, and of what was cut, no long word with a digit is left.
+    """
+    text = procfs.text(line[:2000]).replace('\\"', "'")
+    text = _EXECVE.sub(_arguments, text)
+    text = secrets.mask_text(text)
+    text = (_STRING if _DATA.search(text) else _CUT).sub(_without_long_words, text)
+    return text[:1000]
+
+
+def _arguments(match: "re.Match[str]") -> str:
+    given = _STRING.findall(match.group(2))
+    masked = secrets.mask_arguments(word.rstrip(".")[1:-1] for word in given)
+    cut = ["..." if word.endswith(".") else "" for word in given]
+    return match.group(1) + ", ".join('"%s"%s' % each for each in zip(masked, cut))
+
+
+def _without_long_words(match: "re.Match[str]") -> str:
+    return _LONG.sub(
+        lambda word: secrets.MASK if _DIGIT.search(word.group(0)) else word.group(0), match.group(0)
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -369,3 +371,56 @@ def test_nothing_is_left_after_closing(job: Started) -> None:
         assert time.monotonic() - began < 20
         assert not probes()
     assert set(threading.enumerate()) <= before
+
+
+NOTEBOOK = """
+import asyncio, io, json, sys, threading
+import psutil
+
+def run(code, said):
+    exec(code, {"print": lambda *some: print(*some, file=said)})
+
+async def main(*codes):
+    said = [io.StringIO() for _ in codes]
+    others = [asyncio.create_task(asyncio.to_thread(run, *one)) for one in zip(codes[1:], said[1:])]
+    await asyncio.sleep(0.1)
+    run(codes[0], said[0])  # as a cell of a notebook: on the thread of a loop that runs
+    await asyncio.gather(*others)
+    threads = [one.name for one in threading.enumerate() if "hangtop" in one.name]
+    left = [one.pid for one in psutil.Process().children(recursive=True)]
+    return [[one.getvalue() for one in said], sorted(sys.modules), threads, left]
+
+print(json.dumps(asyncio.run(main(*json.load(sys.stdin)))))
+"""
+
+
+def test_examples_of_the_pages_run_in_a_notebook_and_leave_nothing(job: Started) -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs/api.md").read_text("utf-8")
+    codes = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:3]
+    assert f"```python\n{codes[0]}```" in (root / "README.md").read_text("utf-8")
+    assert len([line for line in codes[0].splitlines() if line]) == 4
+    # Other jobs may run on this machine, and it has no node of the page's name.
+    mine = f"ht.attach(pids=[{job.pid}])"
+    here = [
+        re.sub(r"ht\.attach\(.*?\)", mine, code).replace(", hang_after=60", "") for code in codes
+    ]
+    assert all(mine in code for code in here)
+    done = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK],
+        input=json.dumps(here),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    (five, nodes, waiting), modules, threads, left = json.loads(done.stdout)
+    assert five.startswith("rank 2 ")
+    assert re.search(r"^\S+ ready $", nodes, re.MULTILINE)
+    assert "gloo_job.py hung\n" in nodes
+    assert nodes.splitlines()[-2:][0].startswith("2 ")
+    assert "missing-collective" in waiting
+    assert {"textual", "rich", "torch", "hangtop"}.isdisjoint(modules)
+    assert (threads, left) == ([], [])
