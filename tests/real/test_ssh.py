@@ -460,8 +460,8 @@ def test_the_ranks_of_an_unreachable_node_are_a_blind_spot(hung: None, cluster: 
 
 def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
     # As without options it is known to be lost long before its silence counts as a hang.
-    timing = Timing(ping=0.5, slow=0.5, lost=3.0)
-    options = Options(hang_after=6.0)
+    timing = Timing(ping=0.5, slow=0.5, lost=2.5)
+    options = Options(hang_after=5.0)
     node = cluster.node(4)
     names = ["node-3", "node-4"]
     with (
