@@ -37,6 +37,9 @@ OPTIONS = Options(hang_after=4.0)
 class Dying:
     """A job whose rank 1 dies once `gate` exists."""
 
+    group: Path | None = None
+    """The cgroup of rank 1, where it has one of its own."""
+
     def __init__(self, gate: Path, *how: str) -> None:
         self.gate = gate
         self.port = free_port()
@@ -82,6 +85,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dying]]
             "disk": ("disk", str(stack.enter_context(small_disk(here)))),
         }
         started = {name: Dying(here / name, *words) for name, words in how.items()}
+        started["memory"].group = group
         for one in started.values():
             stack.enter_context(one.started)
         yield started
@@ -99,7 +103,7 @@ def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
         assert session.wait(lambda u: all(one.ranks(u) == 3 for one in jobs.values()), 60)
         for one in jobs.values():
             one.gate.touch()
-        seen = session.wait(lambda u: told(jobs, u) == CAUSES, 40)
+        seen = session.wait(lambda u: told(jobs, u) == CAUSES, 90)
         assert seen is not None, session.latest and told(jobs, session.latest)
     for name, one in jobs.items():
         verdict = one.verdict(seen)
@@ -108,8 +112,12 @@ def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
         assert verdict.victims == (0, 2), name
         assert {"kernel", "process"} & {fact.source for fact in verdict.evidence}, name
         assert verdict.next_steps, name
+        if one.group is not None:
+            texts = [fact.text for fact in verdict.evidence if f"cgroup {one.group}:" in fact.text]
+            assert ["1 of its processes killed" in text for text in texts] == [True], verdict
+            assert ["(1 while watched)" in text for text in texts] == [True], verdict
     with Session(OPTIONS, diagnose) as session:
-        late = session.wait(lambda u: told(jobs, u) == CAUSES, 40)
+        late = session.wait(lambda u: told(jobs, u) == CAUSES, 90)
         assert late is not None, session.latest and told(jobs, session.latest)
     for name, one in jobs.items():
         verdict = one.verdict(late)

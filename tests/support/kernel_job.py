@@ -1,7 +1,7 @@
 """A gloo job whose rank 1 the kernel ends, or refuses something, while others wait; run by tests.
 
 kernel_job.py LAUNCH HOW: starts 3 ranks, waits for each, and does not end the others when one ends.
-HOW is `segfault`, `abort`, `memory CGROUP` (goes into that cgroup, and over its limit),
+HOW is `segfault`, `abort`, `memory CGROUP` (is in that cgroup, and goes over its limit),
 `core DIR` (crashes with DIR as its directory and no limit on cores) or `disk DIR` (writes to DIR
 until it has succeeded).
 """
@@ -39,7 +39,6 @@ def die(how: str, where: str) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
         ctypes.string_at(0)
     elif how == "memory":
-        Path(where, "cgroup.procs").write_text(str(os.getpid()))
         held = []
         while True:
             held.append(bytearray(os.urandom(1 << 20)))
@@ -56,6 +55,8 @@ def save(where: str) -> None:
 
 
 def train(how: str, where: str = "") -> None:
+    if how == "memory" and os.environ["RANK"] == "1":
+        Path(where, "cgroup.procs").write_text(str(os.getpid()))
     import torch
     import torch.distributed as dist
 

@@ -39,7 +39,7 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.progress.state == "exited":
         gone = _first_to_fail(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
-        when = min((s.rank.process.gone_at or case.at for s in group), default=case.at)
+        when = min((case.ended_at(s) or case.at for s in group), default=case.at)
         ago = f"{case.ago(when)[4:]} ago" if case.ago(when) else ""
         yield Hit(
             subjects=group,
