@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor, Mount
+from hangtop_core.descriptors import Descriptor, FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -197,6 +197,8 @@ class Process(Struct, frozen=True):
     limits: Limits = Limits()
     stalled: tuple[Stalled, ...] = ()
     """Of ranks: TCP connections whose other end acknowledges nothing."""
+    file: FilePosition | None = None
+    """Of ranks: what the main thread was last seen to read or write."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""
@@ -337,6 +339,10 @@ class Rank(Struct, frozen=True):
     """When its main thread was last seen to write, and its log to grow."""
     wrote_at: float | None = None
     """When it last wrote much: a log line now and then is not."""
+    file_moved_at: float | None = None
+    """When its position in `Process.file` last moved by more than noise, or that was another."""
+    file_rate: float | None = None
+    """Bytes a second by which it moves, over some seconds; what was true at `file_moved_at`."""
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

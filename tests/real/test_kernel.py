@@ -13,7 +13,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.launch import SUPPORT, Started, free_port
-from support.places import NoPlaceError, frozen_disk, limited, small_disk
+from support.places import NoPlaceError, frozen_disk, limited, slow_disk, small_disk
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class Dying:
         key = next((j.key for j in update.snapshot.jobs if self._is(j.master)), "")
         diagnosis = update.diagnoses.get(key)
         return diagnosis.verdicts[0] if diagnosis is not None and diagnosis.verdicts else None
+
+    def cause(self, update: Update) -> str | None:
+        """The cause of that."""
+        verdict = self.verdict(update)
+        return verdict.cause if verdict is not None else None
 
     def _is(self, master: str | None) -> bool:
         return (master or "").endswith(f":{self.port}")
@@ -123,3 +128,41 @@ def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
         verdict = one.verdict(late)
         assert verdict is not None
         assert [culprit.rank for culprit in verdict.culprits] == [1], name
+
+
+def test_a_file_that_is_slow_is_told_from_one_that_stands_still(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("needs root and mkfs.ext4, for a disk of its own")
+    with ExitStack() as stack:
+        try:
+            point, members, limit = stack.enter_context(slow_disk(tmp_path, 400 << 10, "read"))
+        except NoPlaceError as error:
+            pytest.skip(str(error))
+        shard = point / "shard-17"
+        with shard.open("wb") as file:
+            file.write(bytes(96 << 20))
+            os.fsync(file.fileno())
+        job = Dying(tmp_path / "gate", "read", str(members), str(shard))
+        stack.enter_context(job.started)
+        stack.callback(limit, 0)
+        session = stack.enter_context(Session(OPTIONS, diagnose))
+        assert session.wait(lambda u: job.ranks(u) == 3, 60)
+        job.gate.touch()
+        # GIVEN a rank that others wait for, and that reads what its disk gives it
+        seen = session.wait(lambda u: job.cause(u) == "long-phase", 60)
+        assert seen is not None, session.latest and job.verdict(session.latest)
+        verdict = job.verdict(seen)
+        assert verdict is not None
+        assert ([one.rank for one in verdict.culprits], verdict.victims) == ([1], (0, 2))
+        assert f"reads {shard} on {point} (ext4) at " in verdict.summary
+        assert "% of 96.0 MiB" in verdict.summary
+        # WHEN its disk gives next to nothing more
+        limit(1)
+        # THEN its position does not move, and that is a hang
+        seen = session.wait(lambda u: job.cause(u) == "io-wait", 60)
+        assert seen is not None, session.latest and job.verdict(session.latest)
+        verdict = job.verdict(seen)
+        assert verdict is not None
+        told = [fact.text for fact in verdict.evidence if "its position is" in fact.text]
+        assert ["has not moved for" in text for text in told] == [True], verdict
+        assert [one.rank for one in verdict.culprits] == [1]

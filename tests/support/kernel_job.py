@@ -2,8 +2,9 @@
 
 kernel_job.py LAUNCH HOW: starts 3 ranks, waits for each, and does not end the others when one ends.
 HOW is `segfault`, `abort`, `memory CGROUP` (is in that cgroup, and goes over its limit),
-`core DIR` (crashes with DIR as its directory and no limit on cores) or `disk DIR` (writes to DIR
-until it has succeeded).
+`core DIR` (crashes with DIR as its directory and no limit on cores), `disk DIR` (writes to DIR
+until it has succeeded) or `read MEMBERS FILE` (goes into the cgroup of which MEMBERS is the list,
+and reads FILE from disk).
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ def die(how: str, where: str) -> None:
             held.append(bytearray(os.urandom(1 << 20)))
 
 
+def load(path: str) -> None:
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while file.read(1 << 18):
+            pass
+
+
 def save(where: str) -> None:
     while True:
         try:
@@ -54,7 +62,7 @@ def save(where: str) -> None:
             time.sleep(0.5)
 
 
-def train(how: str, where: str = "") -> None:
+def train(how: str, where: str = "", file: str = "") -> None:
     if how == "memory" and os.environ["RANK"] == "1":
         Path(where, "cgroup.procs").write_text(str(os.getpid()))
     import torch
@@ -71,6 +79,9 @@ def train(how: str, where: str = "") -> None:
         if how == "disk":
             os.chdir(where)
             save(where)
+        if how == "read":
+            Path(where).write_text(str(os.getpid()))
+            load(file)
         die(how, where)
     # In a collective of gloo they would notice, and end.
     dist.distributed_c10d._get_default_store().get("what rank 1 found")
