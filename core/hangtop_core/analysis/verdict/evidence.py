@@ -86,6 +86,15 @@ def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
     return one if len(subjects) == 1 else many
 
 
+def several(text: str, subjects: Sequence[Subject]) -> str:
+    """What one subject does as several do it: `has exited` becomes `have exited`."""
+    if len(subjects) == 1:
+        return text
+    verb, _, rest = text.replace("and is a zombie", "and are zombies").partition(" ")
+    plain = {"is": "are", "has": "have", "was": "were"}.get(verb) or verb.removesuffix("s")
+    return f"{plain} {rest}".strip()
+
+
 def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
     """Join parts with blanks, and add who waits, but for those of them that are blamed."""
     said = " ".join(part for part in parts if part)

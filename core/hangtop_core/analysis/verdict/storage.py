@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
 
 
+_PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
 _READS = frozenset({"io", "inline-data", "importing"})
 
 
@@ -147,7 +148,10 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     main = subject.activity.main
     number = main.fd if main is not None and main.fd is not None else ""
     steps = [f"ls -l /proc/{subject.pid}/fd/{number}"]
-    if one is not None and (mount := word(one.mount or "")):
+    pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
+    if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
+        steps.append(f"fuser -v {path}  # who has it open: nobody may be there to write to it")
+    elif one is not None and not pipe and (mount := word(one.mount or "")):
         steps.append(f"timeout 5 stat {mount} || echo the file system does not answer")
     steps.append(f"cat /proc/{subject.pid}/stack")
     if main is not None and main.state == "D":
