@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -473,15 +474,49 @@ def main_stack(update: Update, rank: Rank) -> list[str]:
     return [frame.name for frame in update.snapshot.stacks[rank.sample.threads[0].stack]]
 
 
+WATCH = """
+from hangtop.cli import main, watchtext
+watchtext.AWAY_S = 1.0
+raise SystemExit(main.main(["watch", "--json", "--interval", "1", "-w", "node-[3-4]"]))
+"""
+"""What is told half a minute later otherwise: many nodes come back sooner."""
+
+
+def watch_a_node_go_and_come(node: TestNode) -> None:
+    """Real `hangtop watch` on a job, while nobody can log in to one of its nodes."""
+    argv = [sys.executable, "-c", WATCH]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        events = map(json.loads, watch.stdout)
+        job = next(one for one in events if one["event"] == "job")
+        node.stop_sshd()
+        try:
+            node.sh("pkill -KILL -f '[s]shd: '")
+            away = next(one for one in events if node.name in one.get("nodes", ""))
+        finally:
+            node.start_sshd()
+        back = next(one for one in events if node.name in one.get("nodes", ""))
+        watch.send_signal(signal.SIGTERM)
+        (last,) = [one for one in events if one["event"] != "nodes"]
+    assert job["job"]["world_size"] == 4
+    assert (away["event"], away["state"] in ("unreachable", "lost")) == ("nodes", True), away
+    assert away["reason"]
+    assert (back["event"], back["state"]) == ("nodes", "ready"), back
+    assert (last["event"], watch.returncode) == ("stopped", 0)
+
+
 def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
     timing = Timing(ping=0.5, slow=0.5, lost=2.0)
     options = Options(hang_after=4.0)
     node = cluster.node(4)
     names = ["node-3", "node-4"]
-    with (
-        launched(cluster, (3, 4), "steps"),
-        Session(options, diagnose, launchers(names), timing) as session,
-    ):
+    with launched(cluster, (3, 4), "steps"):
+        watch_a_node_go_and_come(node)
+        a_node_dies(node, Session(options, diagnose, launchers(names), timing))
+
+
+def a_node_dies(node: TestNode, fresh: Session) -> None:
+    with fresh as session:
         running = session.wait(
             lambda u: any(
                 len(job.ranks) == 4
