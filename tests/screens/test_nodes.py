@@ -280,7 +280,7 @@ async def test_a_trace_can_be_read_while_it_runs() -> None:
         tracing = player_of(app).tracing
         assert tracing is not None
         tracing[1]([f"00:00:0{n % 10} call_{n}(" for n in range(80)])
-        assert "call_79" in await keys(pilot, "f", "f", "f"), "its lines, not folded"
+        assert "call_79" in await keys(pilot, "f", "f", "f", "f"), "its lines, not folded"
         text = await keys(pilot, "F", "home")
         assert "call_0(" in text
         tracing[1](["00:00:09 call_80("])

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli.output import StatusLine, draws_unicode, width
+from hangtop.cli.redacting import Renamer
 from hangtop_core.cores import elf, find
 from hangtop_core.cores.pattern import Place, understand
 from hangtop_core.cores.read import Core, read
@@ -50,6 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--rank, --to and --yes go with --take")
     given = sort_out(arguments.path) if arguments.path else newest()
     cores, failed = read_all(given, with_native=not arguments.no_native)
+    renamer = Renamer(arguments, (core.node for core in cores))
+    cores = renamer.several(cores, Core)
+    failed = [Failed(*map(renamer.text, one)) for one in failed]
     for one in failed:
         print(f"hangtop: {clean(one.path, 300)} {clean(one.why, 400)}", file=sys.stderr)
     if arguments.json:
