@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop.cli.redacting import Renamer
+from hangtop_core.capture import is_capture
 from hangtop_core.cores import elf, find
 from hangtop_core.cores.pattern import Place, understand
 from hangtop_core.cores.read import Core, read
@@ -78,6 +79,9 @@ def sort_out(paths: Sequence[str]) -> Given:
             if not found:
                 raise NoCoreError(f"no core in {clean(path, 300)}", nothing_there([path]))
             cores += found
+        elif is_capture(path):
+            hint = f"`hangtop open {clean(path, 300)}` looks through it."
+            raise UsageError(f"{clean(path, 300)} is a capture, and no core", hint)
         elif not os.path.lexists(path):
             raise UsageError(f"{clean(path, 300)}: no such file", "")
         elif len(paths) > 1 and is_program(path):
