@@ -119,8 +119,10 @@ def _load(name: str, file: gzip.GzipFile) -> Capture:
             reader.take(line)
             if reader.ended:
                 break
-    except (Damaged, RecursionError) as error:
+    except Damaged as error:
         wrong = f"line {lines.count} is damaged: {clean(str(error), 300)}"
+    except RecursionError:
+        wrong = f"line {lines.count} is damaged: it is nested too deeply"
     if wrong is None and not reader.ended:
         wrong = lines.wrong or "it ends before its end"
     if reader.base is None:

@@ -67,7 +67,7 @@ def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
         seen = sum(len(job.ranks) for job in newest.snapshot.jobs)
         of = header.holds.get("ranks") or sum(j.world_size or 0 for j in newest.snapshot.jobs)
         told = f"{seen} of {plural(of, 'rank')}" if of else plural(seen, "rank")
-        return capture, [*notices, f"{told} left; the verdict is the one that was stored"]
+        return capture, [f"{told} left, verdict as it was stored: {capture.cut}"]
     try:
         judged = judge(newest, header.hang_after)
     except Exception as error:  # it may be anybody's: what was concluded then is still there
