@@ -29,6 +29,7 @@ from hangtop.screens.stacks import StacksPage
 from hangtop.screens.verdict import VerdictPage
 from hangtop.spans import line
 from hangtop.state import State
+from hangtop.stylesheet import KeptStylesheet
 from hangtop.views.common import find_rank
 from hangtop_core.analysis.openers import openers_text
 from hangtop_core.history import History
@@ -95,6 +96,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     ) -> None:
         """With `files` what dump files show, with `capture` its pictures: then `live` is false."""
         super().__init__(ansi_color=True)
+        self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.theme = "ansi-dark"
         self.keymap = keymap or Keymap()
         for key in self.keymap.all_keys():
