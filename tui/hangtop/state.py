@@ -80,6 +80,8 @@ class State:
     trace: Trace | None = None
     taken: Header | None = None
     """Of the capture that is looked at."""
+    incomplete: bool = False
+    """Whether that could not be read to its end."""
     writing: bool = False
     """Whether a capture is being written."""
     unread: dict[str, str] = field(default_factory=dict)

@@ -202,7 +202,8 @@ class Page(Screen[None], inherit_bindings=False):
             return  # the screen is being taken down
         state = self.state
         if state.taken is not None:
-            self.query_one("#slider", Bar).show(partial(slider, state.history, state.shown))
+            line_of = partial(slider, state.history, state.shown, incomplete=state.incomplete)
+            self.query_one("#slider", Bar).show(line_of)
         self.query_one("#headline", Bar).show(
             lambda width: headline(
                 state.snapshot,
