@@ -157,7 +157,8 @@ def test_a_file_that_is_slow_is_told_from_one_that_stands_still(tmp_path: Path) 
         job = Dying(tmp_path / "gate", "read", str(members), str(shard))
         stack.enter_context(job.started)
         stack.callback(limit, 0)
-        session = stack.enter_context(Session(OPTIONS, diagnose))
+        options = Options(hang_after=4.0, pids=(job.started.pid,))
+        session = stack.enter_context(Session(options, diagnose))
         assert session.wait(job.waits, PATIENCE), session.latest
         job.gate.touch()
         # GIVEN a rank that others wait for, and that reads what its disk gives it
