@@ -42,8 +42,8 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
+LATE = 2.0
+"""Seconds between two ticks that count as waited for nodes: in more of them nobody listened."""
 ENDING_S = 5.0
 """Seconds that the connection of a probe that ends may take to end, too."""
 
@@ -71,7 +71,7 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
-        self._next_round = self._next_look = 0.0
+        self._ticked = self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
         self._reading: set[str] = set()
         """Nodes that are asked for logs."""
@@ -150,6 +150,11 @@ class Collector:
     def tick(self, now: Moment) -> None:
         """Do what is due."""
         self._now = now
+        late = now.mono - self._ticked - LATE if self._ticked else 0.0
+        self._ticked = now.mono
+        if late > 0.0:  # stopped, or on a machine with no time for us: no node is to blame
+            for link in self.links.values():
+                link.forgive(late, now)
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
         for name, ending in list(self._ending.items()):
