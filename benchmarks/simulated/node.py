@@ -206,6 +206,7 @@ class SimulatedNode:
                 "GROUP_WORLD_SIZE": str(story.nodes),
                 "MASTER_ADDR": story.name(0),
                 "TORCHELASTIC_RUN_ID": "fleet",
+                **story.env,
             }
         return new
 
