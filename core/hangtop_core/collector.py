@@ -42,6 +42,9 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
+REST, REST_NODE = 2.0, 1 / 128
+"""Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
+each node that there is."""
 LATE = 2.0
 """Seconds between two ticks that count as waited for nodes: in more of them nobody listened."""
 ENDING_S = 5.0
@@ -219,7 +222,8 @@ class Collector:
         watching = self._watching
         if not watching.enabled:
             return
-        params = {**watching.request(), "silence": link.silence}
+        rest = max(REST, len(self.links) * REST_NODE)
+        params = {**watching.request(), "silence": link.silence, "rest": rest}
         link.table_came(now, watching.interval)
 
         def take(raw: Any) -> None:
@@ -277,6 +281,8 @@ class Collector:
         if plan.numerics:
             self.ask_by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
         if plan.recorder and not self._watching.readonly:
+            for pid in plan.recorder:  # what was said before is not said again
+                view.live[pid].recorder_asked = now
             self.ask_by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 
     def _note_cost(self, link: Link, said: object) -> None:
