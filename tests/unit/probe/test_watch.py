@@ -162,6 +162,8 @@ def named() -> Any:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout
     child.stdout.readline()
+    stat = Path(f"/proc/{child.pid}/stat")
+    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", 30)
     processes = Table(permission.rights())
     processes.scope(False, frozenset([child.pid]))
     yield processes, child
