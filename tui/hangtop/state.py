@@ -101,6 +101,11 @@ class State:
             return None
         return self.snapshot.job(self.job_key) or self.snapshot.job(None)
 
+    @property
+    def pause(self) -> float:
+        """Seconds after which another picture is to come at the latest."""
+        return max(self.shown.pause_s if self.shown is not None else 1.0, self.interval)
+
     def note(self, update: Update) -> None:
         """Keep a picture as the newest one."""
         self.newest = update

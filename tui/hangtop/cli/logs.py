@@ -15,7 +15,7 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
 from hangtop_core.logs.conclude import conclude, names
-from hangtop_core.logs.files import Found, find, read_all
+from hangtop_core.logs.files import Found, find, read_all, refused
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lines import Choice, Follower, Kept, Shown, around, span
 from hangtop_core.logs.stamp import stamp
@@ -50,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
         return captured(arguments, choice)
     found, nothing = find(arguments.path)
     for one in nothing:
-        print(f"hangtop: no log in {clean(one, 200)}", file=sys.stderr)
+        why = refused(one)
+        said = f"{clean(one, 200)} is not read: {why}" if why else f"no log in {clean(one, 200)}"
+        print(f"hangtop: {said}", file=sys.stderr)
     if arguments.follow:
         if not set(arguments.path) - {"-"}:
             raise UsageError(

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 NARROW = (100, 30)
 """Below these columns or lines, one pane at a time."""
-
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
@@ -213,6 +212,7 @@ class Page(Screen[None], inherit_bindings=False):
                 paused=state.paused,
                 live=state.live,
                 captured=state.taken is not None,
+                pause=state.pause,
                 width=width,
             )
         )
