@@ -85,9 +85,17 @@ def test_a_capture_is_written_anew_with_more_taken_out(
         assert told.err == "", "it concludes the same"
 
 
-def test_what_cannot_be_read_from_a_capture_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(path_of("skip"))
+def test_what_cannot_be_read_from_a_capture_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, cut, pipe = str(path_of("skip")), str(tmp_path / "cut"), str(tmp_path / "pipe")
+    lines = gzip.decompress(path_of("skip").read_bytes()).splitlines(keepends=True)
+    (tmp_path / "cut").write_bytes(gzip.compress(b"".join(lines[:3])))
+    os.mkfifo(pipe)
     for words, status, told in (
+        (["capture", cut, "-o", str(tmp_path / "out")], 2, "holds too little to be written anew"),
+        (["numerics", pipe], 12, "is no regular file"),
+        (["numerics", __file__], 12, "is no numerics file of this version"),
         (["numerics", path], 12, "no rank in this capture looked for inf and nan"),
         (["core", path], 2, "is a capture, and no core"),
         (["flight", path, path], 2, "a capture, which is looked at by itself"),
