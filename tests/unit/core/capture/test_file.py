@@ -294,6 +294,11 @@ def test_a_folder_and_nothing_are_no_captures(tmp_path: Path) -> None:
         assert not is_capture(str(path))
         with pytest.raises(BadCaptureError):
             load(str(path))
+    (tmp_path / "hang-1").mkdir()
+    (tmp_path / "hang-1" / "a.hangtop").touch()
+    with pytest.raises(BadCaptureError) as wrong:
+        load(str(tmp_path))
+    assert wrong.value.help == f"Captures in it: {tmp_path}/hang-1/a.hangtop"
 
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
