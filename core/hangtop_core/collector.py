@@ -6,7 +6,6 @@ The collector takes events of the engine and the passing of time, and never wait
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core import sampling
@@ -20,6 +19,7 @@ from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
 from hangtop_core.attach.timing import Moment, Timing
+from hangtop_core.attach.turns import Turns
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -42,8 +42,11 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
+REST, REST_NODE = 2.0, 1 / 128
+"""Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
+each node that there is."""
+LATE = 2.0
+"""Seconds between two ticks that count as waited for nodes: in more of them nobody listened."""
 ENDING_S = 5.0
 """Seconds that the connection of a probe that ends may take to end, too."""
 
@@ -71,15 +74,14 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
-        self._next_round = self._next_look = 0.0
+        self._ticked = self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
         self._reading: set[str] = set()
         """Nodes that are asked for logs."""
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
-        self._wave: Counter[str] = Counter()
-        self._wave_at: Moment | None = None
+        self._turns = Turns(self.links)
         self._boot_id = boot_id()
         self._pushed: set[str] = set()
         """Nodes whose probe was given all it is to do, and a time for it."""
@@ -100,7 +102,7 @@ class Collector:
         self._now = now
         channel = launcher.channel
         timing = (channel.timing if channel is not None else None) or self._timing
-        link = Link(launcher, self._router, self, timing, self._may_start)
+        link = Link(launcher, self._router, self, timing, self._turns.may_start)
         self._rest[link.name] = timing.rest if timing is not None else 0.0
         if timing is not None and timing.ping is None:
             self._pushed.add(link.name)
@@ -109,21 +111,6 @@ class Collector:
         self.store.add_node(link.name, now.epoch)
         link.start_in_turn(now)
         self._index(link)
-
-    def _may_start(self, link: Link) -> bool:
-        """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
-        if self._wave_at != self._now:
-            self._wave_at = self._now
-            some = (
-                other.launcher.wave.name
-                for other in self.links.values()
-                if other.on_its_way(self._now)
-            )
-            self._wave = Counter(some)
-        wave = link.launcher.wave
-        free = self._wave[wave.name] < wave.at_once
-        self._wave[wave.name] += free
-        return free
 
     def _index(self, link: Link) -> None:
         if link.conn is not None:
@@ -166,6 +153,11 @@ class Collector:
     def tick(self, now: Moment) -> None:
         """Do what is due."""
         self._now = now
+        late = now.mono - self._ticked - LATE if self._ticked else 0.0
+        self._ticked = now.mono
+        if late > 0.0:  # stopped, or on a machine with no time for us: no node is to blame
+            for link in self.links.values():
+                link.forgive(late, now)
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
         for name, ending in list(self._ending.items()):
@@ -174,6 +166,8 @@ class Collector:
                 del self._ending[name]
                 if link.generation == ending.generation:
                     link.restart(now, "its probe was ended there")
+        for link in self._turns.come(now):
+            self._index(link)
         if now.mono >= self._next_look:
             self._next_look = now.mono + LOOK * len(self.links)
             for link in self.links.values():
@@ -228,7 +222,8 @@ class Collector:
         watching = self._watching
         if not watching.enabled:
             return
-        params = {**watching.request(), "silence": link.silence}
+        rest = max(REST, len(self.links) * REST_NODE)
+        params = {**watching.request(), "silence": link.silence, "rest": rest}
         link.table_came(now, watching.interval)
 
         def take(raw: Any) -> None:
@@ -286,6 +281,8 @@ class Collector:
         if plan.numerics:
             self.ask_by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
         if plan.recorder and not self._watching.readonly:
+            for pid in plan.recorder:  # what was said before is not said again
+                view.live[pid].recorder_asked = now
             self.ask_by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 
     def _note_cost(self, link: Link, said: object) -> None:

@@ -153,8 +153,9 @@ class Diagnosis(Struct, frozen=True):
 
 
 def to_json(value: Any, indent: int | None = 2) -> bytes:
-    """Encode any struct of this module as JSON, two spaces of indentation; one line with None.
+    """Encode a value, such as any struct of this module, as JSON.
 
+    With ``indent`` spaces of indentation, or in one line where that is None.
     What a terminal might obey, or show in another order, is written as an escape sequence of
     JSON: the data are the same, and looking at them is safe.
     """

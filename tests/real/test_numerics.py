@@ -13,7 +13,7 @@ from hangtop_core.numerics import Numerics, earliest
 from hangtop_core.numericsfiles import find, read
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real
 pytest.importorskip("torch")
-LIMIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=2 * PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -126,7 +125,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Numerics]]:
             files = sorted((folder / "numerics").glob("rank*.jsonl"))
             return len(files) == 2 and any(read(path).first for path in files)
 
-        assert wait_until(seen, LIMIT_S), output.read_text()
+        assert wait_until(seen), output.read_text()
         yield [read(path) for path in find([folder])]
 
 

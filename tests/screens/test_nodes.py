@@ -12,12 +12,11 @@ from hangtop.application import HangtopApp
 from hangtop.views.common import rank_key, span
 from hangtop.views.ranks import class_of
 from hangtop_core.commandlog import CommandRecord
-from support.player import app_for, picture, player_of
+from support.player import app_for, keys, player_of
 from support.record import load
 
 if TYPE_CHECKING:
     import pytest
-    from textual.pilot import Pilot
 
     from hangtop_core.updates import Update
 
@@ -36,17 +35,6 @@ def changed(update: Update, seconds: float = 1.0, **states: dict[str, Any]) -> U
     )
     at = update.snapshot.at + seconds
     return replace(update, snapshot=replace(update.snapshot, at=at, nodes=nodes))
-
-
-async def keys(pilot: Pilot[Any], *names: str) -> str:
-    """Press keys, and wait until the picture stands still."""
-    for name in names:
-        await pilot.press(name)
-        await pilot.pause()
-    text = ""
-    while text != (text := picture(pilot.app)):
-        await pilot.pause(0.05)
-    return text
 
 
 def column(text: str, word: str) -> list[str]:

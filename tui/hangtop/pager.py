@@ -35,6 +35,7 @@ def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
 
 def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str | None:
     """Open a file at a line in the editor; why not, when it could not be started."""
+    path = os.path.abspath(path)  # a relative one may look like an option: `-c...`, `+!...`
     if not os.path.isfile(path):
         return f"{path} is not on this machine"
     command = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")

@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STALLED = (
-    "it answers, but its process table stands still: something there hangs while /proc is read, "
-    "or the node has no time for it"
-)
-
 
 class Link:
     """The connection to one node's probe, over all its generations."""
@@ -49,7 +44,7 @@ class Link:
         engine: Connections,
         listener: Listener,
         timing: Timing | None = None,
-        may_start: Callable[[Link], bool] | None = None,
+        may_start: Callable[[Link, Moment], bool] | None = None,
     ) -> None:
         """``may_start`` is asked whether it is this link's turn to connect (again)."""
         self.name = launcher.node
@@ -92,6 +87,11 @@ class Link:
         return connecting and now.mono - self._started < self.launcher.wave.hold_s
 
     @property
+    def waits(self) -> bool:
+        """Whether it is to connect (again), and has not begun to."""
+        return self._retry_at is not None and self.conn is None and not self._closing
+
+    @property
     def idle(self) -> bool:
         """Whether no process of this link is left."""
         return self.conn is None and not self._dying
@@ -99,7 +99,7 @@ class Link:
     def start_in_turn(self, now: Moment) -> None:
         """Start the probe as soon as it is this link's turn."""
         self._retry_at = now.mono
-        if self._may_start is None or self._may_start(self):
+        if self._may_start is None or self._may_start(self, now):
             self.start(now)
 
     def start(self, now: Moment) -> None:
@@ -139,6 +139,11 @@ class Link:
         """Kill whatever of this link is still running."""
         for conn in (*self._dying, *([self.conn] if self.conn is not None else [])):
             self._engine.kill(conn)
+
+    def forgive(self, seconds: float, now: Moment) -> None:
+        """Count so many seconds not as waited: this end had no time to listen."""
+        self._started = min(self._started + seconds, now.mono)
+        self._pulse.forgive(seconds, now.mono)
 
     # Requests
 
@@ -238,7 +243,6 @@ class Link:
             request.time_out()
 
     def _watch_over(self, now: Moment) -> None:
-        timing = self._timing
         if self._ready_since is None:
             if now.mono - self._started > self._patience:
                 self._drop(
@@ -252,14 +256,11 @@ class Link:
             self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
             return
         if beat != "good" and (self.state == "ready" or beat != self._beat):
-            late = f"no answer for more than {timing.slow:g} s"
-            if timing.ping is None:
-                late = f"nothing was heard for {self._pulse.waiting(now.mono):.0f} s"
-            self._set(now, "slow", late if beat == "late" else STALLED)
+            self._set(now, "slow", self._pulse.why(beat, now.mono))
         self._beat = beat
         if self._pulse.ping_due(now.mono):
             self._ping()
-        if self._failures and now.mono - self._ready_since > timing.healthy:
+        if self._failures and now.mono - self._ready_since > self._timing.healthy:
             self._failures = 0
 
     def _ping(self) -> None:

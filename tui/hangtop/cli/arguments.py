@@ -381,16 +381,17 @@ def complete(
 
 def session_options(arguments: argparse.Namespace) -> Options:
     """The options of a session."""
-    from hangtop.cli.slurm import is_foreign, slurm_job
+    from hangtop.cli.targets import slurm_target
     from hangtop_core.session import Options
 
-    job = slurm_job(arguments)
+    slurm = slurm_target(arguments)
+    job = slurm.job
     return Options(
         interval=arguments.interval,
         sample_every=arguments.sample_every,
         sample_early=arguments.sample_early,
         hang_after=arguments.hang_after,
-        all_users=arguments.all_users or is_foreign(job),
+        all_users=arguments.all_users or slurm.is_foreign,
         pids=tuple(arguments.pid),
         readonly=arguments.readonly,
         slurm_jobs=job.ids if job is not None else (),

@@ -15,7 +15,6 @@ from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.output import StatusLine
 from hangtop.cli.straceargs import MAX_SECONDS
 from hangtop.cli.targets import launchers
-from hangtop_core import __version__
 from hangtop_core.analysis.ends import ends
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
@@ -23,6 +22,7 @@ from hangtop_core.errors import HangtopError, UsageError
 from hangtop_core.session import Session
 from hangtop_core.syscalls import Calls, explained, in_place, table, thread_of
 from hangtop_core.text import clean, plural, size
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     import argparse
@@ -162,6 +162,8 @@ class Traced:
             f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in {end.path}: "
             f"{plural(end.files, 'file')}, {size(end.size)}"
         )
+        if end.unsaved is not None:
+            print(f"  lines are missing from the files: {end.unsaved}", file=sys.stderr)
         if end.dropped or end.idle_polls:
             say(f"  not saved: {end.dropped} lines lost, {end.idle_polls} polls that timed out")
         if end.running_again is False:

@@ -52,7 +52,11 @@ def find_rank(job: Job | None, key: str | None) -> Rank | None:
     """The rank with this key."""
     if job is None or key is None:
         return None
-    return next((rank for rank in job.ranks if rank_key(rank) == key), None)
+    pid = key.rpartition(":")[0].rpartition(":")[2]
+    # Numbers first: thousands of keys would be made for every one that is looked for.
+    number = int(pid) if pid.isdecimal() else -1
+    some = (rank for rank in job.ranks if rank.process.pid == number)
+    return next((rank for rank in some if rank_key(rank) == key), None)
 
 
 def members_of(job: Job) -> frozenset[tuple[str, int, int]]:
@@ -178,12 +182,15 @@ def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
     return found
 
 
-def state_line(diagnosis: Diagnosis | None, job: Job | None) -> Line:
-    """`● HUNG 3:12`: the one thing to see from across the room."""
+def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0) -> Line:
+    """`● HUNG 3:12`: the one thing to see from across the room.
+
+    `since` are the seconds that have passed since it was diagnosed.
+    """
     if job is None or diagnosis is None:
         return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))
     if diagnosis.state == "hung":
-        lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s)}"
+        lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s + since)}"
         return line((f"● HUNG{lasting}", "hung"))
     stalled = diagnosis.stalled_for_s
     if (

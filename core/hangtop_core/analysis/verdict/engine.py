@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core import __version__
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.since import hung_since
@@ -27,6 +26,7 @@ from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
 from hangtop_core.diagnosis import SCHEMA, Diagnosis, JobState, JobSummary, Verdict
 from hangtop_core.text import clean
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
