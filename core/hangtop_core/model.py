@@ -9,12 +9,13 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
-from hangtop_core.descriptors import Descriptor, Mount
+from hangtop_core.cgroups import Cgroup
+from hangtop_core.descriptors import Descriptor, FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -92,6 +93,8 @@ class Node(Struct, frozen=True):
     """Processes that the kernel has killed for want of memory since boot."""
     oom_killed_at: float | None = None
     """When that number was last seen to grow."""
+    cgroups: Annotated[tuple[Cgroup, ...], Meta(max_length=256)] = ()
+    """Those of its processes, and those above that have something to tell."""
     kernel_lines: tuple[KernelLine, ...] = ()
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
@@ -175,6 +178,8 @@ class Process(Struct, frozen=True):
     tracer: Text | None = None
     """Name of the tracer's program."""
     cgroup: Text | None = None
+    cgroup_folders: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
+    """Directories of the groups it is in that tell of memory and pressure."""
     cpu_quota: float | None = None
     """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
     cpu_quota_of: Text | None = None
@@ -183,6 +188,8 @@ class Process(Struct, frozen=True):
     """Share of periods in which that had been used up before their end, since the last look."""
     dumping_core: bool = False
     frozen: bool = False
+    frozen_by: Text | None = None
+    """Directory of the group that was frozen: its own one, or one above."""
     net_ns: int | None = None
     """Its network namespace, by inode, where it is not the probe's: a container of its own."""
     versions: Mapping[str, Text] = field(default_factory=dict)
@@ -190,6 +197,7 @@ class Process(Struct, frozen=True):
     limits: Limits = Limits()
     stalled: tuple[Stalled, ...] = ()
     """Of ranks: TCP connections whose other end acknowledges nothing."""
+    file: FilePosition | None = None  # of ranks
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""
@@ -330,6 +338,9 @@ class Rank(Struct, frozen=True):
     """When its main thread was last seen to write, and its log to grow."""
     wrote_at: float | None = None
     """When it last wrote much: a log line now and then is not."""
+    file_moved_at: float | None = None
+    """When its position in `Process.file` last moved by more than noise."""
+    file_rate: float | None = None  # bytes a second, at `file_moved_at`
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

@@ -22,6 +22,7 @@ from hangtop_core.errors import ClosedError, RequestCancelledError
 from hangtop_core.gather import Sampled, reject
 from hangtop_core.judging import Judge
 from hangtop_core.needs import Needs
+from hangtop_core.observing import observed
 from hangtop_core.rhythm import URGENT_GAP, Rhythm
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
@@ -29,6 +30,8 @@ from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from hangtop_core.model import Snapshot
 
 log = logging.getLogger(__name__)
 # Without a handler of the application's, Python would write warnings over the screen.
@@ -74,6 +77,7 @@ class Session(Asking):
         self._last_subscriber = 0
         self._traces: list[Trace] = []
         self._closing = threading.Event()
+        self._began: float | None = None
         self._rhythm = Rhythm(options.interval)
         self._behind = False
         """Whether more has come than could be handled in one turn."""
@@ -86,6 +90,7 @@ class Session(Asking):
             if self._closing.is_set():
                 raise ClosedError("the session was closed")
             if self._thread.ident is None:
+                self._began = time.monotonic()
                 self._engine.start()
                 self._thread.start()
 
@@ -107,7 +112,31 @@ class Session(Asking):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closing.is_set()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was started; 0 before that."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
     # Updates
+
+    def snapshot(self, observe: float = 5.0) -> Snapshot:
+        """Observe until enough is known of every job, and return what is.
+
+        That is once every node has answered or said why it cannot, the session is ``observe``
+        seconds old, it is clear how each job gets on (`Options.hang_after` and 10 s at most), and
+        the evidence that rules ask for has come: as `hangtop diagnose` does. What is known by then
+        is returned in any case; a node that cannot be observed has a state that says why.
+
+        Raises:
+            ClosedError: the session was closed.
+            NoNodeError: nothing has come from any node, not even that it does not answer.
+        """
+        return observed(self, observe).snapshot
 
     @property
     def latest(self) -> Update | None:

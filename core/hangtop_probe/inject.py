@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from . import permission, procfs, stacks
@@ -102,7 +101,8 @@ def dump(facts: Facts) -> str:
     try:
         folder = tempfile.mkdtemp(prefix="hangtop-", dir=root + "/tmp")  # noqa: S108  # the rank's, 0700
         if os.geteuid() != facts.uid:
-            os.chown(folder, facts.uid, -1)
+            # Whoever the rank's /tmp belongs to could have put a link in its place.
+            os.chown(folder, facts.uid, -1, follow_symlinks=False)
     except OSError as error:
         raise Told("no-folder", why=os.strerror(error.errno or 0)) from None
     path = folder + "/recorder"
@@ -161,12 +161,7 @@ def _gdb(pid: int, code: str) -> bool:
 
 def _running(pid: int) -> bool:
     """Whether a rank runs again after gdb; a stop that is left is taken back."""
-    deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline:
-        if not halted(procfs.states(pid)).stopped:
-            return bool(procfs.states(pid))
-        time.sleep(0.02)
-    return stacks.resume(pid)
+    return stacks.resume(pid, wait=2.0) and bool(procfs.states(pid))
 
 
 def offered(facts: Facts) -> Optional[Dict[str, Any]]:

@@ -25,7 +25,7 @@ from .hardware import Hardware
 from .logs import Logs
 from .requests import Message, Refused, Request
 from .resolver import Resolver
-from .server import Handler, describe
+from .server import UNENDING, Handler, describe
 from .stacks import Sampler
 from .table import Table
 from .tools import Tools
@@ -33,8 +33,6 @@ from .watch import BUDGET, Watch
 
 if TYPE_CHECKING:
     from .nettest import Nettest
-
-UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
 
 
 class Probe:

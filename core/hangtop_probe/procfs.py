@@ -8,7 +8,9 @@ Documentation/filesystems/proc.rst and kernel/sched/debug.c of Linux.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -244,6 +246,10 @@ class Mount(NamedTuple):
     point: str
     fstype: str
     source: str
+    root: str = "/"
+    """What of the file system is mounted: of cgroups, as the reader's namespace names it."""
+    options: str = ""
+    """Of the file system; those of cgroups of version 1 name their controllers."""
 
 
 def parse_mountinfo(data: bytes) -> List[Mount]:
@@ -255,8 +261,9 @@ def parse_mountinfo(data: bytes) -> List[Mount]:
         ident = number(head[0])
         if not dash or len(head) < 5 or len(tail) < 2 or ident is None:
             continue
-        point, source = (text(_unescape(w)) for w in (head[4], tail[1]))
-        mounts.append(Mount(ident, text(head[2]), point, text(tail[0]), source))
+        point, source, root = (text(_unescape(w)) for w in (head[4], tail[1], head[3]))
+        options = text(tail[2]) if len(tail) > 2 else ""
+        mounts.append(Mount(ident, text(head[2]), point, text(tail[0]), source, root, options))
     return mounts
 
 
@@ -354,3 +361,17 @@ def states(pid: int, root: str = PROC) -> Dict[int, str]:
         if stat:
             found[tid] = stat.state
     return found
+
+
+def is_to_stop(pid: int, root: str = PROC) -> bool:
+    """Whether a process was told to stop by SIGSTOP, and has not had the processor since.
+
+    So in proc(5), SigPnd and ShdPnd. A tracer that dies right after it has attached leaves that.
+    """
+    for tid in numbers("%s/%d/task" % (root, pid)):
+        pairs = parse_pairs(read("%s/%d/task/%d/status" % (root, pid, tid)) or b"")
+        for name in ("SigPnd", "ShdPnd"):
+            with contextlib.suppress(ValueError):
+                if int(pairs.get(name) or "0", 16) >> (signal.SIGSTOP - 1) & 1:
+                    return True
+    return False

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Container, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import activity, kernellog, node, secrets, table
+from . import activity, cgroupload, kernellog, node, secrets, table
 from .guard import Guard, Hanging
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ class Watch:
         processes.stalled.share = self._budget / 3
         self._guard = Guard()
         self._kernel = kernellog.KernelLog()
+        self._groups = cgroupload.Groups()
         self._strings = Strings()
         self._differ = Differ()
         self._steady = Steady()
@@ -200,14 +201,16 @@ class Watch:
         at = table.clock()
         self.table.scan()
         processes = self.table.processes()
+        folders = set()
         self._steady.forget(processes)
         for pid, fields in processes.items():
             rows = self._steady.rows(pid, fields["role"] == "rank", fields["threads"])
             fields["threads"] = [self._row(row) for row in rows]
+            folders.update(fields.get("cgroup_folders", ()))
         whole = self._differ.whole
         minor = self._is_due("minor", HELD_S) or whole
         delta = self._differ.delta(processes, minor)
-        parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor)}
+        parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor, folders)}
         parts.update(self.hardware.changes())
         parts["strings"] = self._strings.take_new()
         piece = {"at": at, **{name: part for name, part in parts.items() if part}}
@@ -274,7 +277,7 @@ class Watch:
         needed = self._cost / self._budget
         return min(max(self.interval, needed), max(_MAX_INTERVAL, self.interval))
 
-    def _node_changes(self, minor: bool) -> Dict[str, Any]:
+    def _node_changes(self, minor: bool, folders: Set[str]) -> Dict[str, Any]:
         if self._is_due("mounts", 60.0):
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
@@ -282,6 +285,7 @@ class Watch:
             self._facts.update(node.memory())
             self._facts["python_processes"] = self._python_processes()
             self._facts["full_mounts"] = self._full_mounts()
+            self._facts["cgroups"] = self._groups.read(folders)
         self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()

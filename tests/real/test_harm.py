@@ -19,7 +19,7 @@ from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import permission
 from support.probe_client import ProbeClient
-from support.processes import environment, is_alive, wait_until, with_variable
+from support.processes import PATIENCE, environment, is_alive, wait_until, with_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ from hangtop_core.session import Options, Session
 from hangtop_probe import permission
 pid = int(sys.argv[1])
 with Session(Options(pids=(pid,)), diagnose) as session:
-    update = session.wait(lambda update: bool(update.snapshot.jobs), 20)
+    update = session.wait(lambda update: bool(update.snapshot.jobs), 120)
     node = update.snapshot.nodes[0].name
     if sys.argv[2] == "strace":
         asked = [session.strace(node, pid, 30, lambda lines: print("traced", flush=True))]
@@ -48,12 +48,10 @@ with Session(Options(pids=(pid,)), diagnose) as session:
         print("asked", flush=True)
         while True:  # until it is killed, however fast this machine is
             asked = [session.sample({node: [pid]}, mode=sys.argv[2]) for _ in range(10)]
-            for future in asked: future.result(60)
-    for future in asked: future.result(60)
+            for future in asked: future.result(120)
+    for future in asked: future.result(120)
 """
 OWN = "HANGTOP_TEST_HARM"
-PATIENCE = 30.0
-"""Seconds; a machine with nothing else to do needs a fraction of one."""
 
 
 @pytest.fixture
@@ -156,16 +154,28 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
 ) -> None:
     mark = str(time.monotonic_ns())
     take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(tmp_path)]
-    head = subprocess.Popen(
-        [sys.executable, "-m", "hangtop", *take],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, OWN: mark},
-    )
-    try:
-        assert wait_until(lambda: bool(held(target)) and any(tmp_path.iterdir()), PATIENCE)
-    finally:
-        head.kill()
-        head.wait()
+    for _ in range(9):
+        head = subprocess.Popen(
+            [sys.executable, "-m", "hangtop", *take],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, OWN: mark},
+        )
+
+        def under_way() -> bool:
+            return bool(held(target)) and any(tmp_path.iterdir())
+
+        try:
+            assert wait_until(lambda h=head: h.poll() is not None or under_way())
+            in_time = head.poll() is None
+        finally:
+            head.kill()
+            head.wait()
+        if in_time:
+            break
+        for core in tmp_path.iterdir():  # it was there before this test had looked
+            core.unlink()
+    else:
+        pytest.skip("this machine was too busy to tell: no core was seen while it was written")
     assert wait_until(lambda: not with_variable(OWN, mark), PATIENCE), with_variable(OWN, mark)
     assert wait_until(lambda: not held(target), PATIENCE), held(target)
     assert not list(tmp_path.iterdir())

@@ -13,12 +13,10 @@ from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
 from support.build import SLEEP, STOP, World, user
-from support.player import Player, app_for, picture, player_of, settled
+from support.player import Player, app_for, keys, picture, player_of, settled
 from support.record import load
 
 if TYPE_CHECKING:
-    from textual.pilot import Pilot
-
     from hangtop.application import HangtopApp
 
 replace = msgspec.structs.replace
@@ -31,17 +29,6 @@ def later(update: Update, seconds: float = 1.0, **changes: Any) -> Update:
     return replace(
         update, snapshot=replace(update.snapshot, at=update.snapshot.at + seconds, **changes)
     )
-
-
-async def keys(pilot: Pilot[Any], *names: str) -> str:
-    """Press keys, and wait until the picture stands still."""
-    for name in names:
-        await pilot.press(name)
-        await pilot.pause()
-    text = ""
-    while text != (text := picture(pilot.app)):
-        await pilot.pause(0.05)
-    return text
 
 
 async def test_pause_holds_the_picture_and_goes_on() -> None:
@@ -139,17 +126,22 @@ async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
         assert "10 s left" in text
         assert player.tracing is not None
         net = '[pid 4011] 00:00:01.2 recvfrom(8<TCP:[10.0.0.1:5->10.0.0.2:6]>, "", 1) = 0 <0.250>'
-        player.tracing[1](["00:00:01.1 clock_nanosleep(\x1b[2JCLOCK_MONOTONIC", net, net])
+        idle = [f"[pid {tid}] 00:00:01.3 futex(0x1, FUTEX_WAIT" for tid in range(4020, 4030)]
+        player.tracing[1]([*idle, "00:00:01.1 clock_nanosleep(\x1b[2JCLOCK_MONOTONIC", net, net])
         await pilot.pause()
         text = picture(app)
-        assert "thread 4004 main" in text
+        assert "thread 4004 (main)" in text
         assert "in it now  clock_nanosleep" in text
         assert "2x 0.500 s  recvfrom  8<TCP:[10.0.0.1:5->10.0.0.2:6]>" in text
+        assert "10 threads wait in futex: 4020-4029" in text
+        assert "thread 4020" not in text
         text = await keys(pilot, "f")
         assert "clock_nanosleep  " not in text.partition("STRACE")[2]
         assert "2x 0.500 s  recvfrom" in text
         text = await keys(pilot, "f")
         assert "No such call" in text
+        text = await keys(pilot, "f")
+        assert "thread 4020" in text
         text = await keys(pilot, "f")
         assert "00:00:01.1 clock_nanosleep" in text
         text = await keys(pilot, "s")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -12,15 +14,19 @@ import uuid
 from pathlib import Path
 from typing import Self
 
+from support.processes import PATIENCE
+
 SUPPORT = Path(__file__).parent
 MARK = "HANGTOP_TEST_MARK"
 
 
 def free_port() -> int:
-    """Return a TCP port nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port nobody has, and that nobody is given who asks for any."""
+    while True:
+        port = random.randrange(10000, 29000)  # /proc/sys/net/ipv4/ip_local_port_range is above
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Started:
@@ -56,7 +62,7 @@ class Started:
         return self
 
     def __exit__(self, *_: object) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while (pids := self.pids()) and time.monotonic() < deadline:
             for pid in pids:
                 try:
@@ -64,9 +70,9 @@ class Started:
                 except ProcessLookupError:
                     continue
             if self.pid in pids:
-                self.process.wait(10)
+                self.process.wait(PATIENCE)
             time.sleep(0.05)
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
         assert not self.pids()
 
 

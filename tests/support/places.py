@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.processes import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -93,9 +95,11 @@ def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @contextmanager
-def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path, Callable[[], None]]]:
-    """A file system; the list of the processes that write to it at no more than this rate; and
-    what lets them write as they can."""
+def slow_disk(
+    tmp_path: Path, bytes_per_s: int, what: str = "write"
+) -> Iterator[tuple[Path, Path, Callable[[int], None]]]:
+    """A file system; the list of the processes that read or write it at no more than this rate;
+    and what sets another rate for them, 0 for none."""
     root = Path("/sys/fs/cgroup/blkio")
     group = root / f"hangtop-test-{uuid.uuid4().hex[:8]}"
     if not (root / "tasks").exists():
@@ -112,10 +116,11 @@ def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path, Ca
         device = point.stat().st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         group.mkdir()
-        rate = group / "blkio.throttle.write_bps_device"
+        rate = group / f"blkio.throttle.{what}_bps_device"
         try:
             rate.write_text(f"{number} {bytes_per_s}")
-            yield point, group / "cgroup.procs", lambda: _write(rate, f"{number} 0")
+            members = group / "cgroup.procs"
+            yield point, members, lambda most: _write(rate, f"{number} {most}")
         finally:
             rate.write_text(f"{number} 0")
             _remove(group)
@@ -153,7 +158,7 @@ def _write(path: Path, text: str) -> None:
 
 def _remove(group: Path) -> None:
     """Remove a cgroup once the processes in it, which were killed, are gone."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             group.rmdir()

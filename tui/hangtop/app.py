@@ -7,10 +7,9 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from hangtop_core.errors import UsageError
-from hangtop_core.history import History
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from hangtop.keymap import Keymap
     from hangtop.source import Source
@@ -56,12 +55,14 @@ def run_app(
     capture: Capture | None = None,
     notice: str = "",
     keymap: Keymap | None = None,
+    nettest: Sequence[str] = (),
     on_exit: Callable[[], None] | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
+    `nettest` is the command that tests the network between the nodes of the session.
     `readonly` is also taken from the session's options; `notice` is told for some seconds.
 
     Raises:
@@ -87,12 +88,11 @@ def run_app(
             readonly=readonly,
             live=live,
             files=files,
+            capture=capture,
             keymap=keymap,
         )
         app.state.job_name = job_key
-        if capture is not None:
-            app.state.history = History(capture.pictures)
-            app.state.taken = capture.header
+        app.nettest = tuple(nettest)
         app.tell(notice)
         app.run(mouse=mouse)
         return app.return_code or 0

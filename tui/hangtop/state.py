@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0
-TraceForm = Literal["all", "network", "file", "lines"]
-TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "lines")
+TraceForm = Literal["all", "network", "file", "waits", "lines"]
+TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "waits", "lines")
 """How a trace is shown: calls folded, all or some of them, or its lines."""
 
 
@@ -80,6 +80,8 @@ class State:
     trace: Trace | None = None
     taken: Header | None = None
     """Of the capture that is looked at."""
+    incomplete: bool = False
+    """Whether that could not be read to its end."""
     writing: bool = False
     """Whether a capture is being written."""
     unread: dict[str, str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.main import build_parser, main
 
@@ -24,6 +25,36 @@ def options_of(*words: str):  # type: ignore[no-untyped-def]
 def test_an_option_counts_before_and_after_the_command(words: tuple[str, ...]) -> None:
     assert options_of(*words).all_users is True
     assert options_of("dump").all_users is False
+
+
+def test_the_same_words_for_the_same_things_in_every_command() -> None:
+    """Options of one name have one metavar, and `--json` says which schema it prints."""
+    spelt: dict[str, dict[str, str]] = {}
+    subcommands = next(a for a in build_parser()._actions if isinstance(a.choices, dict))
+    for name, parser in dict(subcommands.choices or {}).items():
+        for action in parser._actions:
+            for option in action.option_strings:
+                if option == "--json":
+                    assert "schema hangtop." in (action.help or ""), name
+                if action.nargs != 0:
+                    spelt.setdefault(option, {})[name] = str(action.metavar)
+    for option in ("--output", "-o", "--rank"):
+        spelt.pop(option)  # a folder or a file; one rank or several
+    different = {option: found for option, found in spelt.items() if len(set(found.values())) > 1}
+    assert not different
+    seconds = {o for o, found in spelt.items() if "S" in found.values()}
+    assert {"--for", "--observe", "--hang-after", "--limit"} <= seconds
+    assert not [o for o, found in spelt.items() if "SECONDS" in found.values()]
+
+
+def test_the_nodes_of_this_command_line_are_spelt_for_another() -> None:
+    given = ["-w", "gpu[1-8]", "-x", "gpu3", "--via", "ssh", "--sudo", "--init", "module load a"]
+    words = again(options_of(*given), "nettest")
+    assert words[1:4] == ("-m", "hangtop", "nettest")
+    parsed = options_of(*words[3:])
+    assert (parsed.nodes, parsed.exclude, parsed.via) == (["gpu[1-8]"], ["gpu3"], "ssh")
+    assert (parsed.sudo, parsed.init, parsed.connect_timeout) == (True, "module load a", 10.0)
+    assert again(options_of(), "nettest")[3:] == ("nettest",)
 
 
 def test_options_reach_the_session() -> None:

@@ -7,6 +7,7 @@ from hangtop.actions import (
     can_core,
     can_debug,
     can_dump,
+    can_nettest,
     can_retry,
     can_sample,
     can_sample_all,
@@ -24,6 +25,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("overview", "stacks", "rank", "recorder"),
         possible=can_sample,
+        live=True,
     ),
     Action(
         "sample_all",
@@ -32,6 +34,7 @@ ASKING: tuple[Action, ...] = (
         "Take the stacks of all ranks now",
         "Ask the node",
         possible=can_sample_all,
+        live=True,
     ),
     *TRACE_ASKS,
     Action(
@@ -43,6 +46,7 @@ ASKING: tuple[Action, ...] = (
         ("rank",),
         "asks",
         can_core,
+        live=True,
     ),
     Action(
         "debug",
@@ -53,6 +57,7 @@ ASKING: tuple[Action, ...] = (
         ("rank",),
         "asks",
         can_debug,
+        live=True,
     ),
     Action(
         "retry",
@@ -62,6 +67,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=can_retry,
+        live=True,
     ),
     Action(
         "read_recorders",
@@ -71,6 +77,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("recorder",),
         possible=can_sample_all,
+        live=True,
     ),
     Action(
         "dump_recorders",
@@ -81,6 +88,7 @@ ASKING: tuple[Action, ...] = (
         ("recorder",),
         "asks",
         can_dump,
+        live=True,
     ),
     Action(
         "retry_all",
@@ -90,6 +98,17 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=needs_live,
+        live=True,
+    ),
+    Action(
+        "nettest",
+        ("T",),
+        "nettest",
+        "Whether these nodes can talk: `hangtop nettest` on all of them, in the foreground",
+        "Ask the node",
+        risk="asks",
+        possible=can_nettest,
+        live=True,
     ),
     Action(
         "shell",
@@ -98,6 +117,7 @@ ASKING: tuple[Action, ...] = (
         "Your own shell on this node, or on this rank's; hangtop waits until you leave it",
         "Ask the node",
         possible=can_shell,
+        live=True,
     ),
     Action(
         "refresh",
@@ -105,5 +125,7 @@ ASKING: tuple[Action, ...] = (
         "refresh",
         "Try lost nodes again now, and repaint",
         "Ask the node",
+        possible=needs_live,
+        live=True,
     ),
 )

@@ -46,7 +46,8 @@ def headline(
     if snapshot is None:
         left.append((0, line(("○ CONNECTING", "info"))))
     else:
-        left += _job(job, snapshot) if job is None or snapshot.nodes else _dumps(job, diagnosis)
+        files = not (captured or snapshot.nodes)
+        left += _dumps(job, diagnosis) if job is not None and files else _job(job, snapshot)
         answers = any(node.state in ANSWERING for node in snapshot.nodes)
         silent = line(("○ NO ANSWER", "bad"))
         since = max(now - snapshot.at, 0.0) if live and not paused else 0.0
@@ -92,7 +93,7 @@ def _right(
     behind = max(now - snapshot.at, 0.0)
     answered = sum(node.state in ANSWERING for node in snapshot.nodes)
     total = len(snapshot.nodes)
-    if not live and not total:
+    if not live and not total and not captured:
         return [(1, line(f"as of {clock(snapshot.at)}")), (0, line("■ files"))]
     nodes = line((f"{answered}/{total}", "" if answered == total else "bad"), (" nodes", "label"))
     failing = [(6, _failing(snapshot.nodes))] if answered < total or _slow(snapshot.nodes) else []

@@ -18,6 +18,7 @@ from hangtop.views.common import (
     unheard,
 )
 from hangtop.views.places import doing
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -178,6 +179,10 @@ class RankRows:
     def judged(self, rank: Rank) -> tuple[str, str, int]:
         """What is said of a rank, in which role, and how suspicious that makes it."""
         why, role, level = self._said(rank)
+        if (number := _number(rank)) and level in (0, CALM):
+            why, role, level = (
+                (f"{why}, {number}", role, level) if why else (f"saw {number}", "bad", 2)
+            )
         old = self.quiet.get(rank.node)
         return (seen(*old), "bad", 1) if old is not None and level else (why, role, level)
 
@@ -215,6 +220,12 @@ def class_of(rank: Rank) -> str:
     """What tells its stack class: the key of its main thread's stack, empty without one."""
     sample = rank.sample
     return sample.threads[0].stack if sample is not None and sample.threads else ""
+
+
+def _number(rank: Rank) -> str:
+    """`inf at batch 3`: what a rank saw first that is not finite; see `views.numerics`."""
+    first = rank.numerics.first if rank.numerics is not None else None
+    return f"{clean(first.what, 8)} at batch {first.batch}" if first is not None else ""
 
 
 def _exit(rank: Rank) -> str:
