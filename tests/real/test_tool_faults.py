@@ -11,7 +11,7 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
-from support.processes import all_pids, command_line, wait_until
+from support.processes import Held, all_pids, command_line, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,3 +95,19 @@ def test_what_py_spy_does_wrong_is_put_right_and_told(
     assert later is not None, spied.session.latest
     assert (later.snapshot.nodes[0].noise[-1:] == (note,)) >= stopped
     assert not [pid for pid in all_pids() if SLEEPS in command_line(pid)]
+
+
+def test_a_rank_that_nothing_makes_run_again_is_told(
+    target: subprocess.Popen[bytes], spied: Spied, tmp_path: Path
+) -> None:
+    """A tracer holds it, which SIGCONT does not change."""
+    called, go_on = tmp_path / "called", tmp_path / "go on"
+    spied.does(f"touch '{called}'; until [ -e '{go_on}' ]; do sleep 0.05; done; echo '[]'")
+    asked = spied.session.sample({spied.node: [target.pid]}, mode="blocking", deadline=30.0)
+    assert wait_until(called.exists, 30)
+    with Held(target.pid):
+        go_on.touch()
+        ((*_, sample),) = asked.result(60)
+    assert sample.failure is not None
+    assert f"it does NOT run again: kill -CONT {target.pid}" in sample.failure.text, sample
+    assert wait_until(lambda: state(target.pid) == "S", 20)
