@@ -79,6 +79,7 @@ class Store:
         self._observed_since: float | None = None
         self._news = True
         self._tick = 0
+        self._clock = nodeclock.Here()
 
     # Nodes
 
@@ -103,12 +104,23 @@ class Store:
         view.same_clock = same_machine
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
 
-    def follow_clock(self, name: str, clock: float, at: float) -> bool:
-        """Follow a clock that was set, there or here: else what moves seems old. Whether it was."""
+    def follow_clock(self, name: str, clock: float, at: float, by: float = 0.0) -> bool:
+        """Follow a clock that was set, there or here: else what moves seems old. Whether it was.
+
+        ``by`` is how far the node says that its own was set.
+        """
+        here = self._clock.set_by()
+        for other in self.nodes.values() if here else ():
+            other.skew -= here
         view = self.nodes[name]
-        if view.same_clock or not nodeclock.was_set(view.skew, clock, at):
+        view.skew += by
+        if view.same_clock:
+            view.skew = 0.0
             return False
-        view.skew = clock - at
+        if nodeclock.was_set(view.skew, clock, at):
+            view.skew = clock - at
+        elif not by and not here:
+            return False
         view.at = None
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
         return True

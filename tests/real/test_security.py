@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +31,7 @@ from support.booted import Booted, hide_the_shared_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.real
 WAITS = """
@@ -223,7 +223,8 @@ def test_a_core_is_written_into_nothing_that_another_user_has_laid(place: Path, 
 
 LISTEN = """
 import os, socket, sys, time
-end = socket.socket(socket.AF_UNIX); end.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o777); end.listen()
+end = socket.socket(socket.AF_UNIX); end.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o777)
+end.listen()
 print("listens"); time.sleep(60)
 """
 CALL = """
@@ -304,8 +305,8 @@ def test_copying_writes_to_no_file_that_another_user_chose(place: Path) -> None:
     victim = place / "victim"
     victim.write_text("precious")
     theirs = stranger.owned(place / "theirs", 0o777)
-    lay = f"os.mkdir('{theirs}/hangtop', 0o777); os.symlink('{victim}', '{theirs}/hangtop/copied.txt')"
-    stranger.does(f"import os; os.umask(0); {lay}")
+    bait = theirs / "hangtop" / "copied.txt"
+    stranger.does(f"import os; os.mkdir('{bait.parent}'); os.symlink('{victim}', '{bait}')")
     told = clipboard.copy("x", lambda _: None, environ={}, folder=theirs / "hangtop")
     assert f"belongs to user id {stranger.UID}" in told
     (place / "own").mkdir(0o700)

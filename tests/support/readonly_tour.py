@@ -96,7 +96,7 @@ def main() -> None:
     with Session(Options(pids=(int(pid),), readonly=True), diagnose) as session:
         session.wait(lambda update: bool(update.snapshot.jobs), 60)
         pressed = asyncio.run(press_everything(session))
-    print(json.dumps({"said": said, "pressed": pressed}))
+    sys.stdout.write(json.dumps({"said": said, "pressed": pressed}))
 
 
 if __name__ == "__main__":
