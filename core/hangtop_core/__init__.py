@@ -1,3 +1,64 @@
-"""The core of hangtop: attach, store, analysis and verdict, without a screen."""
+"""The core of hangtop, for programs and notebooks; docs/api.md tells how to use it.
 
-__version__ = "0.1.0"
+    import hangtop_core as ht
+
+    with ht.attach() as session:
+        snapshot = session.snapshot()
+    print(ht.diagnose(snapshot).verdicts[0].summary)
+
+Meant to be used is what `__all__` names, and the values that this gives and raises, in `model`,
+`diagnosis` and `errors`. All else may change with any version. It is loaded when it is first used:
+who imports one module of the core does not load all of them.
+"""
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.version import __version__
+
+if TYPE_CHECKING:
+    from hangtop_core.api import (
+        Capture,
+        Diagnosis,
+        HangtopError,
+        Session,
+        Snapshot,
+        attach,
+        diagnose,
+        open_capture,
+        read_dumps,
+        to_json,
+        to_text,
+    )
+else:
+    # Whoever imports the package `attach` later would put it in the place of the function; only
+    # its first import does that.
+    from hangtop_core import attach
+
+    del attach
+
+__all__ = [
+    "Capture",
+    "Diagnosis",
+    "HangtopError",
+    "Session",
+    "Snapshot",
+    "__version__",
+    "attach",
+    "diagnose",
+    "open_capture",
+    "read_dumps",
+    "to_json",
+    "to_text",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hangtop_core import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -148,11 +148,14 @@ class Diagnosis(Struct, frozen=True):
     """Earliest first; what is still to come stands last."""
     needs: tuple[Need, ...] = ()
     """What rules have asked for."""
+    numbers: Evidence | None = None
+    """The first inf or nan of the job, where its ranks look for one (`--detect-overflow`)."""
 
 
 def to_json(value: Any, indent: int | None = 2) -> bytes:
-    """Encode any struct of this module as JSON, two spaces of indentation; one line with None.
+    """Encode a value, such as any struct of this module, as JSON.
 
+    With ``indent`` spaces of indentation, or in one line where that is None.
     What a terminal might obey, or show in another order, is written as an escape sequence of
     JSON: the data are the same, and looking at them is safe.
     """

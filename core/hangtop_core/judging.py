@@ -6,9 +6,9 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from hangtop_core import __version__
 from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core import __version__
 from hangtop_core.numerics import Frame, Numerics, earliest
 from hangtop_core.text import clean, shorten
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

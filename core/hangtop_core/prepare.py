@@ -48,6 +48,8 @@ class Parts:
     """Stacks of all threads on a signal."""
     sync_cuda: bool = False
     """CUDA_LAUNCH_BLOCKING."""
+    hide_gpus: bool = False
+    """CUDA_VISIBLE_DEVICES, empty."""
     numerics: numericsfile.Settings | None = None
     """How the first inf or nan is looked for, if it is."""
 
@@ -121,6 +123,8 @@ def environment(
     }
     if parts.sync_cuda:
         found["CUDA_LAUNCH_BLOCKING"] = "1"
+    if parts.hide_gpus:
+        found["CUDA_VISIBLE_DEVICES"] = ""
     if parts.numerics is not None:
         found[numericsfile.VARIABLE] = numericsfile.to_text(parts.numerics)
     return found

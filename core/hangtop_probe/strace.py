@@ -40,6 +40,8 @@ _CUT = re.compile(r'"[^"]*"\.\.\.')
 _LONG = re.compile(r"[A-Za-z0-9+/_=.-]{20,}")
 _DIGIT = re.compile(r"[0-9]")
 _SUSPENDED = (b"<unfinished ...>", b"<detached ...>")
+_COMES_S = 3.0
+"""Seconds after which strace is taken to have come to a process that does not tell."""
 _FLUSH = 0.3
 _STEP = 0.1
 _MAX_LOG = 32 << 20
@@ -70,7 +72,7 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
         raise Refused("error", "strace does not start: %s" % error) from None
     trace = Trace(request, process, log, tools)
     try:
-        trace.run(seconds)
+        trace.run(pid, seconds)
     finally:
         running = trace.stop(pid)
         os.close(log)
@@ -108,14 +110,22 @@ class Trace:
         self._polling: Set[bytes] = set()
         self.refused = False
 
-    def run(self, seconds: float) -> None:
-        """Read and send lines for ``seconds``, or until strace ends or is cancelled."""
+    def run(self, pid: int, seconds: float) -> None:
+        """Read and send lines for ``seconds``, or until strace ends or is cancelled.
+
+        The seconds count from when strace has come to the process, which on a busy node takes it
+        longer than some of them.
+        """
         for limit, value in ((resource.RLIMIT_FSIZE, _MAX_LOG), (resource.RLIMIT_CORE, 0)):
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(self._process.pid, limit, (value, value))
-        flushed = time.monotonic()
+        flushed = started = time.monotonic()
+        came = False
         while True:
-            left = self._began + seconds - time.monotonic()
+            now = time.monotonic()
+            if not came and (self._read or _is_traced(pid) or now > started + _COMES_S):
+                came, self._began = True, now
+            left = self._began + seconds - now if came else seconds
             if left <= 0 or self._sent + self._dropped > MAX_LINES:
                 break
             ended = has_ended(self._process)  # asked first: what it wrote before is read below
@@ -196,6 +206,10 @@ class Trace:
             "idle_polls": self._idle,
             "seconds": round(time.monotonic() - self._began, 2),
         }
+
+
+def _is_traced(pid: int) -> bool:
+    return bool(procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"TracerPid"))
 
 
 def _shown(line: bytes) -> str:

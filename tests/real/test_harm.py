@@ -21,7 +21,14 @@ from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import permission
 from support.probe_client import ProbeClient
-from support.processes import command_line, environment, is_alive, wait_until, with_variable
+from support.processes import (
+    PATIENCE,
+    command_line,
+    environment,
+    is_alive,
+    wait_until,
+    with_variable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +49,7 @@ from hangtop_core.session import Options, Session
 from hangtop_probe import permission
 pid = int(sys.argv[1])
 with Session(Options(pids=(pid,)), diagnose) as session:
-    update = session.wait(lambda update: bool(update.snapshot.jobs), 20)
+    update = session.wait(lambda update: bool(update.snapshot.jobs), 120)
     node = update.snapshot.nodes[0].name
     if sys.argv[2] == "strace":
         asked = [session.strace(node, pid, 30, lambda lines: print("traced", flush=True))]
@@ -50,12 +57,10 @@ with Session(Options(pids=(pid,)), diagnose) as session:
         print("asked", flush=True)
         while True:  # until it is killed, however fast this machine is
             asked = [session.sample({node: [pid]}, mode=sys.argv[2]) for _ in range(10)]
-            for future in asked: future.result(60)
-    for future in asked: future.result(60)
+            for future in asked: future.result(120)
+    for future in asked: future.result(120)
 """
 OWN = "HANGTOP_TEST_HARM"
-PATIENCE = 30.0
-"""Seconds; a machine with nothing else to do needs a fraction of one."""
 
 
 @pytest.fixture
@@ -111,9 +116,9 @@ def test_a_kill_at_any_moment_leaves_the_target_free(
     head.kill()
     head.wait()
     head.stdout.close()
-    gone = wait_until(lambda: not with_variable(OWN, mark), PATIENCE)
+    gone = wait_until(lambda: not with_variable(OWN, mark))
     assert gone, with_variable(OWN, mark)
-    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert wait_until(lambda: not held(target)), held(target)
     assert is_alive(target)
 
 
@@ -139,12 +144,12 @@ def test_a_probe_that_is_stopped_does_not_hold_what_it_traces(tmp_path: Path) ->
             os.kill(client.process.pid, signal.SIGSTOP)
             before = count()
             # Each call is a line of some hundred bytes: far more than a pipe would take.
-            assert wait_until(lambda: count() > before + 3000, PATIENCE), count() - before
+            assert wait_until(lambda: count() > before + 3000), count() - before
             os.kill(client.process.pid, signal.SIGCONT)
             client.send(op="cancel", id=ident)
             while "end" not in (last := client.receive(ident)):
                 assert "err" not in last, last
-            assert wait_until(lambda: not held(target.pid), PATIENCE), held(target.pid)
+            assert wait_until(lambda: not held(target.pid)), held(target.pid)
         finally:
             client.process.send_signal(signal.SIGCONT)
             client.close()
@@ -178,14 +183,14 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
         env={**os.environ, OWN: mark},
     )
     try:
-        assert wait_until(lambda: written_by_gdb(mark, tmp_path) > 0, PATIENCE)
+        assert wait_until(lambda: written_by_gdb(mark, tmp_path) > 0)
         if victim == "probe and head":
             os.kill(probe_of(head.pid), signal.SIGKILL)
     finally:
         head.kill()
         head.wait()
-    assert wait_until(lambda: not with_variable(OWN, mark), PATIENCE), with_variable(OWN, mark)
-    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert wait_until(lambda: not with_variable(OWN, mark)), with_variable(OWN, mark)
+    assert wait_until(lambda: not held(target)), held(target)
     assert not list(tmp_path.iterdir())
     assert is_alive(target)
 
@@ -213,12 +218,12 @@ def test_a_kill_of_whatever_else_looks_leaves_nothing(target: int, tmp_path: Pat
     try:
         for name in looking.keys() - {"logs"}:
             probes = partial(with_variable, "OF", name)
-            assert wait_until(lambda: len(probes()) > 1, PATIENCE), name  # noqa: B023
+            assert wait_until(lambda: len(probes()) > 1), name  # noqa: B023
     finally:
         for head in heads:
             head.kill()
             head.wait()
-    gone = wait_until(lambda: not with_variable(OWN, mark), PATIENCE)
+    gone = wait_until(lambda: not with_variable(OWN, mark))
     assert gone, [(pid, command_line(pid)) for pid in with_variable(OWN, mark)]
     assert not held(target)
     assert is_alive(target)
@@ -244,5 +249,5 @@ def test_two_hangtops_at_one_process_do_each_other_no_harm(target: int) -> None:
         ((*_, sample),) = second.sample({name: [target]}).result(PATIENCE)
         assert sample.failure is None, sample
         assert not traces.done(), "the first goes on"
-    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert wait_until(lambda: not held(target)), held(target)
     assert is_alive(target)

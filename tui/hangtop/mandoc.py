@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import add_observing, add_screen
 from hangtop.cli.main import DESCRIPTION, EXAMPLES, build_parser
-from hangtop_core import __version__
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -61,6 +61,19 @@ def prompt(
     return lines[0] if lines else None
 
 
+def report(command: Sequence[str], where: str) -> str | None:
+    """Run a program whose output is to be read before the screens come back; why not, if so."""
+    told = f"hangtop: {where}, Ctrl-C ends it: {shlex.join(command)}"
+    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    try:
+        wrong = None
+        status(dying_with_us(command))
+    except OSError as error:
+        wrong = f"{command[0]}: {error.strerror}"
+    _wait_for_enter(wrong or "what it said stays in this terminal")
+    return wrong
+
+
 def shell(command: Sequence[str], where: str) -> str | None:
     """Run a shell after saying which; why it could not be had, if so."""
     told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"

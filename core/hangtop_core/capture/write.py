@@ -19,7 +19,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hangtop_core import __version__
 from hangtop_core.capture.changes import Taker
 from hangtop_core.capture.form import HEADER_BYTES, SCHEMA, Facts, Header
 from hangtop_core.capture.redact import Redaction, Redactor
@@ -27,6 +26,7 @@ from hangtop_core.capture.traces import Packer
 from hangtop_core.errors import CaptureWriteError
 from hangtop_core.report import diagnosis_text
 from hangtop_core.text import clean
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hangtop_probe
-from hangtop_core import __version__, nodesets
+from hangtop_core import nodesets
 from hangtop_core.nettest.judge_jobs import rates
 from hangtop_core.text import clean, plural, shorten, size
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from hangtop.cli.main import main
-from hangtop.cli.observe import STANDSTILL_S, wait_for_nodes
+from hangtop.cli.observe import wait_for_nodes
 from hangtop.cli.output import StatusLine
 from hangtop_core.model import Node, Snapshot
+from hangtop_core.observing import STANDSTILL_S
 from hangtop_core.updates import Update
 
 NOW = 1000.0

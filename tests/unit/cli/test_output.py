@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop.cli import output
-from hangtop.cli.diagnose import decided, exit_status, lacks_stacks
+from hangtop.cli.diagnose import exit_status
 from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
+from hangtop_core.observing import decided, lacks_stacks
 from hangtop_core.updates import Update
 from support.build import SLEEP, World, user
 

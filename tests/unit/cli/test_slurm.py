@@ -10,8 +10,7 @@ import pytest
 
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.main import build_parser, main
-from hangtop.cli.slurm import notices
-from hangtop.cli.targets import launchers
+from hangtop.cli.targets import launchers, slurm_target
 
 if TYPE_CHECKING:
     import argparse
@@ -104,7 +103,7 @@ def test_inside_an_allocation_its_job_is_looked_at_and_that_is_said(
     arguments = options_of()
     assert [one.node for one in launchers(arguments)] == ["n1", "n2", "n3"]
     assert "this shell is in Slurm job 7; looking at its 3 nodes n[1-3]" in capsys.readouterr().err
-    assert notices(arguments)[0].startswith("this shell is in Slurm job 7")
+    assert slurm_target(arguments).notices[0].startswith("this shell is in Slurm job 7")
     assert session_options(arguments).slurm_jobs == ("7",)
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop.cli import targets
 from hangtop.cli.arguments import complete
 from hangtop.cli.main import build_parser
 from hangtop.cli.targets import launchers
+from hangtop_core.attach import ways as by
 from hangtop_core.attach.command import CommandLauncher
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.pdsh import PdshLauncher
@@ -27,7 +27,7 @@ HERE = socket.gethostname()
 def programs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The programs that are on this machine."""
     there = {"ssh", "pdsh", "env"}
-    monkeypatch.setattr(targets.shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(by.shutil, "which", lambda name: name if name in there else None)
     return there
 
 

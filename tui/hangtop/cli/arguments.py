@@ -243,7 +243,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
     add_file(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--each", action="store_true", help="every rank by itself")
-    form.add_argument("--json", action="store_true", help="everything, for programs")
+    form.add_argument("--json", action="store_true", help="schema hangtop.dump/1")
     parser.add_argument(
         "--native",
         action="store_true",
@@ -381,16 +381,17 @@ def complete(
 
 def session_options(arguments: argparse.Namespace) -> Options:
     """The options of a session."""
-    from hangtop.cli.slurm import is_foreign, slurm_job
+    from hangtop.cli.targets import slurm_target
     from hangtop_core.session import Options
 
-    job = slurm_job(arguments)
+    slurm = slurm_target(arguments)
+    job = slurm.job
     return Options(
         interval=arguments.interval,
         sample_every=arguments.sample_every,
         sample_early=arguments.sample_early,
         hang_after=arguments.hang_after,
-        all_users=arguments.all_users or is_foreign(job),
+        all_users=arguments.all_users or slurm.is_foreign,
         pids=tuple(arguments.pid),
         readonly=arguments.readonly,
         slurm_jobs=job.ids if job is not None else (),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.diagnose import conclusion, exit_status, observe
+from hangtop.cli.diagnose import exit_status, observe
 from hangtop.cli.dump import pids_by_node
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine
@@ -33,6 +33,7 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.following import follow
 from hangtop_core.history import History
+from hangtop_core.observing import conclusion
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration, plural, size
 

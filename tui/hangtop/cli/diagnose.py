@@ -16,8 +16,7 @@ from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
-from hangtop_core.following import follow
-from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
+from hangtop_core.observing import conclusion, lacking, limit_s, missing, needs_limit_s
 from hangtop_core.report import diagnosis_text, need_text
 from hangtop_core.session import Session
 from hangtop_core.text import name_pids
@@ -25,19 +24,9 @@ from hangtop_core.text import name_pids
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.diagnosis import Diagnosis, Need
+    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job
     from hangtop_core.session import Update
-
-DECIDED = {"hung", "progressing", "exited"}
-EVIDENCE_S = 5.0
-"""Seconds in which the evidence for a hang still comes in, after the first look at the job."""
-FIRST_STACKS_S = 10.0
-"""Seconds in which every rank gives its first stack: over pdsh each takes a login of its own."""
-LATE_S = 10.0
-"""Seconds by which what is observed of a child of a rank may lag behind."""
-STALLED_S = 5.0
-"""Seconds without progress from which on a job that only starts is worth waiting for."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,43 +73,32 @@ def show(diagnosis: Diagnosis, *, as_json: bool) -> int:
     return exit_status(diagnosis)
 
 
-def conclusion(update: Update, job: Job) -> Diagnosis | None:
-    """What an update says about a job that was seen before; None when the job is gone."""
-    now = follow(job, update.snapshot)
-    return update.diagnoses.get(now.key) if now is not None else None
-
-
 def observe(session: Session, job: Job, at_least: float, hang_after: float) -> None:
     """Observe a job for `at_least` seconds, and on while it is not clear whether it hangs.
 
     The longest that can take is `hang_after` seconds and a little, from now.
     """
     started = time.monotonic()
-    limit = max(at_least, hang_after) + LATE_S
     told = False
 
     def enough(update: Update) -> bool:
         nonlocal told
+        lack = lacking(update, job, time.monotonic() - started, at_least)
         diagnosis = conclusion(update, job)
-        elapsed = time.monotonic() - started
-        if diagnosis is None:
-            return True
-        if elapsed < at_least:
-            return False
-        if diagnosis.state == "hung" and elapsed < FIRST_STACKS_S and lacks_stacks(job, update):
+        if lack == "time":
+            status.show(f"observing for {at_least:g} s ... (Ctrl-C: say what is known)")
+        if lack == "stacks":
             status.show("waiting for the first stacks ...")
-            return False
-        if decided(diagnosis, elapsed) or not has_processes(job, update):
-            return True
-        text = why_longer(diagnosis.stalled_for_s, hang_after)
-        status.show(text)
-        if not status.shown and not told:
-            print(text, file=sys.stderr, flush=True)
-        told = True
-        return False
+        if lack == "certainty" and diagnosis is not None:
+            text = why_longer(diagnosis.stalled_for_s, hang_after)
+            status.show(text)
+            if not status.shown and not told:
+                print(text, file=sys.stderr, flush=True)
+            told = True
+        return lack is None
 
     with StatusLine() as status:
-        session.wait(enough, limit)
+        session.wait(enough, limit_s(at_least, hang_after))
 
 
 def wait_for_needs(session: Session, job: Job) -> None:
@@ -136,47 +114,11 @@ def wait_for_needs(session: Session, job: Job) -> None:
             told.add(text)
         return not missing(diagnosis)
 
-    session.wait(come, PAUSE_LIMIT_S * 2 if session.options.allow_pause else LIMIT_S + 1)
+    session.wait(come, needs_limit_s(session))
     for one in session.commands:
         if one.pauses:
             text = f"{one.what} on {one.node}, {name_pids(one.pids)}: it was paused for a moment"
             print(text, file=sys.stderr, flush=True)
-
-
-def missing(diagnosis: Diagnosis | None) -> list[Need]:
-    """What is still to come of what rules have asked for."""
-    needs = diagnosis.needs if diagnosis is not None else ()
-    return [one for one in needs if one.state in ("wanted", "asked")]
-
-
-def has_processes(job: Job, update: Update) -> bool:
-    """Whether there is a rank or a launcher that waiting could tell more about."""
-    now = follow(job, update.snapshot)
-    return now is not None and bool(now.ranks or now.launchers)
-
-
-def lacks_stacks(job: Job, update: Update) -> bool:
-    """Whether there is a rank that may still give its first stack."""
-    now = follow(job, update.snapshot)
-    ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
-    return now is not None and any(
-        rank.sample is None
-        and rank.node in ready
-        and rank.state not in ("exited", "zombie")
-        and not rank.process.denied
-        for rank in now.ranks
-    )
-
-
-def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
-    """Whether observing longer would not change what can be said about a job."""
-    if diagnosis.state == "hung":
-        return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
-    if diagnosis.state == "starting":
-        return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
-    if diagnosis.job is not None and not diagnosis.job.ranks_seen and diagnosis.job.unnumbered:
-        return True
-    return diagnosis.state in DECIDED
 
 
 def why_longer(stalled_for_s: float | None, hang_after: float) -> str:

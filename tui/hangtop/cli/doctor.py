@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hangtop.cli.arguments import complete
 from hangtop.cli.output import DIM, GREEN, RED, YELLOW, has_colour, width
 from hangtop.cli.targets import launchers
-from hangtop_core import __version__, nodesets
+from hangtop_core import nodesets
 from hangtop_core.analysis.ladder.climb import climb
 from hangtop_core.analysis.ladder.fold import Group, fold
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -19,6 +19,7 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.examine import clean_all, examine
 from hangtop_core.session import Options, Session
 from hangtop_core.text import clean, plural, shorten, size
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     import argparse

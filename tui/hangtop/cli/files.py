@@ -10,13 +10,13 @@ from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.strace import others
 from hangtop.cli.targets import launchers
-from hangtop_core import __version__
 from hangtop_core.analysis.openers import opener_text, openers_text
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import RefusedError, RequestError, UsageError
 from hangtop_core.session import Session
 from hangtop_core.text import clean, plural
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     import argparse

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.observe import SETTLE_S, answers_to, choose, find_job
+from hangtop.cli.observe import choose, find_job
 from hangtop.cli.output import width
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -17,6 +17,7 @@ from hangtop_core.following import follow
 from hangtop_core.numerics import earliest
 from hangtop_core.numericsfiles import find, read
 from hangtop_core.numericsreport import document, numerics_text
+from hangtop_core.observing import SETTLE_S, answers_to
 from hangtop_core.session import Session
 from hangtop_core.text import clean
 

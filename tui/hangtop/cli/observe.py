@@ -11,6 +11,15 @@ from hangtop_core.analysis.layout import OBSERVED
 from hangtop_core.errors import NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
+from hangtop_core.observing import (
+    CONNECT_ALL_S,
+    CONNECT_S,
+    FAILED,
+    SETTLE_S,
+    answered,
+    answers_to,
+    has_job,
+)
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -19,17 +28,6 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Job, Node, Rank, Snapshot
     from hangtop_core.session import Session, Update
-
-SETTLE_S = 3.0
-"""Seconds to look for a job after the node has answered: one just starting shows up within."""
-CONNECT_S = 20.0
-"""Seconds to wait for the first answer of one node."""
-CONNECT_ALL_S = 300.0
-"""Of many, which log in by turns; each says by itself when it cannot be reached."""
-STANDSTILL_S = 15.0
-"""Seconds after which nobody waits for a node that connected and does not show its processes."""
-FAILED = {"unreachable", "denied", "no-python", "incompatible"}
-SETTLED = {"ready", *FAILED}
 
 
 class Found(NamedTuple):
@@ -68,7 +66,7 @@ def wait_for_nodes(session: Session, status: StatusLine) -> bool:
     Returns whether Ctrl-C ended that: then those that have answered are all there is.
     """
 
-    def answered(update: Update) -> bool:
+    def told(update: Update) -> bool:
         nodes = update.snapshot.nodes
         seen = sum(node.last_seen is not None for node in nodes)
         failed = sum(node.state in FAILED for node in nodes)
@@ -77,13 +75,13 @@ def wait_for_nodes(session: Session, status: StatusLine) -> bool:
             status.show(
                 f"{seen} of {len(nodes)} nodes answered{more} ... (Ctrl-C: go on with them)"
             )
-        return _answered(update)
+        return answered(update)
 
     try:
         first = session.wait(lambda update: True, CONNECT_S)
         if first is not None:
             one = len(first.snapshot.nodes) == 1
-            session.wait(answered, CONNECT_S if one else CONNECT_ALL_S)
+            session.wait(told, CONNECT_S if one else CONNECT_ALL_S)
     except KeyboardInterrupt:
         return True
     return False
@@ -100,40 +98,6 @@ def tell_unseen(snapshot: Snapshot) -> None:
         print(f"hangtop: {nodesets.fold(names)} {state}: {reason}", file=sys.stderr)
         if fix:
             print(f"    {clean(fix)}", file=sys.stderr)
-
-
-def _answered(update: Update) -> bool:
-    """Whether every node has shown its processes, or said why it cannot.
-
-    One node with a job is enough where it is the only one; of several, each may have a part.
-    """
-    nodes = update.snapshot.nodes
-    if len(nodes) == 1 and update.snapshot.jobs:
-        return True
-    return all(_has_settled(node, update.snapshot.at) for node in nodes)
-
-
-def _has_settled(node: Node, now: float) -> bool:
-    """Whether a node has answered, cannot, or has been slow or lost for so long that it may not."""
-    if node.state in ("slow", "lost"):
-        return now - node.since >= STANDSTILL_S
-    return node.state in SETTLED and (node.state != "ready" or node.last_seen is not None)
-
-
-def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
-    """Whether the update shows the job asked for, or any when none was asked for.
-
-    With `whole`, not as long as the numbers of its ranks are still being found out.
-    """
-    return any(
-        (key is None or answers_to(job, key)) and (job.ranks or job.launchers or not whole)
-        for job in update.snapshot.jobs
-    )
-
-
-def answers_to(job: Job, key: str) -> bool:
-    """Whether a job goes by this key, name or run id."""
-    return key in (job.key, job.name, job.id)
 
 
 def choose(snapshot: Snapshot, key: str | None) -> Job:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
 from hangtop.cli import config
+from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.slurm import notices
-from hangtop.cli.targets import launchers
+from hangtop.cli.targets import launchers, slurm_target
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Session
 
@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
             light=arguments.light,
             mouse=arguments.mouse,
             job_key=arguments.job_key,
-            notice="; ".join(notices(arguments)),
+            notice="; ".join(slurm_target(arguments).notices),
             keymap=keymap,
+            nettest=again(arguments, "nettest"),
         )

@@ -15,14 +15,14 @@ from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.output import StatusLine
 from hangtop.cli.straceargs import MAX_SECONDS
 from hangtop.cli.targets import launchers
-from hangtop_core import __version__
 from hangtop_core.analysis.ends import ends
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import HangtopError, UsageError
 from hangtop_core.session import Session
-from hangtop_core.syscalls import Calls, explained, table, thread_of
+from hangtop_core.syscalls import Calls, explained, in_place, table, thread_of
 from hangtop_core.text import clean, plural, size
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     import argparse
@@ -131,7 +131,8 @@ class Traced:
             pid = self.rank.process.pid
             for one in lines:
                 tid, text = thread_of(one, pid)
-                print(f"[{self.rank.rank}:{tid}] {one if text is None else text}", flush=True)
+                told = in_place(one if text is None else text, self._names)
+                print(f"[{self.rank.rank}:{tid}] {told}", flush=True)
 
     def end(self) -> None:
         """Take its result."""
@@ -151,7 +152,8 @@ class Traced:
             print(f"{head}: {self.error}", file=sys.stderr)
         if not self._arguments.lines:
             print(head)
-            for one in table(self._calls.rows(self._arguments.filter), self._names, pid):
+            threads = {one.tid: one.name for one in self.rank.process.threads}
+            for one in table(self._calls, self._arguments.filter, self._names, threads):
                 print(f"  {one}")
         end = self.result
         if end is None:

@@ -38,7 +38,7 @@ LIMIT_S = 3.0
 
 def short() -> str:
     """Name and version."""
-    from hangtop_core import __version__
+    from hangtop_core.version import __version__
 
     return f"hangtop {__version__}"
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hangtop_core import __version__
 from hangtop_core.analysis.flight.verdicts import conclude, waited
 from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.ways import Source
 from hangtop_core.analysis.flight.world import World
 from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean, plural
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core import __version__
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.progress import HANG_AFTER_S
 from hangtop_core.analysis.since import hung_since
@@ -19,7 +18,7 @@ from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
 from hangtop_core.analysis.verdict.logs import log_facts
 from hangtop_core.analysis.verdict.needs import needs
-from hangtop_core.analysis.verdict.numbers import STEP, numbers_facts
+from hangtop_core.analysis.verdict.numbers import STEP, first_of, numbers_facts
 from hangtop_core.analysis.verdict.others import beside
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
@@ -27,6 +26,7 @@ from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
 from hangtop_core.diagnosis import SCHEMA, Diagnosis, JobState, JobSummary, Verdict
 from hangtop_core.text import clean
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -193,6 +193,7 @@ def _diagnosis(
         ruled_out=ruled_out,
         timeline=timeline,
         needs=needs,
+        numbers=first_of(snapshot, job) if job is not None else None,
     )
 
 

@@ -1,0 +1,179 @@
+"""Whether enough was observed, and waiting until it was: for every command, and for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from hangtop_core.errors import ClosedError, NoNodeError
+from hangtop_core.following import follow
+from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis, Need
+    from hangtop_core.model import Job, Node
+    from hangtop_core.session import Session
+    from hangtop_core.updates import Update
+
+SETTLE_S = 3.0
+"""Seconds to look for a job after the node has answered: one just starting shows up within."""
+CONNECT_S = 20.0
+"""Seconds to wait for the first answer of one node."""
+CONNECT_ALL_S = 300.0
+"""Of many, which log in by turns; each says by itself when it cannot be reached."""
+STANDSTILL_S = 15.0
+"""Seconds after which nobody waits for a node that connected and does not show its processes."""
+FAILED = {"unreachable", "denied", "no-python", "incompatible"}
+SETTLED = {"ready", *FAILED}
+DECIDED = {"hung", "progressing", "exited"}
+EVIDENCE_S = 5.0
+"""Seconds in which the evidence for a hang still comes in, after the first look at the job."""
+FIRST_STACKS_S = 10.0
+"""Seconds in which every rank gives its first stack: over pdsh each takes a login of its own."""
+LATE_S = 10.0
+"""Seconds by which what is observed of a child of a rank may lag behind."""
+STALLED_S = 5.0
+"""Seconds without progress from which on a job that only starts is worth waiting for."""
+
+Lack = Literal["time", "stacks", "certainty"]
+
+
+def answered(update: Update) -> bool:
+    """Whether every node has shown its processes, or said why it cannot.
+
+    One node with a job is enough where it is the only one; of several, each may have a part.
+    """
+    nodes = update.snapshot.nodes
+    if len(nodes) == 1 and update.snapshot.jobs:
+        return True
+    return all(_has_settled(node, update.snapshot.at) for node in nodes)
+
+
+def _has_settled(node: Node, now: float) -> bool:
+    """Whether a node has answered, cannot, or has been slow or lost for so long that it may not."""
+    if node.state in ("slow", "lost"):
+        return now - node.since >= STANDSTILL_S
+    return node.state in SETTLED and (node.state != "ready" or node.last_seen is not None)
+
+
+def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
+    """Whether the update shows the job asked for, or any when none was asked for.
+
+    With `whole`, not as long as the numbers of its ranks are still being found out.
+    """
+    return any(
+        (key is None or answers_to(job, key)) and (job.ranks or job.launchers or not whole)
+        for job in update.snapshot.jobs
+    )
+
+
+def answers_to(job: Job, key: str) -> bool:
+    """Whether a job goes by this key, name or run id."""
+    return key in (job.key, job.name, job.id)
+
+
+def conclusion(update: Update, job: Job) -> Diagnosis | None:
+    """What an update says about a job that was seen before; None when the job is gone."""
+    now = follow(job, update.snapshot)
+    return update.diagnoses.get(now.key) if now is not None else None
+
+
+def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack | None:
+    """What observing a job longer would add; None where it would add nothing.
+
+    Args:
+        update: the newest.
+        job: as it was seen before.
+        elapsed: seconds for which it was observed.
+        at_least: seconds for which it is observed in any case.
+    """
+    diagnosis = conclusion(update, job)
+    if diagnosis is None:
+        return None
+    if elapsed < at_least:
+        return "time"
+    if diagnosis.state == "hung" and elapsed < FIRST_STACKS_S and lacks_stacks(job, update):
+        return "stacks"
+    if decided(diagnosis, elapsed) or not _has_processes(job, update):
+        return None
+    return "certainty"
+
+
+def limit_s(at_least: float, hang_after: float) -> float:
+    """Seconds for which a job is observed at most."""
+    return max(at_least, hang_after) + LATE_S
+
+
+def _has_processes(job: Job, update: Update) -> bool:
+    """Whether there is a rank or a launcher that waiting could tell more about."""
+    now = follow(job, update.snapshot)
+    return now is not None and bool(now.ranks or now.launchers)
+
+
+def lacks_stacks(job: Job, update: Update) -> bool:
+    """Whether there is a rank that may still give its first stack."""
+    now = follow(job, update.snapshot)
+    ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
+    return now is not None and any(
+        rank.sample is None
+        and rank.node in ready
+        and rank.state not in ("exited", "zombie")
+        and not rank.process.denied
+        for rank in now.ranks
+    )
+
+
+def decided(diagnosis: Diagnosis, elapsed: float) -> bool:
+    """Whether observing longer would not change what can be said about a job."""
+    if diagnosis.state == "hung":
+        return bool(diagnosis.verdicts) or elapsed >= EVIDENCE_S
+    if diagnosis.state == "starting":
+        return elapsed >= 2 * STALLED_S and (diagnosis.stalled_for_s or 0.0) < STALLED_S
+    if diagnosis.job is not None and not diagnosis.job.ranks_seen and diagnosis.job.unnumbered:
+        return True
+    return diagnosis.state in DECIDED
+
+
+def missing(diagnosis: Diagnosis | None) -> list[Need]:
+    """What is still to come of what rules have asked for."""
+    needs = diagnosis.needs if diagnosis is not None else ()
+    return [one for one in needs if one.state in ("wanted", "asked")]
+
+
+def needs_limit_s(session: Session) -> float:
+    """Seconds for which that is waited for."""
+    return PAUSE_LIMIT_S * 2 if session.options.allow_pause else LIMIT_S + 1
+
+
+def observed(session: Session, at_least: float) -> Update:
+    """Wait until enough is known of every job, and return the newest update.
+
+    That is as `hangtop diagnose` waits for one job: until all nodes have answered or cannot, the
+    session is ``at_least`` seconds old, it is clear how each job gets on, and what rules have asked
+    for has come; each within its limit.
+
+    Raises:
+        ClosedError: the session was closed.
+        NoNodeError: nothing has come from any node.
+    """
+    first = session.wait(lambda update: True, CONNECT_S)
+    if first is not None and not session.closed:
+        one = len(first.snapshot.nodes) == 1
+        session.wait(answered, CONNECT_S if one else CONNECT_ALL_S)
+        session.wait(lambda update: has_job(update, None, whole=True), SETTLE_S - session.age_s)
+        limit = limit_s(at_least, session.options.hang_after)
+        session.wait(lambda update: _enough(update, session.age_s, at_least), limit - session.age_s)
+        session.wait(_complete, needs_limit_s(session))
+    if session.closed:
+        raise ClosedError("the session was closed")
+    if session.latest is None:
+        raise NoNodeError("no node has answered")
+    return session.latest
+
+
+def _enough(update: Update, elapsed: float, at_least: float) -> bool:
+    jobs = update.snapshot.jobs
+    return all(lacking(update, job, elapsed, at_least) is None for job in jobs)
+
+
+def _complete(update: Update) -> bool:
+    return not any(missing(one) for one in update.diagnoses.values())
