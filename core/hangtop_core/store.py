@@ -105,10 +105,7 @@ class Store:
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
 
     def follow_clock(self, name: str, clock: float, at: float, by: float = 0.0) -> bool:
-        """Follow a clock that was set, there or here: else what moves seems old. Whether it was.
-
-        ``by`` is how far the node says that its own was set.
-        """
+        """Follow a clock that was set, ``by`` what its node says, or here. Whether it was."""
         here = self._clock.set_by()
         for other in self.nodes.values() if here else ():
             other.skew -= here
@@ -119,7 +116,7 @@ class Store:
             return False
         if nodeclock.was_set(view.skew, clock, at):
             view.skew = clock - at
-        elif not by and not here:
+        elif not (by or here):
             return False
         view.at = None
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})

@@ -83,6 +83,7 @@ def calls(log: Path) -> list[tuple[str, str]]:
     return [(one[1], one[2]) for one in found if one]
 
 
+@pytest.mark.timeout(600)  # half a minute, where there is not far too much to do
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_readonly_touches_no_rank_and_nothing_listens(
     rank: subprocess.Popen[bytes], tmp_path: Path
@@ -97,7 +98,7 @@ def test_readonly_touches_no_rank_and_nothing_listens(
     try:
         done = subprocess.run(
             [*strace, "-o", str(log), *tour],
-            capture_output=True, text=True, timeout=170, check=False, env=environ,
+            capture_output=True, text=True, timeout=500, check=False, env=environ,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         assert os.read(pipe, 10) == b"", "nothing was written into the rank's pipe"
