@@ -177,18 +177,30 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
 ) -> None:
     mark = str(time.monotonic_ns())
     take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(tmp_path)]
-    head = subprocess.Popen(
-        [sys.executable, "-m", "hangtop", *take],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, OWN: mark},
-    )
-    try:
-        assert wait_until(lambda: written_by_gdb(mark, tmp_path) > 0)
-        if victim == "probe and head":
-            os.kill(probe_of(head.pid), signal.SIGKILL)
-    finally:
-        head.kill()
-        head.wait()
+    for _ in range(9):
+        head = subprocess.Popen(
+            [sys.executable, "-m", "hangtop", *take],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, OWN: mark},
+        )
+
+        def under_way() -> bool:
+            return written_by_gdb(mark, tmp_path) > 0
+
+        try:
+            assert wait_until(lambda h=head: h.poll() is not None or under_way())
+            in_time = head.poll() is None
+            if in_time and victim == "probe and head":
+                os.kill(probe_of(head.pid), signal.SIGKILL)
+        finally:
+            head.kill()
+            head.wait()
+        if in_time:
+            break
+        for core in tmp_path.iterdir():  # it was there before this test had looked
+            core.unlink()
+    else:
+        pytest.skip("this machine was too busy to tell: no core was seen while it was written")
     assert wait_until(lambda: not with_variable(OWN, mark)), with_variable(OWN, mark)
     assert wait_until(lambda: not held(target)), held(target)
     assert not list(tmp_path.iterdir())

@@ -28,6 +28,7 @@ from hangtop_probe.requests import Refused, Request
 from hangtop_probe.tools import Tools
 from support import readonly_tour, stranger
 from support.booted import Booted, hide_the_shared_paths
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ def test_readonly_touches_no_rank_and_nothing_listens(
     try:
         done = subprocess.run(
             [*strace, "-o", str(log), *tour],
-            capture_output=True, text=True, timeout=500, check=False, env=environ,
+            capture_output=True, text=True, timeout=2 * PATIENCE, check=False, env=environ,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         assert os.read(pipe, 10) == b"", "nothing was written into the rank's pipe"

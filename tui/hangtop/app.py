@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from hangtop_core.errors import UsageError
-from hangtop_core.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,13 +88,11 @@ def run_app(
             readonly=readonly,
             live=live,
             files=files,
+            capture=capture,
             keymap=keymap,
         )
         app.state.job_name = job_key
         app.nettest = tuple(nettest)
-        if capture is not None:
-            app.state.history = History(capture.pictures)
-            app.state.taken = capture.header
         app.tell(notice)
         app.run(mouse=mouse)
         return app.return_code or 0

@@ -14,7 +14,7 @@ LOGS = ("logs",)
 
 def can_read(now: Situation) -> str | None:
     """There must be a job, and somebody to ask."""
-    return needs_job(now) or needs_live(now)
+    return needs_live(now) or needs_job(now)
 
 
 LOG_ACTIONS: tuple[Action, ...] = (
@@ -27,6 +27,6 @@ LOG_ACTIONS: tuple[Action, ...] = (
     Action("wrap_log", ("W",), "wrap", "Wrap long lines, or cut them", "Look", LOGS),
     Action(
         "read_logs", ("r",), "read", "Read the logs of this job again now", "Ask the node", LOGS,
-        possible=can_read,
+        possible=can_read, live=True,
     ),
 )  # fmt: skip
