@@ -79,8 +79,7 @@ class Store:
         self._job_of: dict[tuple[str, int, int], str] = {}
         self._observed_since: float | None = None
         self._news = True
-        self._tick = 0
-        self._clock = nodeclock.Here()
+        self._tick, self._clock = 0, nodeclock.Here()
 
     # Nodes
 
@@ -109,12 +108,11 @@ class Store:
         """Follow a clock that was set, ``by`` what its node says, or here. Whether it was."""
         here = self._clock.set_by()
         for other in self.nodes.values() if here else ():
-            other.skew -= here
+            other.skew -= 0.0 if other.same_clock else here
         view = self.nodes[name]
-        view.skew += by
         if view.same_clock:
-            view.skew = 0.0
             return False
+        view.skew += by
         if nodeclock.was_set(view.skew, clock, at):
             view.skew = clock - at
         elif not (by or here):
