@@ -42,8 +42,8 @@ SIZES = {
     "sysfs_of_ports": 4096,
     "capture": 64 * MIB,  # form.MAX_LINE
     "packed_capture": 16 * MIB,
-    "log": 64 * MIB,
-    "packed_log": 16 * MIB,
+    "log": 4 * MIB,  # of a live job; files are read to their end, in time that grows with them
+    "packed_log": 4 * MIB,
     "ras_report": 32 * MIB,  # ras.MAX_TEXT
     "squeue": 4 * MIB,  # slurm.MAX_OUTPUT
     "shared_commands": 4 * MIB,
@@ -52,7 +52,7 @@ SIZES = {
     "core_file": 64 * MIB,
     "core_readers": 32 * MIB,  # tools.MAX_OUTPUT
     "core_pattern": 128,  # the kernel's limit
-    "numerics_file": 64 * MIB,
+    "numerics_file": 16 * MIB,  # numericsfiles.MAX_LINE
     "lines_of_text": 1 * MIB,
     "endings": 64 * 1024,  # ssh._MAX_LOG
 }
