@@ -335,9 +335,9 @@ def numbers(path: str) -> List[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def read_stat(pid: int, root: str = PROC) -> Optional[Stat]:
+def read_stat(pid: int) -> Optional[Stat]:
     """Return /proc/PID/stat parsed, or None for a process that is gone."""
-    data = read("%s/%d/stat" % (root, pid))
+    data = read("%s/%d/stat" % (PROC, pid))
     return parse_stat(data) if data else None
 
 

@@ -10,7 +10,7 @@ from hangtop_core.errors import UsageError
 from hangtop_core.history import History
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from hangtop.keymap import Keymap
     from hangtop.source import Source
@@ -49,20 +49,18 @@ def run_app(
     ascii: bool = False,  # noqa: A002 - as on the command line
     light: bool = False,
     mouse: bool = False,
-    readonly: bool = False,
     live: bool = True,
     job_key: str | None = None,
     files: Picture | None = None,
     capture: Capture | None = None,
     notice: str = "",
     keymap: Keymap | None = None,
-    on_exit: Callable[[], None] | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
-    `readonly` is also taken from the session's options; `notice` is told for some seconds.
+    `notice` is told for some seconds.
 
     Raises:
         UsageError: when the terminal cannot show screens.
@@ -76,26 +74,21 @@ def run_app(
     if light:
         use_light()
 
-    try:
-        options = getattr(source, "options", None)
-        readonly = readonly or bool(getattr(options, "readonly", False))
-        kind = HangtopApp if files is None else FilesApp
-        app = kind(
-            source,
-            ascii=ascii,
-            mouse=mouse,
-            readonly=readonly,
-            live=live,
-            files=files,
-            keymap=keymap,
-        )
-        app.state.job_name = job_key
-        if capture is not None:
-            app.state.history = History(capture.pictures)
-            app.state.taken = capture.header
-        app.tell(notice)
-        app.run(mouse=mouse)
-        return app.return_code or 0
-    finally:
-        if on_exit is not None:
-            on_exit()
+    options = getattr(source, "options", None)
+    kind = HangtopApp if files is None else FilesApp
+    app = kind(
+        source,
+        ascii=ascii,
+        mouse=mouse,
+        readonly=bool(getattr(options, "readonly", False)),
+        live=live,
+        files=files,
+        keymap=keymap,
+    )
+    app.state.job_name = job_key
+    if capture is not None:
+        app.state.history = History(capture.pictures)
+        app.state.taken = capture.header
+    app.tell(notice)
+    app.run(mouse=mouse)
+    return app.return_code or 0

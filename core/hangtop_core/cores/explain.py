@@ -28,7 +28,6 @@ DEEP = 250
 NEAR_STACK = 1 << 16
 """Bytes between stack pointer and fault, within which a push or a call made it."""
 _BUS_ADRERR = 2
-_SI_TKILL = -6
 
 LOOK_AT_THE_HANG = (
     "hangtop logs FILE: the first error, and which collective timed out",

@@ -207,7 +207,7 @@ def stacks_title(
         "all threads" if threads else "main thread",
         f"  {sampled} of {plural(merged.total, 'rank')}, {count}",
     )
-    newest = max((one.sampled_to for one in merged.classes), default=None)
+    newest = max((one.sampled_at for one in merged.classes), default=None)
     hint = line(("library frames ", "label"), "cut" if cut else "shown")
     note = line(("sampled ", "label"), ago(newest, now))
     quiet = unheard(snapshot.nodes, now)
