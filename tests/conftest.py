@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.jobs import POOL_VARIABLE
 from support.processes import command_line, wait_until, with_variable
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
+# A busy machine makes any example slow, which is no fault of what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 RUN_VARIABLE = "HANGTOP_TEST_RUN"
 RUN = secrets.token_hex(6)
 """Inherited by every process that these tests start, however deep."""

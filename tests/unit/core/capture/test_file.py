@@ -369,7 +369,8 @@ def test_whatever_a_stranger_changes_ends_in_a_capture_or_an_error(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(place=st.integers(0, 1 << 30), bits=st.integers(1, 255))
 def test_a_damaged_byte_ends_in_a_capture_or_an_error(

@@ -87,7 +87,8 @@ def test_counts_are_not_believed(tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.lists(st.tuples(st.integers(4, 1500), st.binary(min_size=1, max_size=9)), max_size=6),
