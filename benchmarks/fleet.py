@@ -5,20 +5,22 @@
 
 Nodes of 8 ranks each are played by two processes over real pipes, with the real wire and what a
 real probe said (`simulated/`); everything on this side is hangtop itself. Per size: seconds to the
-first picture with all ranks, and until every rank has a stack; CPU seconds per second of the head
-while all rows change every second, while a tenth does, and while the job hangs; bytes per node and
-second; MiB of the head (without the children that stand for ssh); seconds from the hang to its
-verdict beyond `hang_after`. `--tui` opens the app on it. The players share the machine's cores, so
-times are upper bounds.
+first picture with all ranks, and CPU seconds of the head until then; seconds until every rank has a
+stack; CPU seconds per second of the head while all rows change every second, while a tenth does,
+and while the job hangs; those of the players while all rows change; bytes per node and second; MiB
+of the head (without the children that stand for ssh); seconds from the hang to its verdict beyond
+`hang_after`, and CPU seconds of the head in them. `--tui` opens the app on it. The players share
+the machine's cores, so times are upper bounds; CPU seconds are not, they leave the players out.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
+import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 SIZES = (16, 128, 1024)
 HANG_AFTER_S = 10.0
 PATIENCE_S = 300.0
+REST_S = 15.0
+"""Seconds after the verdict in which what it asks for still comes."""
 
 
 class Counter:
@@ -55,7 +59,8 @@ def main() -> None:
     parser.add_argument("nodes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")
     parser.add_argument("--tui", action="store_true", help="open the app instead")
-    parser.add_argument("--hang-at", type=float, default=30.0, help="with --tui")
+    parser.add_argument("--hang-at", type=float, default=30.0,
+                        help="with --tui; -1: only at SIGUSR1")  # fmt: skip
     parser.add_argument("--churn", type=float, default=1.0, help="with --tui: share of ranks")
     parser.add_argument("--slow", type=int, nargs="*", default=[], help="with --tui: these nodes")
     parser.add_argument("--flapping", type=int, nargs="*", default=[], help="with --tui")
@@ -65,9 +70,10 @@ def main() -> None:
         show(arguments)
         return
     counter = Counter()
-    print("| ranks | first picture s | all stacks s | all rows CPU/s | a tenth CPU/s | hung CPU/s "
-          "| B/node/s training | hung | MiB | verdict after s |")  # fmt: skip
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| ranks | first picture s | head CPU s | all stacks s | all rows CPU/s | a tenth CPU/s "
+          "| hung CPU/s | players CPU/s | B/node/s training | hung | MiB | verdict after s "
+          "| head CPU s |")  # fmt: skip
+    print("|---:" * 13 + "|")
     for nodes in arguments.nodes:
         print(row(nodes, arguments.seconds, counter), flush=True)
 
@@ -85,6 +91,7 @@ def show(arguments: argparse.Namespace) -> None:
         dead=tuple(arguments.dead),
     )
     with Fleet(story) as fleet, Session(options(), diagnose, fleet.launchers()) as session:
+        signal.signal(signal.SIGUSR1, lambda *_: fleet.tell("hang"))
         run_app(session)
 
 
@@ -95,38 +102,51 @@ def options() -> Options:
 
 def row(nodes: int, seconds: float, counter: Counter) -> str:
     """Measure one size; a line of the table."""
-    busy, some = (phases(nodes, churn, seconds, counter) for churn in (1.0, 0.1))
+    told = phases(nodes, seconds, counter)
     cells = [
-        f"{nodes * 8}",
-        f"{busy['first']:.1f}",
-        f"{busy['stacks']:.1f}",
-        f"{busy['cpu']:.3f}",
-        f"{some['cpu']:.3f}",
-        f"{busy['hung_cpu']:.3f}",
-        f"{busy['bytes']:.0f}",
-        f"{busy['hung_bytes']:.0f}",
-        f"{busy['memory']:.0f}",
-        f"{busy['verdict']:.1f}",
+        f"{nodes * 8:,}",
+        f"{told['first']:.1f}",
+        f"{told['first_cpu']:.2f}",
+        f"{told['stacks']:.1f}",
+        f"{told['all']:.3f}",
+        f"{told['tenth']:.3f}",
+        f"{told['hung']:.3f}",
+        f"{told['players']:.2f}",
+        f"{told['bytes']:.0f}",
+        f"{told['hung_bytes']:.0f}",
+        f"{told['memory']:.0f}",
+        f"{told['verdict']:.1f}",
+        f"{told['verdict_cpu']:.2f}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def phases(nodes: int, churn: float, seconds: float, counter: Counter) -> dict[str, float]:
-    """Attach, watch a job train, see it hang."""
+def phases(nodes: int, seconds: float, counter: Counter) -> dict[str, float]:
+    """Attach, watch a job train, see it hang; each begins when the one before is over."""
     out: dict[str, float] = {}
-    hang_at = seconds + 15.0 + nodes / 50
-    story = Story(nodes=nodes, hang_at=hang_at, churn=churn)
+    story = Story(nodes=nodes, hang_at=-1.0)
     with Fleet(story) as fleet:
-        began = time.monotonic()
+        began, spent = time.monotonic(), time.process_time()
         with Session(options(), diagnose, fleet.launchers()) as session:
             wait(session, lambda update: len(ranks(update)) == story.world)
             out["first"] = time.monotonic() - began
+            out["first_cpu"] = time.process_time() - spent
             wait(session, lambda update: all(rank.sample for rank in ranks(update)))
             out["stacks"] = time.monotonic() - began
-            out["cpu"], out["bytes"] = watch(seconds, nodes, counter)
+            played = players(fleet)
+            out["all"], out["bytes"] = watch(seconds, nodes, counter)
+            out["players"] = (players(fleet) - played) / seconds
+            fleet.tell("churn 0.1")
+            time.sleep(2.0)
+            out["tenth"], _ = watch(seconds, nodes, counter)
+            fleet.tell("hang")
+            time.sleep(HANG_AFTER_S)
+            began, spent = time.monotonic(), time.process_time()
             wait(session, is_blamed)
-            out["verdict"] = time.monotonic() - began - hang_at - HANG_AFTER_S
-            out["hung_cpu"], out["hung_bytes"] = watch(seconds, nodes, counter)
+            out["verdict"] = time.monotonic() - began
+            out["verdict_cpu"] = time.process_time() - spent
+            time.sleep(REST_S)
+            out["hung"], out["hung_bytes"] = watch(seconds, nodes, counter)
             out["memory"] = memory()
     return out
 
@@ -151,13 +171,20 @@ def wait(session: Session, holds) -> None:  # type: ignore[no-untyped-def]
 
 
 def watch(seconds: float, nodes: int, counter: Counter) -> tuple[float, float]:
-    """CPU seconds per second of this process, median; bytes per node and second."""
-    spent, before = [], counter.bytes
-    for _ in range(max(1, int(seconds))):
-        cpu = time.process_time()
-        time.sleep(1.0)
-        spent.append(time.process_time() - cpu)
-    return statistics.median(spent), (counter.bytes - before) / nodes / len(spent)
+    """CPU seconds per second of this process; bytes per node and second."""
+    began, cpu, before = time.monotonic(), time.process_time(), counter.bytes
+    time.sleep(seconds)
+    took = time.monotonic() - began
+    return (time.process_time() - cpu) / took, (counter.bytes - before) / nodes / took
+
+
+def players(fleet: Fleet) -> float:
+    """CPU seconds of the processes that play the nodes, proc_pid_stat(5)."""
+    total = 0
+    for pid in fleet.pids():
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def memory() -> float:

@@ -3,7 +3,7 @@
     PYTHONPATH=core:tui:tests:benchmarks python benchmarks/table.py [--ranks N] [--ticks T]
 
 Both stand alone on a screen of 120x36 and get the same rows with the same cells in one run. The
-rows of hangtop's table are all made anew from a snapshot each tick, as the overview does; DataTable
+rows of hangtop's table come from snapshots, as the overview makes them; DataTable
 gets only the cells that differ of the ranks that changed, by `update_cell`. Printed are medians
 over the ticks: CPU time of this process, and bytes that would go to the terminal.
 """
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import statistics
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ from textual.widgets import DataTable
 
 import figures
 from hangtop.spans import plain
-from hangtop.views.ranks import RANK_COLUMNS, RankRow, rank_rows
+from hangtop.views.ranks import RANK_COLUMNS, RankRow, RankRows
 from hangtop.widgets.line_table import LineTable
 from support.record import load
 
@@ -87,16 +88,27 @@ def pictures(ranks: int, ticks: int) -> Iterator[Snapshot]:
         yield replace(update.snapshot, jobs=jobs)
 
 
-def rows(snapshot: Snapshot) -> list[RankRow]:
-    """The rows of the overview's table."""
-    return rank_rows(snapshot, snapshot.jobs[0], None, snapshot.at)
+class Rows:
+    """The rows of the overview's table, of one picture after the other."""
+
+    def __init__(self) -> None:
+        self._rows = RankRows()
+
+    def __call__(self, snapshot: Snapshot) -> list[RankRow]:
+        """Those of the next picture."""
+        return self._rows.take(snapshot, snapshot.jobs[0], None, snapshot.at)
 
 
 async def ours(shots: list[Snapshot]) -> Cost:
     """hangtop's table."""
     table: LineTable[Any] = LineTable(
-        "RANKS", pane_id="ranks", columns=RANK_COLUMNS, key=lambda row: row.key
+        "RANKS",
+        pane_id="ranks",
+        columns=RANK_COLUMNS,
+        key=attrgetter("key"),
+        heading=attrgetter("heading"),
     )
+    rows = Rows()
     return await ticked(table, shots, lambda snapshot: table.set_items(rows(snapshot)))
 
 
@@ -105,6 +117,7 @@ async def theirs(shots: list[Snapshot]) -> Cost:
     table: DataTable[str] = DataTable(cursor_type="row")
     shown: dict[str, list[str]] = {}
     known: dict[int, Rank] = {}
+    rows = Rows()
 
     def take(snapshot: Snapshot) -> None:
         if not shown:

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[1]
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 RUN_VARIABLE = "HANGTOP_TEST_RUN"
+LIMIT_S = 900
+"""Seconds for a real test: much more than what it waits for can take on any machine."""
 RUN = secrets.token_hex(6)
 """Inherited by every process that these tests start, however deep."""
 
@@ -33,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "real" in item.path.parts:
             # Real jobs on a machine that may be busy: what fails is tried once more, and told.
             item.add_marker(pytest.mark.flaky(reruns=1))
+            # Both tries count, and what they wait for in their fixtures.
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 def _turn(item: pytest.Item) -> int:
@@ -66,7 +70,7 @@ def _nothing_outlives_a_module_of_real_tests(
 
 
 def _expect_gone(without: str | None) -> None:
-    gone = wait_until(lambda: not with_variable(RUN_VARIABLE, RUN, without), limit_s=5.0)
+    gone = wait_until(lambda: not with_variable(RUN_VARIABLE, RUN, without))
     left = [f"{pid} {command_line(pid)}" for pid in with_variable(RUN_VARIABLE, RUN, without)]
     assert gone, f"processes that the test started are still there: {left}"
 

@@ -84,6 +84,13 @@ class Fleet:
             for number, name in enumerate(names)
         ]
 
+    def tell(self, what: str) -> None:
+        """Let something happen now: `hang`, or `churn SHARE`."""
+        for player in self._players:
+            assert player.stdin is not None
+            player.stdin.write(f"{what}\n".encode())
+            player.stdin.flush()
+
     def pids(self) -> list[int]:
         """The processes that play the nodes."""
         return [player.pid for player in self._players]

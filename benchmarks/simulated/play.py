@@ -3,7 +3,8 @@
     python -m simulated.play SOCKET STORY-AS-JSON
 
 Connections come over a unix socket with the descriptors of `pass`: what it reads from and writes to
-are the very pipes the head made for this node.
+are the very pipes the head made for this node. Standard input brings what is to happen at once,
+whatever the story says: `hang`, or `churn SHARE`; with its end the play is over.
 """
 
 from __future__ import annotations
@@ -103,19 +104,28 @@ class Player:
 
     def run(self) -> None:
         """Play until standard input ends."""
-        self._selector.register(sys.stdin, selectors.EVENT_READ, "end")
+        self._selector.register(sys.stdin, selectors.EVENT_READ, "told")
         while True:
             now = self.now()
             due = [one.node.due for one in self._live.values()] + [at for at, *_ in self._late]
             wait = min([IDLE_S, *(at - now for at in due if at > 0)])
             for key, _ in self._selector.select(max(wait, 0.005)):
-                if key.data == "end":
-                    return
-                if key.data is None:
+                if key.data == "told":
+                    told = sys.stdin.readline()
+                    if not told:
+                        return
+                    self._told(told.split())
+                elif key.data is None:
                     self._accept()
                 else:
                     self._read(key.data)
             self._tick(self.now())
+
+    def _told(self, words: list[str]) -> None:
+        changes = {"hang_at": self.now()} if words[0] == "hang" else {"churn": float(words[1])}
+        self.story = msgspec.structs.replace(self.story, **changes)
+        for node in self._nodes.values():
+            node.story = self.story
 
     def _accept(self) -> None:
         control, _ = self._listening.accept()

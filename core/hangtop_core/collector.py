@@ -6,7 +6,6 @@ The collector takes events of the engine and the passing of time, and never wait
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core import sampling
@@ -20,6 +19,7 @@ from hangtop_core.attach.local import Launcher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
 from hangtop_core.attach.timing import Moment, Timing
+from hangtop_core.attach.turns import Turns
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
 from hangtop_core.store import Store
@@ -78,8 +78,7 @@ class Collector:
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
-        self._wave: Counter[str] = Counter()
-        self._wave_at: Moment | None = None
+        self._turns = Turns(self.links)
         self._boot_id = boot_id()
         self._pushed: set[str] = set()
         """Nodes whose probe was given all it is to do, and a time for it."""
@@ -100,7 +99,7 @@ class Collector:
         self._now = now
         channel = launcher.channel
         timing = (channel.timing if channel is not None else None) or self._timing
-        link = Link(launcher, self._router, self, timing, self._may_start)
+        link = Link(launcher, self._router, self, timing, self._turns.may_start)
         self._rest[link.name] = timing.rest if timing is not None else 0.0
         if timing is not None and timing.ping is None:
             self._pushed.add(link.name)
@@ -109,21 +108,6 @@ class Collector:
         self.store.add_node(link.name, now.epoch)
         link.start_in_turn(now)
         self._index(link)
-
-    def _may_start(self, link: Link) -> bool:
-        """Whether few enough of its wave are logging in: gates and jump hosts refuse a crowd."""
-        if self._wave_at != self._now:
-            self._wave_at = self._now
-            some = (
-                other.launcher.wave.name
-                for other in self.links.values()
-                if other.on_its_way(self._now)
-            )
-            self._wave = Counter(some)
-        wave = link.launcher.wave
-        free = self._wave[wave.name] < wave.at_once
-        self._wave[wave.name] += free
-        return free
 
     def _index(self, link: Link) -> None:
         if link.conn is not None:
@@ -174,6 +158,8 @@ class Collector:
                 del self._ending[name]
                 if link.generation == ending.generation:
                     link.restart(now, "its probe was ended there")
+        for link in self._turns.come(now):
+            self._index(link)
         if now.mono >= self._next_look:
             self._next_look = now.mono + LOOK * len(self.links)
             for link in self.links.values():

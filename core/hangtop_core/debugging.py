@@ -3,6 +3,11 @@
 Two ways: the hook of `hangtop run` (`hangtop_hook.prompt`), and Python 3.14's remote debugging
 (PEP 768, `python -m pdb -p PID`), with which the same Python runs on both ends. Both need the main
 thread to come back to the interpreter: a rank that is blocked in C is told as that.
+
+What Python 3.14's way needs, by Lib/pdb.py (`attach`) and Python/remote_debug.h of 3.14.0: the
+right to write into the process (`process_vm_writev`, as ptrace), one network namespace, since the
+rank connects to a loopback port that pdb opens, and that nobody has forbidden it. It waits without
+an end, so it is not even tried where the main thread is in C.
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ WAIT_S = 3.0
 CANNOT, BLOCKED = 3, 4
 """Exit statuses of `hangtop_hook.terminal`."""
 _REMOTE = re.compile(r"python3\.(1[4-9]|[2-9]\d)t?$")
+FORBIDDEN = "PYTHON_DISABLE_REMOTE_DEBUG"
+_FORBIDS = re.compile(r"^(-X)?disable[-_]remote[-_]debug$")
 _IN_C = frozenset(
     {
         "collective",
@@ -98,19 +105,21 @@ def debugging(snapshot: Snapshot, rank: Rank, node: Node | None) -> Debugging:
             doing=doing,
             steps=steps,
         )
-    words = _words(rank, node)
+    blocked = found.kind in _IN_C
+    words = _hooked(rank, node)
+    warning = "it is in C code, and may not come back to the interpreter" if blocked else None
     if words is None:
-        return Debugging(
-            why="it was not started by `hangtop run`, and its Python is older than 3.14",
-            doing=doing,
-            steps=("hangtop run -- COMMAND starts a job so that this works", *steps),
-        )
-    warning = "it is in C code, and may not come back to the interpreter"
+        why = _not_remotely(rank, node, blocked=blocked)
+        if why is not None or rank.process.exe is None:
+            start = "hangtop run -- COMMAND starts a job so that this works"
+            return Debugging(why=why, doing=doing, steps=(*steps, start))
+        words = (rank.process.exe, "-m", "pdb", "-p", str(rank.process.pid))
+        warning = REMOTE_WAITS
     return Debugging(
         argv=words if node.shell is None else (*shlex.split(node.shell), shlex.join(words)),
         doing=doing,
         steps=steps,
-        warning=warning if found.kind in _IN_C else None,
+        warning=warning,
     )
 
 
@@ -121,17 +130,51 @@ def _ours(snapshot: Snapshot, rank: Rank) -> bool:
     return any(frame.file.endswith(_PROMPT) for frame in frames)
 
 
-def _words(rank: Rank, node: Node) -> tuple[str, ...] | None:
-    """The command on the node itself."""
+def _hooked(rank: Rank, node: Node) -> tuple[str, ...] | None:
+    """The command on the node itself that goes by the hook of `hangtop run`; None without it."""
     run, exe, pid = rank.process.env.get(RUN_DIR), rank.process.exe, str(rank.process.pid)
-    if run:
-        here = node.shell is None
-        folder = Path(hangtop_hook.__file__).parent if here else Path(run) / "hook/hangtop_hook"
-        python = sys.executable if here else exe or "python3"
-        return (python, "-S", "-s", str(folder / "terminal.py"), pid, f"{WAIT_S:g}")
-    if exe is not None and _REMOTE.search(exe):
-        return (exe, "-m", "pdb", "-p", pid)
+    if not run:
+        return None
+    here = node.shell is None
+    folder = Path(hangtop_hook.__file__).parent if here else Path(run) / "hook/hangtop_hook"
+    python = sys.executable if here else exe or "python3"
+    return (python, "-S", "-s", str(folder / "terminal.py"), pid, f"{WAIT_S:g}")
+
+
+def _not_remotely(rank: Rank, node: Node, *, blocked: bool) -> str | None:
+    """Why Python's own remote debugging does not lead into a rank; None where it should."""
+    process = rank.process
+    if process.exe is None or _REMOTE.search(process.exe) is None:
+        version = clean(process.versions.get("python", ""), 20)
+        older = f"its Python ({version}) is older than 3.14" if version else "its Python is older"
+        return f"it was not started by `hangtop run`, and {older}"
+    if process.env.get(FORBIDDEN) or any(map(_FORBIDS.search, process.cmdline)):
+        return (
+            f"it was not started by `hangtop run`, and {FORBIDDEN} or -X disable-remote-debug "
+            "forbids Python's own way"
+        )
+    if process.net_ns is not None:
+        return (
+            "it was not started by `hangtop run`, and it is in a container with a network of its "
+            "own, to which pdb's connection does not lead: run hangtop inside (docker exec)"
+        )
+    right = node.capabilities.get("ptrace")
+    if right is not None and not right.ok:
+        why, fix = clean(right.why or "", 200), clean(right.fix or "", 200)
+        return f"pdb may not write into it: {why}" + (f" (fix: {fix})" if fix else "")
+    if blocked:
+        return (
+            "it is in C code, where Python's own remote debugging waits for it without an end; "
+            "what would tell more is its native stack"
+        )
     return None
+
+
+REMOTE_WAITS = (
+    "pdb waits, without a limit, until the rank comes back to the interpreter: Ctrl-C gives up. "
+    "Until it has come, pdb listens on a loopback port, which any user of the node could connect to"
+)
+"""Of Lib/pdb.py 3.14: `attach` accepts on localhost, with no time-out and no password."""
 
 
 def instead(rank: Rank) -> tuple[str, ...]:

@@ -148,6 +148,8 @@ class Diagnosis(Struct, frozen=True):
     """Earliest first; what is still to come stands last."""
     needs: tuple[Need, ...] = ()
     """What rules have asked for."""
+    numbers: Evidence | None = None
+    """The first inf or nan of the job, where its ranks look for one (`--detect-overflow`)."""
 
 
 def to_json(value: Any, indent: int | None = 2) -> bytes:

@@ -150,15 +150,49 @@ def joined(parts: Mapping[str, Parts], places: Places) -> dict[str, str]:
             alike[kind].append(part)
     into: dict[str, str] = {}
     for same in alike.values():
-        clusters: list[list[_Part]] = []
+        clusters: list[_Cluster] = []
         for part in sorted(same, key=lambda p: (min(p.numbers, default=0), p.key)):
-            home = next((c for c in clusters if all(_are_one(part, p) for p in c)), None)
+            home = next((c for c in clusters if c.takes(part)), None)
             if home is None:
-                clusters.append([part])
+                clusters.append(_Cluster(part))
             else:
-                home.append(part)
-                into[part.key] = home[0].key
+                home.add(part)
+                into[part.key] = home.parts[0].key
     return into
+
+
+class _Cluster:
+    """Parts of which every two must be one job.
+
+    Each of a thousand nodes may be a part of its own: what all of a cluster have is put together,
+    so that a new part is compared with each of them only where that does not tell.
+    """
+
+    def __init__(self, first: _Part) -> None:
+        self.parts = [first]
+        self._numbers, self._nodes = set(first.numbers), set(first.nodes)
+        self._ports, self._one_node = {first.own_port}, first.one_node
+        self._first = self._last = first.started_at
+
+    def add(self, part: _Part) -> None:
+        """Take another part in."""
+        self.parts.append(part)
+        self._numbers |= part.numbers
+        self._nodes |= part.nodes
+        self._ports.add(part.own_port)
+        self._one_node = self._one_node or part.one_node
+        self._first = min(self._first, part.started_at)
+        self._last = max(self._last, part.started_at)
+
+    def takes(self, part: _Part) -> bool:
+        """Whether a part is one with every other."""
+        apart = self._nodes.isdisjoint(part.nodes) and not (self._one_node or part.one_node)
+        together = max(self._last, part.started_at) - min(self._first, part.started_at)
+        port = part.own_port is not None and self._ports == {part.own_port}
+        fit = port or self._numbers.isdisjoint(part.numbers)
+        if apart and fit and together < TOGETHER_S and self.parts[0].slurm == part.slurm:
+            return True
+        return all(_are_one(part, one) for one in self.parts)
 
 
 def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:

@@ -9,11 +9,12 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
+from hangtop_core.cgroups import Cgroup
 from hangtop_core.descriptors import Descriptor, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
@@ -92,6 +93,8 @@ class Node(Struct, frozen=True):
     """Processes that the kernel has killed for want of memory since boot."""
     oom_killed_at: float | None = None
     """When that number was last seen to grow."""
+    cgroups: Annotated[tuple[Cgroup, ...], Meta(max_length=256)] = ()
+    """Those of its processes, and those above, that limit memory or have something to tell."""
     kernel_lines: tuple[KernelLine, ...] = ()
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
@@ -175,6 +178,8 @@ class Process(Struct, frozen=True):
     tracer: Text | None = None
     """Name of the tracer's program."""
     cgroup: Text | None = None
+    cgroup_folders: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
+    """Directories of the groups it is in that tell of memory and pressure."""
     cpu_quota: float | None = None
     """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
     cpu_quota_of: Text | None = None
@@ -183,6 +188,8 @@ class Process(Struct, frozen=True):
     """Share of periods in which that had been used up before their end, since the last look."""
     dumping_core: bool = False
     frozen: bool = False
+    frozen_by: Text | None = None
+    """Directory of the group that somebody has frozen: its own one, or one above."""
     net_ns: int | None = None
     """Its network namespace, by inode, where it is not the probe's: a container of its own."""
     versions: Mapping[str, Text] = field(default_factory=dict)

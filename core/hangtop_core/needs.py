@@ -123,8 +123,9 @@ class Needs:
             return asks.recorder(need.node, [pid], by_itself=True)
         if need.kind == "logs":
             return asks.log(need.node, [pid], by_itself=True)
-        mode = "native" if need.kind == "native stacks" else "nonblocking"
-        return asks.stacks([pid], mode, by_itself=True)
+        if need.kind == "native stacks":
+            return asks.stacks([pid], "native", deadline=PAUSE_LIMIT_S, by_itself=True)
+        return asks.stacks([pid], by_itself=True)
 
 
 def _with(need: Need, state: str, told: str = "") -> Need:

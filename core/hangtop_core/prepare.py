@@ -48,6 +48,8 @@ class Parts:
     """Stacks of all threads on a signal."""
     sync_cuda: bool = False
     """CUDA_LAUNCH_BLOCKING."""
+    hide_gpus: bool = False
+    """CUDA_VISIBLE_DEVICES, empty."""
     numerics: numericsfile.Settings | None = None
     """How the first inf or nan is looked for, if it is."""
 
@@ -59,16 +61,16 @@ def make(directory: Path | None, parts: Parts) -> Path:
         UsageError: when it cannot be made, or is somebody else's.
     """
     name = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(4)
-    path = (directory or user_state_path("hangtop") / "runs" / name).absolute()
+    # As it really is: a link on the way may lead elsewhere by the time that ranks look there.
+    path = (directory or user_state_path("hangtop") / "runs" / name).resolve()
     if os.pathsep in str(path):
         raise UsageError(f"--dir: a colon in {path} would cut PYTHONPATH in two")
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        if why := _open_to_others(path):
             raise UsageError(
-                f"--dir: {path} can be written to by others",
-                f"What lies there runs in your job. Try: chmod 700 {path}",
+                f"--dir: {path} can be changed by others: {why}",
+                "What lies there runs in your job: it has to be yours, in a place of yours.",
             )
         copy_hook(path / HOOK)
         kinds = {"flight": True, "logs": parts.logs, "stacks": parts.stacks}
@@ -82,6 +84,19 @@ def make(directory: Path | None, parts: Parts) -> Path:
             "Try: hangtop run --dir DIR -- COMMAND, with a directory that can be written to",
         ) from error
     return path
+
+
+def _open_to_others(path: Path) -> str | None:
+    """Say why others could put their own code there; who shares a group on the way is trusted."""
+    found = path.stat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        return f"owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}"
+    for above in path.parents:
+        found = above.stat()
+        sticky = found.st_mode & stat.S_ISVTX and found.st_uid in (os.getuid(), 0)
+        if found.st_mode & 0o002 and not sticky:
+            return f"everybody can rename it within {above}"
+    return None
 
 
 def copy_hook(target: Path) -> None:
@@ -108,6 +123,8 @@ def environment(
     }
     if parts.sync_cuda:
         found["CUDA_LAUNCH_BLOCKING"] = "1"
+    if parts.hide_gpus:
+        found["CUDA_VISIBLE_DEVICES"] = ""
     if parts.numerics is not None:
         found[numericsfile.VARIABLE] = numericsfile.to_text(parts.numerics)
     return found

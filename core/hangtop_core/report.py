@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         BlindSpot,
         Culprit,
         Diagnosis,
+        Evidence,
         JobSummary,
         Moment,
         Need,
@@ -58,6 +59,8 @@ def diagnosis_text(diagnosis: Diagnosis, width: int = WIDTH) -> str:
     width = max(width, _MIN_WIDTH)
     lines = list(wrap(f"{headline(diagnosis)}{_job_text(diagnosis.job)}", width))
     lines += wrap(_watchdog(diagnosis.watchdog_in_s), width)
+    if diagnosis.numbers is not None:
+        lines += wrap(f"Numbers: {numbers_text(diagnosis.numbers)}.", width)
     for number, verdict in enumerate(diagnosis.verdicts, 1):
         lines += ["", *verdict_lines(verdict, number, len(diagnosis.verdicts), width)]
     if diagnosis.state == "hung" and not diagnosis.verdicts:
@@ -101,6 +104,12 @@ def _job_text(job: JobSummary | None) -> str:
     twice = f" ({fold(job.twice)} by more than one process)" if job.twice else ""
     unread = f", {plural(job.unnumbered, 'rank')} that cannot be read" if job.unnumbered else ""
     return f": {len(job.ranks_seen)}{size} ranks seen{twice}{unread}{where}{by}"
+
+
+def numbers_text(seen: Evidence) -> str:
+    """`rank 1 saw inf in output of layers.2 (Mlp) at batch 3, 4:02 ago`."""
+    whose = f"rank {seen.rank}" if seen.rank is not None else "a process that is no rank"
+    return f"{whose} {seen.text}"
 
 
 def verdict_lines(verdict: Verdict, number: int, total: int, width: int) -> Iterator[str]:

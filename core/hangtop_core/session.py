@@ -23,6 +23,7 @@ from hangtop_core.gather import Sampled, reject
 from hangtop_core.judging import Judge
 from hangtop_core.needs import Needs
 from hangtop_core.observing import observed
+from hangtop_core.rhythm import URGENT_GAP, Rhythm
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
 from hangtop_core.watching import watching
@@ -38,18 +39,8 @@ logging.getLogger("hangtop_core").addHandler(logging.NullHandler())
 
 CLOSE_WAIT = 3.0
 """Seconds probes get to end by themselves before they are killed."""
-URGENT_GAP = 0.2
-"""Seconds between two updates when something came that should not wait."""
 TURN_S = 0.5
 """Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
-DIAGNOSE_SHARE = 3.0
-"""Updates are at least this many times as far apart as diagnosing takes."""
-URGENT_SHARE = 10.0
-"""The same where they are not to wait for the interval."""
-SETTLED_SHARE = 50.0
-"""The same while a job hangs, the verdict is given, and nothing new is known."""
-SETTLED_S = 5.0
-"""Seconds between two updates then at most, unless the interval is longer."""
 
 __all__ = ["Diagnose", "Options", "Sampled", "Session", "StraceResult", "Update"]
 
@@ -87,9 +78,7 @@ class Session(Asking):
         self._traces: list[Trace] = []
         self._closing = threading.Event()
         self._began: float | None = None
-        self._published = 0.0
-        self._cost = 0.0
-        """Seconds of processor that the last update took: on a busy machine it takes longer."""
+        self._rhythm = Rhythm(options.interval)
 
     # Life
 
@@ -189,8 +178,9 @@ class Session(Asking):
     # The session's thread
 
     def _run(self) -> None:
+        now = _now()
         for launcher in self._launchers:
-            self._collector.add(launcher, _now())
+            self._collector.add(launcher, now)
         while not self._closing.is_set():
             try:
                 self._turn()
@@ -203,21 +193,21 @@ class Session(Asking):
         self._handle_all(self._patience())
         now = _now()
         self._collector.tick(now)
-        if now.mono - self._published >= self._gap():
+        if self._wait(now.mono) <= 0:
             self._collector.urgent = False
             self._publish(now)
 
-    def _gap(self) -> float:
-        """Seconds between two updates: the dearer they are, the fewer of them."""
-        gap = self.options.interval
-        if self._collector.urgent:
-            gap = min(gap, max(URGENT_GAP, self._cost * URGENT_SHARE))
-        elif self._judge.settled and not self._collector.store.news:
-            gap = max(gap, min(self._cost * SETTLED_SHARE, SETTLED_S))
-        return max(gap, 0.1, self._cost * DIAGNOSE_SHARE)
+    def _wait(self, now: float) -> float:
+        """Seconds until the next update is due."""
+        return self._rhythm.wait(
+            now,
+            urgent=self._collector.urgent,
+            rests=self._judge.settled and not self._collector.store.news,
+            behind=not self._inbox.empty(),
+        )
 
     def _patience(self) -> float:
-        due = self._published + self._gap() - time.monotonic()
+        due = self._wait(time.monotonic())
         return min(max(due, 0.02), URGENT_GAP if self._collector.urgent else 0.5)
 
     def _handle_all(self, timeout: float) -> None:
@@ -247,8 +237,7 @@ class Session(Asking):
         diagnoses = self._judge.judge(snapshot)
         self._collector.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)
-        self._cost = time.thread_time() - worked
-        self._published = now.mono
+        self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
         update = Update(snapshot, diagnoses, round(time.perf_counter() - began, 4))
         with self._news:
             self._latest = update

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core import fixes, jobs, kernelline, nodeclock, sampling
+from hangtop_core import cgroups, fixes, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.devices import Devices
@@ -127,6 +127,7 @@ class Store:
         fields, wrongs = messages.read_node(piece.node)
         fields["last_seen"] = at
         kernelline.on_this_clock(view.node, view.skew, fields, at)
+        cgroups.follow(view.node.cgroups, fields, at)
         if piece.probe_cpu is not None:
             fields["probe_cpu"] = piece.probe_cpu
         fields |= view.devices.fold(piece, at, view.skew, complain)

@@ -1,5 +1,8 @@
 """What strace prints, understood: calls of each thread folded by what they were made on.
 
+Most threads of a rank only wait: those that do nothing else are folded into one line for each way
+of waiting, and what a thread does between its calls to wait for others is one row.
+
 Source of the forms: strace 6.1, `-f -tt -T -yy`. strace itself says what a descriptor was at the
 time of the call (`5</data/x>`, `6<TCP:[10.0.0.1:5->10.0.0.2:6]>`), so that nothing has to be
 looked up afterwards, when it may be another file. Pure.
@@ -12,13 +15,14 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from hangtop_core.text import clean
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-Filter = Literal["all", "network", "file"]
-FILTERS: tuple[Filter, ...] = ("all", "network", "file")
+Filter = Literal["all", "network", "file", "waits"]
+FILTERS: tuple[Filter, ...] = ("all", "network", "file", "waits")
 
 _LINE = re.compile(r"(?:\[pid +(\d+)\] )?(\d\d:\d\d:\d\d\.\d+) (.*)", re.DOTALL)
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
@@ -47,6 +51,9 @@ _BY_NAME = frozenset((
 ))  # fmt: skip
 NOISE = frozenset({"futex", "restart_syscall", "sched_yield", "membarrier", "rt_sigreturn"})
 """Calls by which threads wait for each other: folded into one, whatever their addresses are."""
+_WAITS = NOISE | _POLLS | {"clock_nanosleep", "nanosleep"}
+_ENDS = re.compile(r"<(?:[A-Za-z][\w-]*:)?\[([^<>]+->[^<>]+)\]>|<(pipe:\[\d+\])>")
+_AGAIN = re.compile(r"<\.\.\. resuming interrupted (\w+) \.\.\.>")
 MAX_ROWS = 5000
 
 
@@ -72,6 +79,8 @@ class Row(Struct):
         """Whether it is of the kind that was asked for."""
         if wanted == "all":
             return True
+        if wanted == "waits":
+            return self.call in _WAITS
         target = self.on.partition("<")[2]
         if wanted == "network":
             return self.call in _NETWORK or bool(_SOCKET.match(target))
@@ -82,7 +91,7 @@ class Calls:
     """Folds lines as they come."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self.pid = pid
         self._rows: dict[tuple[int, str, str, str], Row] = {}
         self._open: dict[int, str] = {}
         """What each thread is in: its call up to where strace broke the line off."""
@@ -93,7 +102,7 @@ class Calls:
 
     def add(self, line: str) -> None:
         """Take one line; what is no call counts nothing."""
-        tid, text = thread_of(line, self._pid)
+        tid, text = thread_of(line, self.pid)
         if text is None:
             return
         resumed = _RESUMED.match(text)
@@ -118,7 +127,7 @@ class Calls:
         if call is None or result is None:
             return
         error = result[3] or ""
-        row = self._row(tid, call[1], on(call[1], call[2]), error)
+        row = self._row(tid, _name(call), on(call[1], call[2]), error)
         if row is None:
             self.left_out += 1
             return
@@ -139,12 +148,12 @@ class Calls:
     def rows(self, wanted: Filter = "all") -> list[Row]:
         """Return what was folded: thread by thread, the main thread first, what it is in ahead."""
         inside = [
-            Row(tid, call[1], on(call[1], call[2]), inside=True, last=clean(text, 300))
+            Row(tid, _name(call), on(call[1], call[2]), inside=True, last=clean(text, 300))
             for tid, text in self._open.items()
             if (call := _CALL.match(text)) is not None
         ]
         rows = [*inside, *self._rows.values()]
-        rows.sort(key=lambda row: (row.tid != self._pid, row.tid, not row.inside, -row.seconds))
+        rows.sort(key=lambda row: (row.tid != self.pid, row.tid, not row.inside, -row.seconds))
         return [row for row in rows if row.fits(wanted)]
 
 
@@ -154,6 +163,12 @@ def thread_of(line: str, pid: int) -> tuple[int, str | None]:
     if found is None:
         return pid, None
     return int(found[1] or pid), found[3]
+
+
+def _name(call: re.Match[str]) -> str:
+    """A call's name; of one that the kernel has begun anew what it was at first."""
+    again = _AGAIN.match(call[2]) if call[1] == "restart_syscall" else None
+    return again[1] if again is not None else call[1]
 
 
 def on(call: str, arguments: str) -> str:
@@ -171,6 +186,63 @@ def on(call: str, arguments: str) -> str:
     return clean(f"{first[1]}<{first[2]}>", 200) if first is not None else ""
 
 
+class Waiting(Struct, frozen=True):
+    """Threads that did nothing but wait, all in the same way."""
+
+    tids: tuple[int, ...]
+    calls: tuple[str, ...]
+    """The calls they wait in: `futex`; `epoll_wait` and `futex`."""
+    on: str = ""
+    """What they wait for, where that is one thing: a socket, a pipe, a file."""
+
+    def text(self, names: Mapping[str, str]) -> str:
+        """`12 threads wait in futex: 3117-3128`."""
+        verb = "waits" if len(self.tids) == 1 else "wait"
+        how = " and ".join(self.calls)
+        what = f" on {explained(self.on, names)}" if self.on else ""
+        return f"{plural(len(self.tids), 'thread')} {verb} in {how}{what}: {fold(self.tids)}"
+
+
+def folded(rows: Sequence[Row], pid: int) -> tuple[list[Row], list[Waiting]]:
+    """Return rows without the noise of waiting: that of a thread in one row, and idle threads.
+
+    The main thread is never among the idle ones: what it waits in is mostly the question.
+    """
+    by_thread: dict[int, list[Row]] = {}
+    for row in rows:
+        by_thread.setdefault(row.tid, []).append(row)
+    kept: list[Row] = []
+    idle: dict[tuple[tuple[str, ...], str], list[int]] = {}
+    for tid, own in by_thread.items():
+        if tid != pid and all(row.call in _WAITS for row in own):
+            calls = tuple(sorted({"futex" if row.call in NOISE else row.call for row in own}))
+            targets = {row.on for row in own if row.on and "<anon_inode:" not in row.on}
+            idle.setdefault((calls, targets.pop() if len(targets) == 1 else ""), []).append(tid)
+        else:
+            kept += _without_noise(own)
+    waiting = [Waiting(tuple(tids), *how) for how, tids in idle.items()]
+    return kept, sorted(waiting, key=lambda one: (-len(one.tids), one.calls))
+
+
+def _without_noise(own: Sequence[Row]) -> list[Row]:
+    """One thread's rows, with one for all calls by which it waited for other threads."""
+    noise = [row for row in own if row.call in NOISE and not row.inside]
+    if len(noise) < 2:
+        return list(own)
+    longest = max(noise, key=lambda row: row.seconds)
+    one = Row(
+        longest.tid,
+        "futex",
+        "",
+        count=sum(row.count for row in noise),
+        seconds=sum(row.seconds for row in noise),
+        longest=max(row.longest for row in noise),
+        last=longest.last,
+    )
+    rest = [row for row in own if row.inside or row.call not in NOISE]
+    return sorted([*rest, one], key=lambda row: (not row.inside, -row.seconds))
+
+
 def explained(target: str, names: Mapping[str, str]) -> str:
     """Return a target with whose the other end is, where ``names`` knows: see `ends`."""
     inner = target.partition("<")[2].removesuffix(">")
@@ -180,20 +252,51 @@ def explained(target: str, names: Mapping[str, str]) -> str:
     return f"{target} = {name}" if name else target
 
 
-def table(rows: Sequence[Row], names: Mapping[str, str], pid: int) -> list[str]:
-    """Return rows as lines: per thread its calls, how often, how long, and on what."""
+def in_place(line: str, names: Mapping[str, str]) -> str:
+    """Return a line of strace with whose the other ends are behind its sockets and pipes."""
+    if not names:
+        return line
+
+    def told(found: re.Match[str]) -> str:
+        name = names.get(found[1] or found[2])
+        return f"{found[0]}={{{name}}}" if name else found[0]
+
+    return _ENDS.sub(told, line)
+
+
+def table(
+    calls: Calls, wanted: Filter, names: Mapping[str, str], threads: Mapping[int, str]
+) -> list[str]:
+    """Return calls as lines: per thread how often, how long, and on what.
+
+    Args:
+        calls: what was folded.
+        wanted: which of them; of all, the noise of waiting is folded, too.
+        names: whose the other ends of sockets are.
+        threads: names of threads.
+    """
+    rows, waiting = shown(calls, wanted)
     lines: list[str] = []
     last = None
     for row in rows:
         if row.tid != last:
             last = row.tid
-            lines.append(f"thread {row.tid}{' (main)' if row.tid == pid else ''}")
+            lines.append(thread_title(row.tid, calls.pid, threads))
         times = "in it now" if row.inside else f"{row.count:>6} x {row.seconds:8.3f} s"
         what = f"{row.call} {row.error}".strip()
         lines.append(f"  {times:>19}  {what:<24} {explained(row.on, names)}".rstrip())
-    return lines
+    return [*lines, *(one.text(names) for one in waiting)]
 
 
-def threads(rows: Iterable[Row]) -> int:
-    """How many threads made calls."""
-    return len({row.tid for row in rows})
+def shown(calls: Calls, wanted: Filter) -> tuple[list[Row], list[Waiting]]:
+    """Return the rows that a filter shows, and the idle threads that it folds."""
+    rows = calls.rows(wanted)
+    return folded(rows, calls.pid) if wanted == "all" else (rows, [])
+
+
+def thread_title(tid: int, pid: int, threads: Mapping[int, str]) -> str:
+    """`thread 16920 pt_autograd_0`; a name that it has of the main thread says nothing."""
+    name = threads.get(tid, "")
+    if tid == pid:
+        return f"thread {tid} (main)"
+    return f"thread {tid} {clean(name, 30)}" if name != threads.get(pid, "") else f"thread {tid}"

@@ -53,6 +53,8 @@ class StraceResult(Struct, frozen=True):
     """How many there are."""
     size: int = 0
     """Bytes in all of them."""
+    unsaved: str | None = None
+    """Why lines were not saved from some moment on: the disk here is full, or the like."""
 
 
 class Saved:
@@ -68,6 +70,8 @@ class Saved:
         self.stem = _new_stem(node, pid)
         self.size = 0
         """Bytes that were written."""
+        self.failed: str | None = None
+        """Why nothing more is written."""
         self._files: dict[int, TextIO] = {pid: self._open(pid)}
 
     @property
@@ -76,7 +80,18 @@ class Saved:
         return len(self._files)
 
     def write(self, lines: Sequence[str]) -> None:
-        """Append lines, each to its thread's file; past `MAX_FILES` threads to the main one's."""
+        """Append lines, each to its thread's file; past `MAX_FILES` threads to the main one's.
+
+        Where that fails it is noted, and no more is tried.
+        """
+        if self.failed is not None:
+            return
+        try:
+            self._write(lines)
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+
+    def _write(self, lines: Sequence[str]) -> None:
         for line in lines:
             tid, text = thread_of(line, self._pid)
             if tid not in self._files and len(self._files) < MAX_FILES:
@@ -90,7 +105,10 @@ class Saved:
     def close(self, *, keep: bool) -> None:
         """Close the files; unless they are kept remove them."""
         for tid, file in self._files.items():
-            file.close()
+            try:
+                file.close()
+            except OSError as error:
+                self.failed = error.strerror or str(error)
             if not keep:
                 Path(f"{self.stem}.{tid}").unlink(missing_ok=True)
 
@@ -188,6 +206,7 @@ class Trace:
             end.running_again,
             self._saved.count,
             self._saved.size,
+            self._saved.failed,
         )
         resolve(self.future, result)
 

@@ -62,6 +62,23 @@ def become_rank(directory: str, number: int) -> None:
     attempt("debug", prompt.wait_for_debugger, directory)
 
 
+def detect_overflow(tensor: Any, name: str) -> None:
+    """Look at a tensor of a program's own between two modules, as ``"after layer_norm"``.
+
+    For programs: `import hangtop_hook; hangtop_hook.detect_overflow(x, "after layer_norm")`. It
+    is looked at like the output of a module under `hangtop run --detect-overflow`; anywhere else,
+    and in what torch.compile compiles, this does nothing.
+    """
+    if "HANGTOP_NUMERICS" not in os.environ:
+        return
+    compiler = getattr(sys.modules.get("torch"), "compiler", None)
+    if compiler is None or compiler.is_compiling():
+        return
+    from . import numerics
+
+    numerics.detect_overflow(tensor, name)
+
+
 def attempt(part: str, action: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``action``; whatever goes wrong costs a line and nothing else."""
     try:

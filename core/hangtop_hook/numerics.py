@@ -28,9 +28,13 @@ from .numericsfile import File, Settings, from_environment
 MODULE = "torch.nn.modules.module"
 MAX_PENDING = 8192
 """Measures that wait to be read; then they are, wherever the program is."""
-_KINDS = {"input": "activation", "output": "activation", "weight": "weight"}
+_KINDS = {"input": "activation", "output": "activation", "value": "activation", "weight": "weight"}
 
 Site = Optional[Tuple[Any, int]]
+
+
+_watcher: Any = None
+"""The watcher of this process, where its modules are watched."""
 
 
 class Frame:
@@ -72,9 +76,16 @@ def start(directory: str) -> None:
         importing.when_imported(MODULE, begin)
 
 
+def detect_overflow(tensor: Any, name: str) -> None:
+    """See `hangtop_hook.detect_overflow`."""
+    if _watcher is not None:
+        _watcher.guarded(_watcher.value, tensor, name)
+
+
 def register(module: Any, directory: str, settings: Settings) -> Watcher:
     """Register the hooks in torch.nn.modules.module; the rest of torch may not be there yet."""
-    watcher = Watcher(File(directory, settings), settings)
+    global _watcher
+    _watcher = watcher = Watcher(File(directory, settings), settings)
 
     def before(module: Any, arguments: Any) -> None:
         if sys.modules["torch"].compiler.is_compiling():
@@ -246,6 +257,18 @@ class Watcher:
                 self.guarded(self.gradient, frame, "gradient of " + name, gradient)
 
         tensor.register_hook(hook)
+
+    def value(self, tensor: Any, name: str) -> None:
+        """Note a tensor, or tensors, that the program shows of its own accord."""
+        stack = self._stack()
+        owner = stack[-1][1].name if stack else Name("", "", "")
+        frame = Frame("forward", self.batch, owner, self._site())
+        with self._measurer.apart():
+            for path, one in tensors(tensor, str(name)[:60]):
+                self._measure(frame, "value", path, one)
+        self._finished.append(frame)
+        if not stack:
+            self.look()
 
     def gradient(self, call: Frame, name: str, gradient: Any) -> None:
         """Note a gradient on its way back."""

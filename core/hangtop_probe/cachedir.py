@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
-from typing import Dict, Sequence
+from typing import Dict, Optional, Sequence
 
 Files = Dict[str, bytes]
 
@@ -78,12 +78,7 @@ def cache_path() -> str:
     """
     base = os.environ.get("XDG_CACHE_HOME") or ""
     if not os.path.isabs(base):
-        try:
-            import pwd
-
-            home = pwd.getpwuid(os.geteuid()).pw_dir
-        except KeyError:
-            home = os.environ.get("HOME") or ""
+        home = _home()
         if not os.path.isabs(home) or not os.path.isdir(home):
             raise Unusable("no home directory%s" % (home and ": there is no " + home))
         base = os.path.join(home, ".cache")
@@ -99,10 +94,21 @@ def cache_base() -> str:
     base = os.path.dirname(own)
     try:
         os.makedirs(base, 0o700, exist_ok=True)
-        _check_owner(os.stat(base), base, (os.geteuid(), 0))
-        return own_directory(own)
+        # As it really is from here on: a link on the way may lead elsewhere the next moment.
+        base = os.path.realpath(base)
+        check_way(base)
+        return own_directory(os.path.join(base, os.path.basename(own)))
     except OSError as error:
         raise Unusable("%s: %s" % (base, error.strerror)) from error
+
+
+def _home() -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return os.environ.get("HOME") or ""
 
 
 def own_directory(path: str) -> str:
@@ -129,13 +135,35 @@ def _check_owner(found: os.stat_result, path: str, owners: Sequence[int]) -> Non
 
 
 def check_trusted(*paths: str) -> None:
-    """Raise `Unusable` where somebody else than we or root could change what is there."""
+    """Raise `Unusable` where somebody else than we or root could change what is there.
+
+    Or could put another thing in its place: the paths are to be real ones, without links.
+    """
+    ways = set()
     for path in paths:
         found = os.stat(path)
-        if found.st_uid not in (os.geteuid(), 0):
-            raise Unusable("%s belongs to user id %d" % (path, found.st_uid))
+        _check_owner(found, path, (os.geteuid(), 0))
         if found.st_mode & 0o022:
             raise Unusable("%s can be written by others" % path)
+        ways.add(os.path.dirname(path))
+    for way in ways:
+        check_way(way)
+
+
+def check_way(path: str) -> None:
+    """Raise `Unusable` or OSError where others could rename something on the way to ``path``.
+
+    Up to the home of this user: who could put another home there needs nothing of ours. Whoever
+    has the root directory counts as root, who has another number in containers.
+    """
+    stop: Optional[str] = os.path.realpath(_home()) if os.path.isabs(_home()) else None
+    owners = (os.geteuid(), 0, os.stat("/").st_uid)
+    while True:
+        _check_owner(os.lstat(path), path, owners)
+        above = os.path.dirname(path)
+        if above == path or path == stop:
+            return
+        path = above
 
 
 def keep(base: str, key: str, files: Files, mode: int) -> str:

@@ -1,18 +1,18 @@
 """What the cgroup of a process does to it: holds it frozen, or gives it less CPU than it wants.
 
-Sources: Documentation/admin-guide/cgroup-v2.rst (cpu.max, cpu.stat, cgroup.events) and, for version
-1, Documentation/scheduler/sched-bwc.rst (cpu.cfs_quota_us) and freezer-subsystem.rst of Linux.
+Sources: Documentation/admin-guide/cgroup-v2.rst (cpu.max, cpu.stat, cgroup.events, cgroup.freeze)
+and, for version 1, Documentation/scheduler/sched-bwc.rst (cpu.cfs_quota_us) and
+freezer-subsystem.rst of Linux; cgroups(7) and cgroup_namespaces(7) for where groups are found.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import procfs
 
-ROOT = "/sys/fs/cgroup"
-_ROOTS_V2 = ("", "/unified")
 _ENOUGH = 20
 """Periods, of mostly 100 ms, of which a share means something."""
 
@@ -32,44 +32,103 @@ class Held(NamedTuple):
         return round(throttled / periods, 2) if periods >= _ENOUGH else None
 
 
-def read(pid: int, root: str = ROOT) -> Tuple[Dict[str, Any], Optional[Held]]:
+class Place(NamedTuple):
+    """Where one hierarchy of cgroups is mounted."""
+
+    point: str
+    root: str
+    """Its group there, as /proc/PID/cgroup names groups: `/` unless a container has only a part."""
+
+    def folders(self, path: str) -> Iterator[str]:
+        """Give the directory of a group, then those above it; none where it cannot be seen."""
+        if "/.." in self.root or path.startswith("/.."):
+            return  # outside of the namespace this process is in
+        root = self.root.rstrip("/")
+        if path != root and not path.startswith(root + "/"):
+            return
+        path = path[len(root) :].rstrip("/")
+        while path:
+            yield self.point + path
+            path = os.path.dirname(path).rstrip("/")
+        yield self.point
+
+
+Places = Mapping[str, Place]
+"""By controller; version 2 has the key ``''``, as in `procfs.parse_cgroup`."""
+
+
+def places(mounts: Optional[Iterable[procfs.Mount]] = None) -> Dict[str, Place]:
+    """Return where cgroups are mounted, as this process sees it."""
+    if mounts is None:
+        mounts = procfs.parse_mountinfo(procfs.read_all("/proc/self/mountinfo") or b"")
+    found: Dict[str, Place] = {}
+    for mount in mounts:
+        if mount.fstype == "cgroup2":
+            found.setdefault("", Place(mount.point, mount.root))
+        elif mount.fstype == "cgroup":
+            for controller in mount.options.split(","):
+                found.setdefault(controller, Place(mount.point, mount.root))
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def places_here() -> Places:
+    """Return the same, looked up once: what is mounted there stays."""
+    return places()
+
+
+def read(pid: int, where: Optional[Places] = None) -> Tuple[Dict[str, Any], Optional[Held]]:
     """Return fields of model.Process, and what its tightest CPU quota has done."""
+    where = places_here() if where is None else where
     groups = procfs.parse_cgroup(procfs.read("/proc/%d/cgroup" % pid) or b"")
     path = groups.get("", "/")
     if path == "/":
         path = next((groups[c] for c in ("memory", "cpu", "freezer") if c in groups), path)
-    cores, folder = _quota(groups, root)
-    fields = {"cgroup": path, "frozen": _frozen(groups, root)}
-    fields.update(cpu_quota=cores, cpu_quota_of=folder)
+    cores, folder = _quota(groups, where)
+    frozen, by = _frozen(groups, where)
+    fields = {"cgroup": path, "frozen": frozen, "frozen_by": by}
+    fields.update(cpu_quota=cores, cpu_quota_of=folder, cgroup_folders=_own(groups, where))
     return fields, _held(folder) if folder is not None else None
 
 
-def _frozen(groups: Mapping[str, str], root: str) -> bool:
-    """cgroup.events of version 2, freezer.state of version 1."""
-    if "" in groups:
-        for below in _ROOTS_V2:
-            events = procfs.read(root + below + groups[""] + "/cgroup.events")
-            if events and b"frozen 1" in events:
-                return True
-    if "freezer" in groups:
-        state = procfs.read(root + "/freezer" + groups["freezer"] + "/freezer.state")
-        return bool(state and state.strip() in (b"FROZEN", b"FREEZING"))
-    return False
+def above(groups: Mapping[str, str], controller: str, where: Places) -> List[str]:
+    """Return the directories of the group of one controller, and of those above it."""
+    place, path = where.get(controller), groups.get(controller)
+    return [] if place is None or path is None else list(place.folders(path))
 
 
-def _quota(groups: Mapping[str, str], root: str) -> Tuple[Optional[float], Optional[str]]:
+def _own(groups: Mapping[str, str], where: Places) -> List[str]:
+    """Return the directories that tell of its memory and pressure; of version 2, they are one."""
+    found = (above(groups, controller, where)[:1] for controller in ("", "memory"))
+    return [folder for folders in found for folder in folders]
+
+
+def _frozen(groups: Mapping[str, str], where: Places) -> Tuple[bool, Optional[str]]:
+    """Return whether it is frozen, and the directory of the group that somebody has frozen."""
+    folders = above(groups, "", where)
+    if folders and b"frozen 1" in (procfs.read(folders[0] + "/cgroup.events", 4096) or b""):
+        return True, _first(folders, "/cgroup.freeze")
+    folders = above(groups, "freezer", where)
+    if folders:
+        state = (procfs.read(folders[0] + "/freezer.state", 64) or b"").strip()
+        if state in (b"FROZEN", b"FREEZING"):
+            return True, _first(folders, "/freezer.self_freezing")
+    return False, None
+
+
+def _first(folders: Iterable[str], name: str) -> Optional[str]:
+    ones = (folder for folder in folders if (procfs.read(folder + name, 64) or b"")[:1] == b"1")
+    return next(ones, None)
+
+
+def _quota(groups: Mapping[str, str], where: Places) -> Tuple[Optional[float], Optional[str]]:
     """Return the fewest cores that a group or one above it allows, and its directory."""
     found: Tuple[Optional[float], Optional[str]] = (None, None)
-    tops = [(root + "/cpu", groups["cpu"])] if "cpu" in groups else []
-    tops += [(root + below, groups[""]) for below in _ROOTS_V2 if "" in groups]
-    for top, path in tops:
-        while True:
-            cores = _cores(top + path)
+    for controller in ("cpu", ""):
+        for folder in above(groups, controller, where):
+            cores = _cores(folder)
             if cores is not None and (found[0] is None or cores < found[0]):
-                found = cores, (top + path).rstrip("/")
-            if path in ("", "/"):
-                break
-            path = os.path.dirname(path)
+                found = cores, folder
     return found
 
 
@@ -86,9 +145,18 @@ def _cores(folder: str) -> Optional[float]:
 
 
 def _held(folder: str) -> Optional[Held]:
-    stat = procfs.read(folder + "/cpu.stat", 4096) or b""
-    pairs = dict(line.split(b" ", 1) for line in stat.split(b"\n") if b" " in line)
-    try:
-        return Held(int(pairs[b"nr_periods"]), int(pairs[b"nr_throttled"]))
-    except (KeyError, ValueError):
+    stat = pairs(procfs.read(folder + "/cpu.stat", 4096))
+    if "nr_periods" not in stat or "nr_throttled" not in stat:
         return None
+    return Held(stat["nr_periods"], stat["nr_throttled"])
+
+
+def pairs(data: Optional[bytes]) -> Dict[str, int]:
+    """Return lines of `name number`, as of cpu.stat and memory.events; others are left out."""
+    found: Dict[str, int] = {}
+    for line in (data or b"").split(b"\n"):
+        name, _, value = line.partition(b" ")
+        amount = procfs.number(value)
+        if amount is not None:
+            found[procfs.text(name)] = amount
+    return found

@@ -4,6 +4,9 @@ The process stands still while gdb copies its memory to a file, and runs on afte
 checked. Unlike a call into the process, copying may be ended at any moment: gdb lets go.
 Seen with gdb 13: 823 MiB in 2.4 s, of which 0.5 s are gdb's own; `auto-solib-add off` keeps it from
 reading the symbols of torch's libraries meanwhile.
+
+gdb would follow a link that somebody has laid where the core is to be, and write into a file that
+they can read. So it writes into one that is open here, which gets its name once it is whole.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import contextlib
 import os
 import shutil
 import time
-from typing import Any, Optional
+from typing import Any, Iterator, Optional, Tuple
 
 from . import fixes, node, permission, procfs
 from .requests import Message, Refused, Request
@@ -83,7 +86,7 @@ def _own_directory(pid: int) -> str:
     with contextlib.suppress(OSError):
         if os.path.samefile(path, "/proc/%d/cwd" % pid) and os.access(path, os.W_OK):
             return path
-    return "/tmp"  # noqa: S108  # said beforehand, and the file is made by us alone
+    return "/tmp"  # noqa: S108  # said beforehand; see `_file` for what others could do there
 
 
 def estimate(smaps: bytes) -> int:
@@ -113,34 +116,62 @@ def estimate(smaps: bytes) -> int:
 
 def take(request: Request, tools: Tools, gdb: str, pid: int, found: Message) -> Message:
     """Let gdb write the core; return its path, and whether the process runs again."""
-    path = os.path.join(found["dir"], "core.%d.%d" % (pid, int(time.time())))
+    name = "core.%d.%d" % (pid, int(time.time()))
+    path = os.path.join(found["dir"], name)
     limit = min(60.0 + 4 * found["seconds"], MAX_SECONDS)
-    # Nobody else is to read it: it holds whatever the rank held.
-    argv = ["sh", "-c", 'umask 077; exec "$@"', "sh", gdb, "-nx", "-nh", "-batch"]
+    argv = [gdb, "-nx", "-nh", "-batch"]
     for setting in ("auto-load no", "debuginfod enabled off", "auto-solib-add off"):
         argv += ["-iex", "set " + setting]
-    argv += ["-p", str(pid), "-ex", "generate-core-file %s" % path, "-ex", "detach"]
     began = time.monotonic()
     try:
-        done = tools.run(argv, limit, request.cancelled)
+        with _directory(found["dir"]) as folder, _file(folder, name) as (core, has_name):
+            write = "generate-core-file /proc/%d/fd/%d" % (os.getpid(), core)
+            argv += ["-p", str(pid), "-ex", write, "-ex", "detach"]
+            try:
+                done = tools.run(argv, limit, request.cancelled)
+            finally:
+                running = not halted(procfs.states(pid)).stopped or resume(pid)
+            size = os.fstat(core).st_size
+            if done.code != 0 or not size:
+                still = "" if running else "; the process does NOT run again: kill -CONT %d" % pid
+                raise Refused("error", _why(done, limit) + still)
+            if not has_name:
+                os.link("/proc/self/fd/%d" % core, name, dst_dir_fd=folder, follow_symlinks=True)
     except OSError as error:
-        raise Refused("error", "gdb does not start: %s" % error) from None
-    running = not halted(procfs.states(pid)).stopped or resume(pid)
+        raise Refused("error", "no core was taken: %s: %s" % (path, error.strerror)) from None
     took = round(time.monotonic() - began, 2)
-    size = _size(path)
-    if done.code != 0 or not size:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        still = "" if running else "; the process does NOT run again: kill -CONT %d" % pid
-        raise Refused("error", _why(done, limit) + still)
     return dict(found, path=path, size=size, seconds=took, running_again=running)
 
 
-def _size(path: str) -> int:
+@contextlib.contextmanager
+def _directory(path: str) -> Iterator[int]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return os.stat(path).st_size
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _file(folder: int, name: str) -> Iterator[Tuple[int, bool]]:
+    """Open a new file in a directory, and say whether it has its name yet.
+
+    Nobody else is to read it: it holds whatever the rank held. Without a name (open(2), O_TMPFILE)
+    it goes with the probe, however that ends; some file servers cannot do that.
+    """
+    try:
+        core, has_name = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=folder), False
     except OSError:
-        return 0
+        flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR
+        core, has_name = os.open(name, flags, 0o600, dir_fd=folder), True
+    try:
+        yield core, has_name
+    except BaseException:
+        if has_name:
+            os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(core)
 
 
 def _why(done: Any, limit: float) -> str:

@@ -102,7 +102,8 @@ def dump(facts: Facts) -> str:
     try:
         folder = tempfile.mkdtemp(prefix="hangtop-", dir=root + "/tmp")  # noqa: S108  # the rank's, 0700
         if os.geteuid() != facts.uid:
-            os.chown(folder, facts.uid, -1)
+            # Whoever the rank's /tmp belongs to could have put a link in its place.
+            os.chown(folder, facts.uid, -1, follow_symlinks=False)
     except OSError as error:
         raise Told("no-folder", why=os.strerror(error.errno or 0)) from None
     path = folder + "/recorder"

@@ -83,6 +83,10 @@ class KernelLog:
         return found
 
 
+_MAX_SINCE = 1 << 63
+"""Microseconds; more is no time that a kernel told."""
+
+
 def parse(record: bytes, began: float) -> Optional[Tuple[float, str]]:
     """Return time and text of a record `priority,number,microseconds,flags;text`.
 
@@ -93,7 +97,7 @@ def parse(record: bytes, began: float) -> Optional[Tuple[float, str]]:
     if not semicolon or len(fields) < 3:
         return None
     since = procfs.number(fields[2])
-    if since is None:
+    if since is None or since > _MAX_SINCE:
         return None
     text = procfs.text(body.split(b"\n", 1)[0])[:MAX_TEXT]
     return round(began + since / 1e6, 2), text

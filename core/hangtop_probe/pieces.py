@@ -54,7 +54,8 @@ class Probe:
         places = [("shared", os.path.join(self.path, self.package))]
         if base is not None:
             places.append(("cache", os.path.join(base, self.hash, self.package)))
-        for where, place in places:
+        for where, named in places:
+            place = os.path.realpath(named)
             try:
                 check_trusted(place, *(os.path.join(place, name) for name in os.listdir(place)))
                 if tree_hash(place) == self.hash:
@@ -140,7 +141,8 @@ class PySpy:
         places = [("shared", self.path)]
         if base is not None:
             places.append(("cache", os.path.join(base, self.hash, "py-spy")))
-        for where, place in places:
+        for where, named in places:
+            place = os.path.realpath(named)
             try:
                 check_trusted(os.path.dirname(place), place)
                 if runs_programs(place) and file_hash(place) == self.hash:
@@ -198,7 +200,8 @@ class Pynvml:
         places = [("shared", os.path.dirname(self.path))]
         if base is not None:
             places.append(("cache", os.path.join(base, self.hash)))
-        for where, folder in places:
+        for where, named in places:
+            folder = os.path.realpath(named)
             if is_pynvml(folder, self.hash):
                 self.where, self.entry = where, folder
                 return True

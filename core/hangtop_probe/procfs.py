@@ -244,6 +244,10 @@ class Mount(NamedTuple):
     point: str
     fstype: str
     source: str
+    root: str = "/"
+    """What of the file system is mounted: of cgroups, as the reader's namespace names it."""
+    options: str = ""
+    """Of the file system; those of cgroups of version 1 name their controllers."""
 
 
 def parse_mountinfo(data: bytes) -> List[Mount]:
@@ -255,8 +259,9 @@ def parse_mountinfo(data: bytes) -> List[Mount]:
         ident = number(head[0])
         if not dash or len(head) < 5 or len(tail) < 2 or ident is None:
             continue
-        point, source = (text(_unescape(w)) for w in (head[4], tail[1]))
-        mounts.append(Mount(ident, text(head[2]), point, text(tail[0]), source))
+        point, source, root = (text(_unescape(w)) for w in (head[4], tail[1], head[3]))
+        options = text(tail[2]) if len(tail) > 2 else ""
+        mounts.append(Mount(ident, text(head[2]), point, text(tail[0]), source, root, options))
     return mounts
 
 

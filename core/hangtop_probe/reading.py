@@ -171,6 +171,9 @@ class Reading:
             self.ways[-1] = way("pipe", code, path=path, why=os.strerror(error.errno or 0))
             return None
         try:
+            opened = os.fstat(fd)  # whose directory it is may have put something else there
+            if not stat.S_ISFIFO(opened.st_mode) or opened.st_uid != facts.uid:
+                raise OSError(errno.EPERM, os.strerror(errno.EPERM))
             os.write(fd, b"1")
         except OSError as error:
             self.ways[-1] = way("pipe", "unwritable", path=path, why=os.strerror(error.errno or 0))

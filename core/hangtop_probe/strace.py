@@ -30,7 +30,18 @@ MAX_SECONDS = 60.0
 MAX_LINES = 20000
 _IDLE = re.compile(rb"epoll_p?wait2?(?:\(| resumed>).*\) = 0(?: \(Timeout\))?(?: <[0-9.]+>)?$")
 _POLLING = re.compile(rb"(\[pid +\d+\])?.* epoll_p?wait2?\(.*<unfinished \.\.\.>$")
+_EXECVE = re.compile(r'(execve(?:at)?\([^\[]*\[)((?:"[^"]*"(?:\.\.\.)?(?:, )?)+)')
+_DATA = re.compile(
+    r"\b(?:p?readv?2?|p?writev?2?|pread64|pwrite64|recv\w*|send\w*|getrandom)(?:\(| resumed>)"
+)
+"""System calls whose texts are buffers."""
+_STRING = re.compile(r'"[^"]*"(?:\.\.\.)?')
+_CUT = re.compile(r'"[^"]*"\.\.\.')
+_LONG = re.compile(r"[A-Za-z0-9+/_=.-]{20,}")
+_DIGIT = re.compile(r"[0-9]")
 _SUSPENDED = (b"<unfinished ...>", b"<detached ...>")
+_COMES_S = 3.0
+"""Seconds after which strace is taken to have come to a process that does not tell."""
 _FLUSH = 0.3
 _STEP = 0.1
 _MAX_LOG = 32 << 20
@@ -61,7 +72,7 @@ def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message
         raise Refused("error", "strace does not start: %s" % error) from None
     trace = Trace(request, process, log, tools)
     try:
-        trace.run(seconds)
+        trace.run(pid, seconds)
     finally:
         running = trace.stop(pid)
         os.close(log)
@@ -99,14 +110,22 @@ class Trace:
         self._polling: Set[bytes] = set()
         self.refused = False
 
-    def run(self, seconds: float) -> None:
-        """Read and send lines for ``seconds``, or until strace ends or is cancelled."""
+    def run(self, pid: int, seconds: float) -> None:
+        """Read and send lines for ``seconds``, or until strace ends or is cancelled.
+
+        The seconds count from when strace has come to the process, which on a busy node takes it
+        longer than some of them.
+        """
         for limit, value in ((resource.RLIMIT_FSIZE, _MAX_LOG), (resource.RLIMIT_CORE, 0)):
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(self._process.pid, limit, (value, value))
-        flushed = time.monotonic()
+        flushed = started = time.monotonic()
+        came = False
         while True:
-            left = self._began + seconds - time.monotonic()
+            now = time.monotonic()
+            if not came and (self._read or _is_traced(pid) or now > started + _COMES_S):
+                came, self._began = True, now
+            left = self._began + seconds - now if came else seconds
             if left <= 0 or self._sent + self._dropped > MAX_LINES:
                 break
             ended = has_ended(self._process)  # asked first: what it wrote before is read below
@@ -189,6 +208,31 @@ class Trace:
         }
 
 
+def _is_traced(pid: int) -> bool:
+    return bool(procfs.value_of(procfs.read("/proc/%d/status" % pid) or b"", b"TracerPid"))
+
+
 def _shown(line: bytes) -> str:
-    """What of a line leaves the node: buffers that are written and read may hold secrets."""
-    return secrets.mask_text(procfs.text(line[:2000]))[:1000]
+    """What of a line leaves the node: buffers and arguments of programs may hold secrets.
+
+    strace cuts texts after 64 bytes, and a read may begin anywhere: a part of a key has no form of
+    its own. So of what is read and written, and of what was cut, no long word with a digit is left.
+    """
+    text = procfs.text(line[:2000]).replace('\\"', "'")
+    text = _EXECVE.sub(_arguments, text)
+    text = secrets.mask_text(text)
+    text = (_STRING if _DATA.search(text) else _CUT).sub(_without_long_words, text)
+    return text[:1000]
+
+
+def _arguments(match: "re.Match[str]") -> str:
+    given = _STRING.findall(match.group(2))
+    masked = secrets.mask_arguments(word.rstrip(".")[1:-1] for word in given)
+    cut = ["..." if word.endswith(".") else "" for word in given]
+    return match.group(1) + ", ".join('"%s"%s' % each for each in zip(masked, cut))
+
+
+def _without_long_words(match: "re.Match[str]") -> str:
+    return _LONG.sub(
+        lambda word: secrets.MASK if _DIGIT.search(word.group(0)) else word.group(0), match.group(0)
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import activity, kernellog, node, secrets, table
+from . import activity, cgroupload, kernellog, node, secrets, table
 from .guard import Guard, Hanging
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Watch:
         processes.stalled.share = self._budget / 3
         self._guard = Guard()
         self._kernel = kernellog.KernelLog()
+        self._groups = cgroupload.Groups()
         self._strings = Strings()
         self._differ = Differ()
         self._node: Dict[str, Any] = {}
@@ -153,12 +154,14 @@ class Watch:
         at = table.clock()
         self.table.scan()
         processes = self.table.processes()
+        folders = set()
         for fields in processes.values():
             fields["threads"] = [self._row(row) for row in fields["threads"]]
+            folders.update(fields.get("cgroup_folders", ()))
         whole = self._differ.whole
         minor = self._is_due("minor", HELD_S) or whole
         delta = self._differ.delta(processes, minor)
-        parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor)}
+        parts = {"set": delta.set, "gone": delta.gone, "node": self._node_changes(minor, folders)}
         parts.update(self.hardware.changes())
         parts["strings"] = self._strings.take_new()
         piece = {"at": at, **{name: part for name, part in parts.items() if part}}
@@ -209,7 +212,7 @@ class Watch:
         needed = self._cost / self._budget
         return min(max(self.interval, needed), max(_MAX_INTERVAL, self.interval))
 
-    def _node_changes(self, minor: bool) -> Dict[str, Any]:
+    def _node_changes(self, minor: bool, folders: Set[str]) -> Dict[str, Any]:
         if self._is_due("mounts", 60.0):
             self._add_mounts()
             self._facts["addresses"] = node.addresses()
@@ -217,6 +220,7 @@ class Watch:
             self._facts.update(node.memory())
             self._facts["python_processes"] = self._python_processes()
             self._facts["full_mounts"] = self._full_mounts()
+            self._facts["cgroups"] = self._groups.read(folders)
         self._facts["kernel_lines"] = self._kernel.read()
         self._facts["processes"] = self.table.total
         self._facts["other_users"] = self.table.other_users()

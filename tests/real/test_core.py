@@ -17,7 +17,7 @@ from hangtop_core.cores import find
 from hangtop_core.cores.pattern import understand
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     job = [f"--master-port={free_port()}", str(SUPPORT / "cores/crash_job.py"), str(directory)]
     output = directory / "output.txt"
     with Started(*LIMITED, *torchrun, *job, output=output) as started:
-        assert wait_until(lambda: started.process.poll() is not None, 90.0), output.read_text()
+        assert wait_until(lambda: started.process.poll() is not None), output.read_text()
     yield directory
     for path in directory.glob("rank*/core*"):
         path.unlink()
@@ -149,7 +149,7 @@ def test_a_rank_that_crashed(crashed: Path) -> None:
         cwd=crashed / "rank1",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

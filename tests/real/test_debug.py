@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -18,14 +19,13 @@ import pytest
 from hangtop_hook import prompt
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
-from support.processes import environment, is_alive, wait_until
+from support.processes import PATIENCE, environment, is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.real
 pytest.importorskip("torch")
-LIMIT_S = 60.0
 SOCKETS = Path(f"/tmp/hangtop-{os.getuid()}")
 
 
@@ -43,7 +43,7 @@ class Job:
     def goes_on(self) -> bool:
         """Whether rank 0 makes steps, and no thread of it is stopped."""
         before = self.steps()
-        return wait_until(lambda: self.steps() > before + 3, 10.0)
+        return wait_until(lambda: self.steps() > before + 3)
 
     def debug(self, rank: int, *lines: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -51,7 +51,7 @@ class Job:
             input="".join(f"{line}\n" for line in lines),
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -69,19 +69,43 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     output = directory / "output.txt"
     with Started(*run, *torchrun, *script, output=output) as started:
         steps = Path(f"{path}.steps")
-        assert wait_until(lambda: steps.exists() and steps.read_text() != "", LIMIT_S), (
-            output.read_text()
-        )
-        pids = {}
-        for pid in started.pids():
-            number = environment(pid).get("RANK")
-            if number is not None and "debug_job" in Path(f"/proc/{pid}/cmdline").read_text():
-                pids.setdefault(int(number), pid)
-        yield Job(pids, path)
+
+        def ready() -> bool:
+            """Rank 0 makes steps, rank 1 waits, and rank 2 is at its prompt."""
+            there = steps.exists() and steps.read_text() != ""
+            at_prompt = "forgotten()" in output.read_text(errors="replace")
+            return there and at_prompt and waits(ranks(started)[1])
+
+        assert wait_until(ready), output.read_text()
+        yield Job(ranks(started), path)
+
+
+def ranks(started: Started) -> dict[int, int]:
+    """Process ids of ranks, by their numbers."""
+    pids: dict[int, int] = {}
+    for pid in started.pids():
+        number = environment(pid).get("RANK")
+        if number is not None and "debug_job" in Path(f"/proc/{pid}/cmdline").read_text():
+            pids.setdefault(int(number), pid)
+    return pids
+
+
+def waits(pid: int) -> bool:
+    """Whether the main thread of a process waits for another thread of it."""
+    return "futex" in Path(f"/proc/{pid}/wchan").read_text()
+
+
+def descriptors(pid: int) -> list[str]:
+    """What a process has open, but for the file that it writes with each step."""
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(path))
+    return sorted(one for one in found if not one.endswith(".steps"))
 
 
 def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
-    before = len(os.listdir(f"/proc/{job.pids[0]}/fd"))
+    before = descriptors(job.pids[0])
     script = SUPPORT / "debug_job.py"
     line = script.read_text().splitlines().index("    double = number * 2") + 1
     lines = ("p 6 * 7", f"b {script}:{line}", "c", "n", "p double == number * 2", "cl", "c")
@@ -93,14 +117,14 @@ def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
     assert ") True\n" in said, said
     assert "left; it goes on" in said
     assert job.goes_on()
-    assert len(os.listdir(f"/proc/{job.pids[0]}/fd")) == before
+    assert descriptors(job.pids[0]) == before
     assert not list(SOCKETS.glob("debug-*"))
 
 
 def wait_for(terminal: int, wanted: bytes) -> None:
     said = b""
     while wanted not in said:
-        assert select.select([terminal], [], [], 20.0)[0], said
+        assert select.select([terminal], [], [], PATIENCE)[0], said
         said += os.read(terminal, 65536)
 
 
@@ -120,7 +144,7 @@ def test_the_end_of_hangtop_lets_the_rank_go_on(job: Job) -> None:
         wait_for(ours, b"Breakpoint ")
         stood = job.steps()
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(PATIENCE)
         assert job.goes_on(), stood
     os.close(ours)
 
@@ -168,9 +192,9 @@ def test_a_core_of_a_live_rank(job: Job, tmp_path: Path) -> None:
 def test_the_job_ends_well_after_all_that(job: Job) -> None:
     """Nobody was harmed: the collective is completed, with the right sum."""
     Path(f"{job.path}.end").touch()
-    assert wait_until(lambda: Path(f"{job.path}.rank1").exists(), LIMIT_S)
-    assert wait_until(lambda: Path(f"{job.path}.rank1").read_text() == "3", 10.0)
-    assert wait_until(lambda: not is_alive(job.pids[1]), LIMIT_S)
+    assert wait_until(lambda: Path(f"{job.path}.rank1").exists())
+    assert wait_until(lambda: Path(f"{job.path}.rank1").read_text() == "3")
+    assert wait_until(lambda: not is_alive(job.pids[1]))
 
 
 def test_a_stranger_is_not_let_in(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from hangtop.demo.gallery import BY_NAME, GALLERY
 from hangtop.demo.runner import Demo, DemoError, missing
-from support.processes import is_alive, wait_until
+from support.processes import PATIENCE, is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,20 +50,20 @@ def test_job_ends_with_the_process_that_started_it(
     assert len(pids) == 6  # four ranks, torchrun, the keeper
     assert all(is_alive(pid) for pid in pids)
     os.kill(runner.pid, number)
-    runner.wait(timeout=20)
-    assert wait_until(lambda: not any(is_alive(pid) for pid in pids), limit_s=5)
-    assert wait_until(lambda: not directory.exists(), limit_s=5)
+    runner.wait(timeout=PATIENCE)
+    assert wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    assert wait_until(lambda: not directory.exists())
 
 
 @needs_torch
 def test_job_ends_when_its_keeper_is_killed() -> None:
     with Demo(BY_NAME["orphaned"]) as demo:
-        demo.wait_until_hung()
+        demo.wait_until_hung(PATIENCE)
         assert demo.keeper is not None
         demo.keeper.kill()
         demo.keeper.wait()
+        assert wait_until(lambda: len(demo.pids()) == 4), demo.pids()
         orphans = demo.pids()
-        assert len(orphans) == 4
     assert not any(is_alive(pid) for pid in orphans)
     assert not demo.directory.exists()
 
@@ -75,7 +75,7 @@ def test_failing_job_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         Demo(BY_NAME["skip"]) as demo,
         pytest.raises(DemoError, match=r"did not start: .*gloo device"),
     ):
-        demo.wait_until_hung()
+        demo.wait_until_hung(PATIENCE)
 
 
 def test_names_are_unique_and_first_four_are_the_promised_ones() -> None:

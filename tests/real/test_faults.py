@@ -7,6 +7,7 @@ import ctypes
 import os
 import pty
 import re
+import signal
 import sys
 import time
 from concurrent.futures import wait as finished
@@ -21,7 +22,7 @@ from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import NodeNotReadyError
 from hangtop_core.session import Options, Session, Update
 from support.cluster import SSH, Cluster, run, why_not
-from support.processes import command_line, is_alive, wait_until
+from support.processes import PATIENCE, command_line, is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,9 @@ QUICK = Login(connect_timeout=2)
 TIMING = Timing(
     ping=0.5, slow=0.5, lost=6.0, table=3.0, silence=5.0, retry_first=0.3, retry_last=2.0
 )
-FREEZE_S = 4.0
+FREEZE_S = 3.0
+SPARE = 8.0
+"""Seconds that a busy machine may add to what takes some tenths of one."""
 
 
 def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
@@ -62,13 +65,25 @@ def node(update: Update, name: str) -> Node:
     return next(node for node in update.snapshot.nodes if node.name == name)
 
 
+def generation(update: Update, name: str) -> int:
+    return node(update, name).generation
+
+
 def all_ready(update: Update) -> bool:
     return all(node.state == "ready" and node.last_seen for node in update.snapshot.nodes)
 
 
 def probes(cluster: Cluster, number: int) -> list[int]:
     """Probes on a node, by their pids on this machine."""
-    return [pid for pid in cluster.node(number).pids() if " -I -S -u " in command_line(pid)]
+    found = [pid for pid in cluster.node(number).pids() if " -I -S -u " in command_line(pid)]
+    # What a probe is about to start looks like itself for a moment.
+    return [pid for pid in found if parent(pid) not in found]
+
+
+def parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 class Seen(NamedTuple):
@@ -77,10 +92,6 @@ class Seen(NamedTuple):
     mono: float
     at: float
     node: Node
-
-
-PATIENCE = 60.0
-"""Seconds within which even a machine with too much to do gets there."""
 
 
 class Story:
@@ -109,10 +120,16 @@ class Story:
         return max(seen.at - (seen.node.last_seen or seen.at) for seen in self.seen[name])
 
 
+def unhurt(story: Story, name: str) -> bool:
+    """Whether nothing was missed of a node; a busy machine may have made it answer late."""
+    return set(story.states(name)) <= {"ready", "slow"} and story.oldest(name) < TIMING.lost
+
+
 class Ordeal(NamedTuple):
-    """node-1 was unplugged, node-2 frozen for 4 s, node-3 for longer; node-4 left alone."""
+    """node-1 was unplugged, node-2 frozen for 3 s, node-3 for longer; node-4 left alone."""
 
     story: Story
+    before: Update
     began: float
     slept: float
     """Seconds that node-2 was frozen."""
@@ -128,7 +145,8 @@ class Ordeal(NamedTuple):
 def ordeal(cluster: Cluster) -> Ordeal:
     names = [node.name for node in cluster.nodes]
     with attached(*names) as session, contextlib.ExitStack() as undo:
-        assert session.wait(all_ready, PATIENCE), session.latest
+        before = session.wait(all_ready, PATIENCE)
+        assert before is not None, session.latest
         story = Story(session)
         (orphan,) = probes(cluster, 1)
         undo.callback(cluster.plug, 1)
@@ -142,59 +160,59 @@ def ordeal(cluster: Cluster) -> Ordeal:
         time.sleep(FREEZE_S - (time.monotonic() - began))
         cluster.node(2).thaw()
         slept = time.monotonic() - began
-        answered = bool(finished([asked], 5).done) and asked.exception() is None
-        assert wait_until(lambda: not is_alive(orphan), 15), "the orphaned probe lives on"
+        answered = bool(finished([asked], PATIENCE).done) and asked.exception() is None
+        assert wait_until(lambda: not is_alive(orphan)), "the orphaned probe lives on"
         orphan_ended = time.monotonic() - began
         lost = session.wait(
             lambda u: {node(u, n).state for n in ("node-1", "node-3")} == {"lost"}, PATIENCE
         )
         assert lost is not None, session.latest
-        undo.close()
         mended = time.monotonic()
+        undo.close()
         back = session.wait(lambda u: all_ready(u) and node(u, "node-1").generation > 0, PATIENCE)
         assert back is not None, session.latest
-        return Ordeal(story, began, slept, mended, answered, orphan_ended, back)
+        return Ordeal(story, before, began, slept, mended, answered, orphan_ended, back)
 
 
 def test_a_node_that_freezes_for_a_moment_is_slow_and_nothing_is_lost(ordeal: Ordeal) -> None:
-    if ordeal.slept >= TIMING.lost - 1:
-        pytest.skip(f"this machine was too busy to tell: it slept {ordeal.slept:.1f} s, not 4")
+    if ordeal.slept >= TIMING.lost - 2:
+        pytest.skip(f"this machine was too busy to tell: it slept {ordeal.slept:.1f} s, not 3")
     told = ordeal.story.states("node-2")
     assert "lost" not in told
-    assert (told[-1], told.count("slow") > 0) == ("ready", True), told
+    assert told.count("slow") > 0, told
     slow = ordeal.story.first("node-2", "slow", ordeal.began)
-    assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + 3
+    assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + SPARE
     assert "no answer" in (slow.node.reason or "")
     assert ordeal.answered
-    assert node(ordeal.back, "node-2").generation == 0
+    assert generation(ordeal.back, "node-2") == generation(ordeal.before, "node-2")
 
 
 def test_a_node_that_stays_frozen_is_lost_keeps_its_age_and_comes_back(ordeal: Ordeal) -> None:
     lost = ordeal.story.first("node-3", "lost", ordeal.began)
-    assert lost.mono - ordeal.began < TIMING.ping + TIMING.lost + 3
+    assert lost.mono - ordeal.began < TIMING.ping + TIMING.lost + SPARE
     assert lost.node.last_seen is not None
     assert lost.at - lost.node.last_seen > TIMING.lost - 2
     assert "connecting again" in (lost.node.reason or "")
     later = [s.node for s in ordeal.story.seen["node-3"] if lost.mono <= s.mono < ordeal.mended]
     assert {one.last_seen for one in later} == {lost.node.last_seen}
-    assert node(ordeal.back, "node-3").generation > 0
+    assert generation(ordeal.back, "node-3") > generation(ordeal.before, "node-3")
 
 
 def test_a_half_open_connection_is_found_out_and_replaced(ordeal: Ordeal) -> None:
     told = [state for state in ordeal.story.states("node-1") if state != "ready"]
     assert told[: told.index("lost") + 1][-2:] == ["slow", "lost"], told
     slow = ordeal.story.first("node-1", "slow", ordeal.began)
-    assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + 3
+    assert slow.mono - ordeal.began < TIMING.ping + TIMING.slow + SPARE
     lost = ordeal.story.first("node-1", "lost", ordeal.began)
-    assert lost.mono - ordeal.began < TIMING.ping + TIMING.lost + 3
+    assert lost.mono - ordeal.began < TIMING.ping + TIMING.lost + SPARE
     again = ordeal.story.first("node-1", "ready", ordeal.mended)
-    assert again.mono - ordeal.mended < 15
-    assert TIMING.silence - 1 < ordeal.orphan_ended < TIMING.silence + 6
+    assert again.mono - ordeal.mended < 15 + SPARE
+    assert TIMING.silence - 1 < ordeal.orphan_ended < TIMING.silence + 6 + SPARE
 
 
 def test_the_others_notice_nothing_of_it(ordeal: Ordeal) -> None:
-    assert ordeal.story.states("node-4") == ["ready"]
-    assert ordeal.story.oldest("node-4") < 5
+    assert unhurt(ordeal.story, "node-4")
+    assert generation(ordeal.back, "node-4") == generation(ordeal.before, "node-4")
 
 
 RANK = """
@@ -216,9 +234,7 @@ def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
     where = "MASTER_ADDR=h MASTER_PORT=1 WORLD_SIZE=1 RANK=0 LOCAL_RANK=0"
     target.sh(f"ulimit -n 20000; {where} setsid {sys.executable} -c '{RANK}' >/dev/null 2>&1 &")
     try:
-        assert wait_until(
-            lambda: not target.sh("ls /run/many/ready || echo no").startswith("no"), 20
-        )
+        assert wait_until(lambda: not target.sh("ls /run/many/ready || echo no").startswith("no"))
         with attached("node-1", "node-2") as session:
             found = session.wait(lambda u: all_ready(u) and bool(u.snapshot.jobs), PATIENCE)
             assert found is not None, session.latest
@@ -226,25 +242,25 @@ def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
             pid = found.snapshot.jobs[0].ranks[0].process.pid
             mine = {pid: arguments(pid) for pid in children(os.getpid())}
             (ssh,) = (one for one, argv in mine.items() if argv[0] == SSH and "node-1" in argv)
-            before = read_by(ssh)
+            (sshd,) = (one for one in target.pids() if "sshd: root@notty" in command_line(one))
+            before, seen = read_by(ssh), generation(found, "node-1")
             asked = session.descriptors("node-1", [pid])
-            assert wait_until(lambda: read_by(ssh) > before + 200_000, 20)
-            target.sh("pkill -KILL -f '[s]shd: root@notty'")
+            # A tenth of it: this machine may look away for a second before the rest is there, too.
+            assert wait_until(lambda: read_by(ssh) > before + 100_000)
+            os.kill(sshd, signal.SIGKILL)
             with pytest.raises(NodeNotReadyError):
-                asked.result(10)
+                asked.result(PATIENCE)
             target.sh("tc qdisc del dev eth0 root")
-            back = session.wait(
-                lambda u: all_ready(u) and node(u, "node-1").generation == 1, PATIENCE
-            )
+            back = session.wait(lambda u: all_ready(u) and generation(u, "node-1") > seen, PATIENCE)
             assert back is not None, session.latest
             lost = story.first("node-1", "lost", 0.0).node
             # Which of the two ssh notices first is chance.
             told = ("its sshd ended the connection", "the connection broke")
             assert (lost.reason or "").startswith(told), lost
-            table = session.descriptors("node-1", [pid]).result(20)[pid]
+            table = session.descriptors("node-1", [pid]).result(PATIENCE)[pid]
             assert table is not None
             assert len(table.descriptors) == 4096
-            assert story.states("node-2") == ["ready"]
+            assert unhurt(story, "node-2")
     finally:
         target.sh("tc qdisc del dev eth0 root 2>/dev/null; pkill -KILL -f '[s]ecrets.token'; true")
 
@@ -289,12 +305,13 @@ def test_garbage_and_chatter_around_and_between_messages(cluster: Cluster) -> No
             lambda u: (
                 node(u, "node-2").noise_lines > before.noise_lines + 40
                 and (node(u, "node-2").last_seen or 0) > (before.last_seen or 0) + 2
+                and all_ready(u)
             ),
             PATIENCE,
         )
         assert later is not None, session.latest
         after = node(later, "node-2")
-        assert (after.state, after.generation) == ("ready", 0)
+        assert after.generation == before.generation
         assert "chatter noise-of-the-test" in after.noise
         assert not re.search(r"[\x00-\x1f\x7f-\x9f]", "".join((*before.noise, *after.noise)))
 
@@ -316,7 +333,7 @@ def test_a_flood_is_cut_off_and_the_others_do_not_feel_it(cluster: Cluster) -> N
             )
             assert ready is not None, session.latest
             assert "lost" not in story.states("node-3")
-            assert story.oldest("node-3") < 5
+            assert story.oldest("node-3") < 2 * TIMING.lost
         session.retry("node-2")
         assert session.wait(all_ready, PATIENCE), session.latest
 
@@ -352,7 +369,7 @@ def read_by_threads(pid: int) -> dict[int, int]:
 
 
 def test_a_table_that_hangs_is_told_although_the_probe_answers(cluster: Cluster) -> None:
-    timing = Timing(ping=0.5, slow=0.5, lost=2.5, table=1.5)
+    timing = Timing(ping=0.5, slow=1.0, lost=4.0, table=1.5)
     with attached("node-3", "node-4", timing=timing) as session:
         ready = session.wait(all_ready, PATIENCE)
         assert ready is not None, session.latest
@@ -366,19 +383,23 @@ def test_a_table_that_hangs_is_told_although_the_probe_answers(cluster: Cluster)
         with contextlib.ExitStack() as held:
             for tid in (tid for tid, count in grown.items() if count > A_TABLE):
                 held.enter_context(Held(tid))
-            slow = session.wait(lambda u: node(u, "node-3").state == "slow", PATIENCE)
+            slow = session.wait(
+                lambda u: "process table stands still" in (node(u, "node-3").reason or ""), PATIENCE
+            )
             assert slow is not None, session.latest
-            assert "process table stands still" in (node(slow, "node-3").reason or "")
+            assert node(slow, "node-3").state == "slow"
             later = session.wait(
-                lambda u: u.snapshot.at - (node(u, "node-3").last_seen or 0) > timing.lost + 1,
+                lambda u: (
+                    u.snapshot.at - (node(u, "node-3").last_seen or 0) > timing.lost + 1
+                    and node(u, "node-4").state == "ready"
+                ),
                 PATIENCE,
             )
-            assert later is not None
+            assert later is not None, session.latest
             assert node(later, "node-3").state == "slow", "it answers, so it is not lost"
-            assert node(later, "node-4").state == "ready"
         back = session.wait(all_ready, PATIENCE)
         assert back is not None, session.latest
-        assert node(back, "node-3").generation == 0
+        assert generation(back, "node-3") == generation(ready, "node-3")
 
 
 @pytest.mark.parametrize("name", ["stranger", "changed"])
@@ -406,11 +427,12 @@ def say_yes(command: str) -> None:
     if pid == 0:
         os.execvp("sh", ["sh", "-c", command])
     said = b""
+    answered = False
     with contextlib.suppress(OSError):  # the terminal is gone with its last process
         while data := os.read(terminal, 4096):
             said += data
-            if b"yes/no" in data:
-                os.write(terminal, b"yes\n")
+            if b"yes/no" in said and not answered:
+                answered = bool(os.write(terminal, b"yes\n"))
     os.close(terminal)
     assert os.waitpid(pid, 0)[1] == 0, said
     assert b"yes/no" in said, said

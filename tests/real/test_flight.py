@@ -31,12 +31,12 @@ from support.flight import Job
 from support.jobs import POOL_VARIABLE
 from support.launch import free_port
 from support.probe_client import ProbeClient
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SCENARIOS = ("skip", "mismatch", "crossed", "subset", "ddp", "shift")
@@ -197,7 +197,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return process.poll() is not None or all(one.exists() for one in wanted)
 
     try:
-        assert wait_until(ready, 150), log.read_text()[-2000:]
+        assert wait_until(ready, 2 * PATIENCE), log.read_text()[-2000:]
         if "no flight recorder for gloo" in log.read_text():
             pytest.skip(log.read_text().strip())
         assert process.poll() is None, log.read_text()[-2000:]
@@ -205,7 +205,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 EXPECTED = {
@@ -341,7 +341,7 @@ def test_gdb_reads_ranks_that_go_on_as_if_nothing_had_been(dumps: Path, probe: P
     assert not [one for pid in pids for one in Path(f"/proc/{pid}/root/tmp").glob("hangtop-*/rec*")]
     (dumps / "release" / "go").touch()
     results = [dumps / "release" / f"result_{rank}" for rank in range(4)]
-    assert wait_until(lambda: all(one.exists() for one in results), 30)
+    assert wait_until(lambda: all(one.exists() for one in results))
     assert {one.read_text() for one in results} == {str([10.0] * 8)}
 
 

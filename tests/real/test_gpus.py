@@ -18,6 +18,7 @@ from hangtop_core.session import Options, Session, Update
 from support import nvml
 from support.jobs import POOL_VARIABLE, run_hangtop
 from support.launch import Started, torchrun
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,19 +39,28 @@ class Seen:
 
     def until(self, what: Callable[[Update], object]) -> Update:
         """Wait for a picture of which this holds."""
-        assert self.session.wait(lambda update: bool(what(update)), 40), self.session.latest
-        latest = self.session.latest
-        assert latest is not None
-        return latest
+        found = self.session.wait(lambda update: bool(what(update)), PATIENCE)
+        assert found is not None, self.session.latest
+        return found
 
     def mine(self, update: Update) -> Job | None:
         """The job under test; others may run on this machine."""
         jobs = update.snapshot.jobs
         return next((one for one in jobs if self.job.pid in {p.pid for p in one.launchers}), None)
 
+    def whole(self, update: Update) -> bool:
+        """Whether all of its ranks are there."""
+        job = self.mine(update)
+        return job is not None and len(job.ranks) == RANKS
+
+    def blames(self, update: Update, *ranks: int) -> bool:
+        """Whether these ranks are blamed for its hang."""
+        first = self.first(update)
+        return first is not None and tuple(one.rank for one in first.culprits) == ranks
+
     def pids(self) -> list[int]:
         """Of its ranks, in their order."""
-        job = self.mine(self.until(self.mine))
+        job = self.mine(self.until(self.whole))
         assert job is not None
         return [rank.process.pid for rank in job.ranks]
 
@@ -82,13 +92,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             patch.setenv(name, value)
         with Session(Options(hang_after=5.0), diagnose) as session:
             made = Seen(job, double, session)
-            made.until(lambda u: (one := made.mine(u)) is not None and len(one.ranks) == RANKS)
-            made.until(lambda u: made.first(u) is not None)
+            made.until(lambda u: made.whole(u) and made.blames(u, 2))
             yield made
 
 
 def test_gpus_are_read_and_given_to_the_ranks_that_see_them(seen: Seen) -> None:
-    update = seen.until(lambda u: len(gpus(u)) == RANKS)
+    update = seen.until(lambda u: len(gpus(u)) == RANKS and seen.blames(u, 2))
     node = update.snapshot.nodes[0]
     assert node.nvml is not None
     assert (node.nvml.driver, node.nvml.gpus, node.nvml.error) == ("575.51.03", RANKS, None)
@@ -118,6 +127,9 @@ def test_a_process_on_a_gpu_says_whose_it_is(seen: Seen) -> None:
 
 
 def test_a_lost_gpu_is_the_cause_and_its_rank_the_culprit(seen: Seen) -> None:
+    pids = {f"g{n}_pids": pid for n, pid in enumerate(seen.pids())}
+    seen.double.say(g2_all=None, xids=None, **pids)
+    seen.until(lambda u: all(gpu.processes for gpu in gpus(u)))
     seen.double.say(g2_all="error=15", xids="2:79")
     update = seen.until(lambda u: (one := seen.first(u)) is not None and one.cause == "gpu-lost")
     first = seen.first(update)

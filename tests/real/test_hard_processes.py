@@ -14,6 +14,7 @@ import pytest
 from hangtop.cli.files import show
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,6 @@ for _ in range({THREADS} - 1): _thread.start_new_thread(lock.acquire, ())
 os.write(2, b"ready")
 time.sleep(100000)
 """
-PATIENCE = 60.0
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 
 

@@ -19,7 +19,7 @@ from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import permission
 from support.probe_client import ProbeClient
-from support.processes import environment, is_alive, wait_until, with_variable
+from support.processes import PATIENCE, environment, is_alive, wait_until, with_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ from hangtop_core.session import Options, Session
 from hangtop_probe import permission
 pid = int(sys.argv[1])
 with Session(Options(pids=(pid,)), diagnose) as session:
-    update = session.wait(lambda update: bool(update.snapshot.jobs), 20)
+    update = session.wait(lambda update: bool(update.snapshot.jobs), 120)
     node = update.snapshot.nodes[0].name
     if sys.argv[2] == "strace":
         asked = [session.strace(node, pid, 30, lambda lines: print("traced", flush=True))]
@@ -48,12 +48,10 @@ with Session(Options(pids=(pid,)), diagnose) as session:
         print("asked", flush=True)
         while True:  # until it is killed, however fast this machine is
             asked = [session.sample({node: [pid]}, mode=sys.argv[2]) for _ in range(10)]
-            for future in asked: future.result(60)
-    for future in asked: future.result(60)
+            for future in asked: future.result(120)
+    for future in asked: future.result(120)
 """
 OWN = "HANGTOP_TEST_HARM"
-PATIENCE = 30.0
-"""Seconds; a machine with nothing else to do needs a fraction of one."""
 
 
 @pytest.fixture

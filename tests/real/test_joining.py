@@ -6,11 +6,11 @@ import contextlib
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import time
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,9 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.session import Options, Session
 from support.cluster import Cluster, why_not
+from support.processes import PATIENCE
 from support.remote_jobs import SCRIPT, on_node
+from support.terminals import read_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
-    pytest.mark.timeout(240),
 ]
 
 NODES = ("node-1", "node-2", "node-3")
@@ -110,33 +111,58 @@ def seen(cluster: Cluster, jobs: None) -> Iterator[Update]:
     """What one session concludes about all of them, with the descriptors of the hung job read."""
     launchers = [SshLauncher(name, Login()) for name in NODES]
     with Session(Options(hang_after=6.0), diagnose, launchers) as session:
-        wanted = ("launch-misconfigured", "launch-misconfigured", "missing-collective")
-
-        def whole(update: Update) -> bool:
-            causes = [one.cause for d in update.diagnoses.values() for one in d.verdicts[:1]]
-            again = [job for job in update.snapshot.jobs if job.name == RESTARTING.name]
-            return sorted(causes) == sorted((*wanted, "rank-never-joined")) and bool(
-                again and again[0].ranks and restarts(again[0]) == {"1"}
-            )
-
-        assert session.wait(whole, 90), session.latest and [
-            (job.key, d.state, [(v.cause, v.summary) for v in d.verdicts])
-            for job in session.latest.snapshot.jobs
-            for d in [session.latest.diagnoses[job.key]]
-        ]
-        assert session.latest is not None
+        whole = session.wait(all_told, PATIENCE)
+        assert whole is not None, told(session.latest)
         # The session may have read them by itself while the ranks were still connecting.
         asked = time.time()
-        for one in job_at(session.latest, HUNG).ranks:
-            session.descriptors(one.node, [one.process.pid]).result(10)
+        for one in job_at(whole, HUNG).ranks:
+            session.descriptors(one.node, [one.process.pid]).result(PATIENCE)
 
         def read(update: Update) -> bool:
             tables = [one.descriptors for one in job_at(update, HUNG).ranks]
             return all(table is not None and table.at >= asked for table in tables)
 
-        update = session.wait(read, 10)
-        assert update is not None
+        update = session.wait(lambda one: all_told(one) and read(one), PATIENCE)
+        assert update is not None, told(session.latest)
         yield update
+
+
+TOLD = {
+    LACKING: [("rank-never-joined", [2]), ("version-mismatch", [])],
+    ALONE: [("launch-misconfigured", [1])],
+    HUNG: [("missing-collective", [2])],
+    STATIC: [("launch-misconfigured", None)],
+}
+"""What is concluded about each job first, and whom it blames, once all of them are where they stay.
+
+Until then ranks that are late may be called missing.
+"""
+
+
+def all_told(update: Update) -> bool:
+    """Whether all jobs are where they stay."""
+    jobs = update.snapshot.jobs
+    for port, wanted in TOLD.items():
+        some = [job for job in jobs if job.key.endswith(f":{port}")]
+        if len(some) != 1:
+            return False
+        verdicts = update.diagnoses[some[0].key].verdicts
+        for (cause, culprits), found in zip_longest(wanted, verdicts[: len(wanted)]):
+            if found is None or found.cause != cause:
+                return False
+            if culprits is not None and [one.rank for one in found.culprits] != culprits:
+                return False
+    again = [job for job in jobs if job.name == RESTARTING.name]
+    return len(again) == 1 and restarts(again[0]) == {"1"}
+
+
+def told(update: Update | None) -> object:
+    """What is concluded about each job, for the message of a failing test."""
+    return update and [
+        (job.key, d.state, [(v.cause, v.culprits, v.summary) for v in d.verdicts])
+        for job in update.snapshot.jobs
+        for d in [update.diagnoses[job.key]]
+    ]
 
 
 def job_at(update: Update, port: str) -> Job:
@@ -241,7 +267,7 @@ def test_sockets_name_the_ranks_on_other_nodes(seen: Update) -> None:
 def test_the_command_of_the_verdict_shows_that_rank(seen: Update) -> None:
     (one,) = diagnosis(seen, HUNG).verdicts[0].culprits
     argv = [*HANGTOP, "dump", "-w", "node-3", "--pid", str(one.pid), "--each"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"node-3:2  process {one.pid}: ")
     assert "hang_in_collective (support/gloo_job.py:" in done.stdout
@@ -253,16 +279,20 @@ def test_ctrl_c_gives_what_has_arrived_and_says_what_is_missing(
     cluster.node(4).freeze()
     try:
         argv = [*HANGTOP, "dump", "-w", "node-[1-4]", "--job-key", f"node-1:{HUNG}"]
+        argv += ["--connect-timeout", str(PATIENCE)]
         terminal, end = pty.openpty()
         with subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=end, start_new_session=True, text=True
         ) as process:
             os.close(end)
-            told = read_until(terminal, b"3 of 4 nodes answered")
-            process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=30)
-            told += read_until(terminal, None)
-        os.close(terminal)
+            try:
+                told = read_until(terminal, b"3 of 4 nodes answered")
+                process.send_signal(signal.SIGINT)
+                out, _ = process.communicate(timeout=PATIENCE)
+                told += read_until(terminal, None)
+            finally:
+                process.kill()
+                os.close(terminal)
     finally:
         cluster.node(4).thaw()
     assert process.returncode == 130
@@ -271,22 +301,3 @@ def test_ctrl_c_gives_what_has_arrived_and_says_what_is_missing(
     assert out.startswith("3 ranks of 3 gave a stack, 2 classes")
     assert re.search(r"gloo_job.py:\d+\)  \[2\] node-3", out), out
     assert "[0-1] node-[1-2]" in out
-
-
-def read_until(terminal: int, text: bytes | None) -> bytes:
-    """Read what a program tells the terminal, up to ``text`` or its end; 20 s at most."""
-    told, deadline = b"", time.monotonic() + 20
-    while text is None or text not in told:
-        left = deadline - time.monotonic()
-        assert left > 0, told
-        if not select.select([terminal], [], [], left)[0]:
-            continue
-        try:
-            part = os.read(terminal, 4096)
-        except OSError:  # the other end is closed
-            part = b""
-        if not part:
-            assert text is None, told
-            break
-        told += part
-    return told

@@ -14,7 +14,8 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.launch import SUPPORT, Started, free_port
 from support.places import NoPlaceError, frozen_disk, limited, small_disk
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
+from support.standing import main_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.session import Update
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real
 
 CAUSES = {
     "crash": "rank-crashed",
@@ -44,13 +45,27 @@ class Dying:
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
         env = {**where, "DYING_GATE": str(gate)}
         self.started = Started(sys.executable, script, "LAUNCH", *how, env=env)
-        # One after the other: it is by their order that pids of lost ranks are told.
-        assert wait_until(lambda: len(self.started.pids()) == 4, 30)
 
-    def ranks(self, update: Update) -> int:
-        """How many ranks of it are there and sampled."""
+    def all_there(self) -> bool:
+        """Whether its launcher and all its ranks have been started."""
+        return len(self.started.pids()) == 4
+
+    def waits(self, update: Update) -> bool:
+        """Whether rank 1 is at its gate, and the others where they stay."""
         job = next((j for j in update.snapshot.jobs if self._is(j.master)), None)
-        return sum(rank.sample is not None for rank in job.ranks) if job is not None else 0
+        places = {r.rank: main_stack(update, r) for r in job.ranks} if job is not None else {}
+        wanted = {0: "wait_for_rank_1", 1: "wait_for_gate", 2: "wait_for_rank_1"}
+        return all(name in places.get(rank, ()) for rank, name in wanted.items())
+
+    def explained(self, update: Update, cause: str) -> bool:
+        """Whether it is said why rank 1 has died, and who waits for it."""
+        verdict = self.verdict(update)
+        return (
+            verdict is not None
+            and verdict.cause == cause
+            and [culprit.rank for culprit in verdict.culprits] == [1]
+            and verdict.victims == (0, 2)
+        )
 
     def verdict(self, update: Update) -> Verdict | None:
         """What is said of it first."""
@@ -81,37 +96,34 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dying]]
             "core": ("core", str(disk.point)),
             "disk": ("disk", str(stack.enter_context(small_disk(here)))),
         }
-        started = {name: Dying(here / name, *words) for name, words in how.items()}
-        for one in started.values():
-            stack.enter_context(one.started)
+        started: dict[str, Dying] = {}
+        for name, words in how.items():
+            started[name] = Dying(here / name, *words)
+            stack.enter_context(started[name].started)
+            # A process that writes its core cannot be killed before it can write.
+            stack.callback(disk.thaw)
+            # One after the other: it is by their order that pids of lost ranks are told.
+            assert wait_until(started[name].all_there)
         yield started
-        # A process that writes its core cannot be killed before it can write.
-        disk.thaw()
 
 
-def told(jobs: dict[str, Dying], update: Update) -> dict[str, str]:
-    verdicts = {name: one.verdict(update) for name, one in jobs.items()}
-    return {name: verdict.cause for name, verdict in verdicts.items() if verdict is not None}
+def explained(jobs: dict[str, Dying], update: Update) -> bool:
+    return all(one.explained(update, CAUSES[name]) for name, one in jobs.items())
 
 
 def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
     with Session(OPTIONS, diagnose) as session:
-        assert session.wait(lambda u: all(one.ranks(u) == 3 for one in jobs.values()), 60)
+        ready = session.wait(lambda u: all(one.waits(u) for one in jobs.values()), 2 * PATIENCE)
+        assert ready is not None, session.latest
         for one in jobs.values():
             one.gate.touch()
-        seen = session.wait(lambda u: told(jobs, u) == CAUSES, 40)
-        assert seen is not None, session.latest and told(jobs, session.latest)
+        seen = session.wait(lambda u: explained(jobs, u), PATIENCE)
+        assert seen is not None, session.latest and session.latest.diagnoses
     for name, one in jobs.items():
         verdict = one.verdict(seen)
         assert verdict is not None
-        assert [culprit.rank for culprit in verdict.culprits] == [1], name
-        assert verdict.victims == (0, 2), name
         assert {"kernel", "process"} & {fact.source for fact in verdict.evidence}, name
         assert verdict.next_steps, name
     with Session(OPTIONS, diagnose) as session:
-        late = session.wait(lambda u: told(jobs, u) == CAUSES, 40)
-        assert late is not None, session.latest and told(jobs, session.latest)
-    for name, one in jobs.items():
-        verdict = one.verdict(late)
-        assert verdict is not None
-        assert [culprit.rank for culprit in verdict.culprits] == [1], name
+        late = session.wait(lambda u: explained(jobs, u), PATIENCE)
+        assert late is not None, session.latest and session.latest.diagnoses

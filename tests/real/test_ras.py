@@ -11,7 +11,7 @@ import pytest
 
 from support.jobs import run_hangtop
 from support.launch import Started, free_port, torchrun
-from support.processes import environment
+from support.processes import PATIENCE, environment
 from support.ras import document, rank
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
 
 def ranks_of(job: Started) -> dict[int, int]:
     """The pids of all ranks, once they are where they hang."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         told = {pid: environment(pid) for pid in job.pids()}
         found = {int(env["RANK"]): pid for pid, env in told.items() if env.get("RANK")}
@@ -63,6 +63,7 @@ def asleep(pid: int) -> bool:
 
 
 def test_it_is_asked_when_told_to_and_once(hung: Hung) -> None:
+    hung.log.unlink(missing_ok=True)
     options = ("--pid", str(hung.job.pid), "--observe", "1", "--hang-after", "3", "--json")
     plain = json.loads(run_hangtop("diagnose", *options).stdout)
     (spot,) = (one for one in plain["blind_spots"] if one["what"] == "NCCL RAS")

@@ -16,7 +16,7 @@ import pytest
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.probe_client import ProbeClient
-from support.processes import environment, wait_until
+from support.processes import PATIENCE, environment, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,6 @@ pytest.importorskip("torch")
 NODE = os.uname().nodename.split(".")[0]
 SOCKETS = Path(f"/tmp/hangtop-{os.getuid()}")
 SIGNAL = signal.SIGRTMIN + 7
-LIMIT_S = 60.0
 
 
 class Run:
@@ -44,13 +43,13 @@ class Run:
 
     def wait_for_servers(self, count: int) -> list[int]:
         """Wait for so many ranks; return the process ids of their servers."""
-        assert wait_until(lambda: len(self.sockets()) == count, LIMIT_S), self.output.read_text()
+        assert wait_until(lambda: len(self.sockets()) == count), self.output.read_text()
         return [int(path.stem.rpartition("-")[2]) for path in self.sockets()]
 
     def end(self) -> int:
         """End it as a scheduler does, and return its exit status."""
         self.started.process.send_signal(signal.SIGTERM)
-        return self.started.process.wait(30)
+        return self.started.process.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -60,10 +59,10 @@ def probe() -> Iterator[ProbeClient]:
 
 
 def entries(probe: ProbeClient, pids: list[int]) -> dict[int, int]:
-    """How many entries the recorders of these processes hold, told by their worker servers."""
+    """How many entries the recorders hold of those processes whose worker servers answer."""
     pieces = probe.pieces(op="recorder", pids=pids)
-    assert all(piece.get("source") == "server" for piece in pieces), pieces
-    return {piece["pid"]: piece["trace"]["length"] for piece in pieces}
+    told = [piece for piece in pieces if piece.get("source") == "server"]
+    return {piece["pid"]: piece["trace"]["length"] for piece in told}
 
 
 def hung(probe: ProbeClient, pids: list[int]) -> bool:
@@ -79,7 +78,7 @@ def test_a_hung_torchrun_job_is_explained_by_its_recorder(
     job = Run(tmp_path / "torchrun", *launcher, "--nproc-per-node=3", *script)
     with job.started:
         pids = job.wait_for_servers(3)
-        assert wait_until(lambda: hung(probe, pids), LIMIT_S)
+        assert wait_until(lambda: hung(probe, pids))
         ranks = {int(environment(pid)["RANK"]): pid for pid in pids}
         done = run_hangtop("diagnose", "--json", "--hang-after", "2", "--pid", str(ranks[0]))
         diagnosis = json.loads(done.stdout)
@@ -96,9 +95,9 @@ def test_a_hung_torchrun_job_is_explained_by_its_recorder(
         assert variables["TORCH_FR_BUFFER_SIZE"] == "2000"
         os.kill(ranks[1], SIGNAL)
         [stacks] = (job.directory / "stacks").glob("rank1-*.txt")
-        assert wait_until(lambda: "hang_in_collective" in stacks.read_text(), 5.0)
+        assert wait_until(lambda: "hang_in_collective" in stacks.read_text())
         assert job.end() != 0
-        check_nothing_left(job)
+        assert wait_until(lambda: not left_of(job)), left_of(job)
     logs = sorted(path.name for path in (job.directory / "logs").iterdir())
     assert logs == [f"rank{rank}-{NODE}.log" for rank in range(3)]
     said = job.output.read_text()
@@ -107,11 +106,11 @@ def test_a_hung_torchrun_job_is_explained_by_its_recorder(
     assert f"hangtop: 3 logs, 1 stack file in {job.directory}" in said
 
 
-def check_nothing_left(job: Run) -> None:
-    assert not job.sockets()
+def left_of(job: Run) -> list[Path]:
+    """Its sockets and its processes."""
     script = str(job.directory).encode()
     entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    assert not [entry for entry in entries if script in command_line(entry)]
+    return [*job.sockets(), *(entry for entry in entries if script in command_line(entry))]
 
 
 def command_line(entry: Path) -> bytes:
@@ -129,7 +128,7 @@ def test_recorders_of_spawned_ranks_answer_while_the_gil_is_held(
     job = Run(tmp_path / "spawn", sys.executable, *script)
     with job.started:
         pids = job.wait_for_servers(2)
-        assert wait_until(lambda: hung(probe, pids), LIMIT_S)
+        assert wait_until(lambda: hung(probe, pids))
         logs = sorted(path.name for path in (job.directory / "logs").iterdir())
         assert logs == [f"rank{rank}-{NODE}.log" for rank in range(2)]
         # The one with three entries keeps the GIL: it cannot run any Python, but it answers.
@@ -152,7 +151,7 @@ def test_ranks_of_mpirun_and_their_children(tmp_path: Path) -> None:
         [sys.executable, "-m", "hangtop", "run", "--dir", str(directory), "--", *command],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 3
@@ -193,7 +192,7 @@ if __name__ == "__main__":
         [*hangtop, sys.executable, str(script)],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE,
         check=False,
         env={**os.environ, **alone},
     )

@@ -14,7 +14,7 @@ from support.jobs import Outcome, ScenarioPool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.real
 
 HANG_AFTER = 8.0
 """Seconds without progress that count as a hang here; the default is far longer."""

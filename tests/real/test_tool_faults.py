@@ -11,14 +11,14 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
-from support.processes import all_pids, command_line, wait_until
+from support.processes import PATIENCE, all_pids, command_line, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.real
-SLEEPS = "1234.5"
+SLEEPS = f"1234.{os.getpid()}"
 """Seconds, by which the process that hangs is found."""
 AT_FIRST = 'case "$*" in *--nonblocking*) echo "[]"; exit;; esac'
 """The samples that hangtop takes by itself are no part of this."""
@@ -60,38 +60,38 @@ def spied(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HANGTOP_PY_SPY", str(spy))
         with Session(Options(pids=(target.pid,)), diagnose) as session:
-            update = session.wait(lambda u: bool(u.snapshot.jobs), 30)
+            update = session.wait(lambda u: bool(u.snapshot.jobs), PATIENCE)
             assert update is not None, session.latest
             yield Spied(session, update.snapshot.nodes[0].name, script)
 
 
 @pytest.mark.parametrize(
-    ("does", "kind", "told", "stopped"),
+    ("does", "deadline", "kind", "told", "stopped"),
     [
-        (f"exec sleep {SLEEPS}", "timeout", "gave no answer in 0.5 s", False),
-        ("kill -KILL $$", "error", "py-spy was killed by SIGKILL", False),
-        ('kill -STOP "$pid"; exit 1', "error", "said nothing; py-spy left", True),
-        (f'kill -STOP "$pid"; exec sleep {SLEEPS}', "timeout", "ended; py-spy left", True),
-        ('kill -STOP "$pid"; echo "[]"', None, "", True),
+        ("exec sleep {0}", 0.5, "timeout", "gave no answer in 0.5 s", False),
+        ("kill -KILL $$", 60.0, "error", "py-spy was killed by SIGKILL", False),
+        ('kill -STOP "$pid"; exit 1', 60.0, "error", "said nothing; py-spy left", True),
+        ('kill -STOP "$pid"; exec sleep {0}', 2.0, "timeout", "ended; py-spy left", True),
+        ('kill -STOP "$pid"; echo "[]"', 60.0, None, "", True),
     ],
 )
 def test_what_py_spy_does_wrong_is_put_right_and_told(
     target: subprocess.Popen[bytes], spied: Spied,
-    does: str, kind: str | None, told: str, stopped: bool,
+    does: str, deadline: float, kind: str | None, told: str, stopped: bool,
 ) -> None:  # fmt: skip
-    spied.does(does)
+    spied.does(does.format(SLEEPS))
     before = spied.session.latest
     assert before is not None
-    asked = spied.session.sample({spied.node: [target.pid]}, mode="blocking", deadline=0.5)
-    ((*_, sample),) = asked.result(20)
-    assert wait_until(lambda: state(target.pid) == "S", 5), state(target.pid)
+    asked = spied.session.sample({spied.node: [target.pid]}, mode="blocking", deadline=deadline)
+    ((*_, sample),) = asked.result(PATIENCE)
+    assert wait_until(lambda: state(target.pid) == "S"), state(target.pid)
     assert (sample.failure and sample.failure.kind) == kind, sample
     if sample.failure is not None:
         assert told in sample.failure.text
         assert ("SIGCONT made it run again" in sample.failure.text) is stopped
     note = f"py-spy left process {target.pid} stopped; it was made to run again"
     lines = before.snapshot.nodes[0].noise_lines + stopped
-    later = spied.session.wait(lambda u: u.snapshot.nodes[0].noise_lines == lines, 10)
+    later = spied.session.wait(lambda u: u.snapshot.nodes[0].noise_lines == lines, PATIENCE)
     assert later is not None, spied.session.latest
     assert (later.snapshot.nodes[0].noise[-1:] == (note,)) >= stopped
-    assert not [pid for pid in all_pids() if SLEEPS in command_line(pid)]
+    assert wait_until(lambda: not any(SLEEPS in command_line(pid) for pid in all_pids()))

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,12 @@ from hangtop_core.attach.pdsh import PdshChannel, PdshLauncher
 from hangtop_core.attach.ssh import Login
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import RefusedError
-from hangtop_core.session import Options, Session
+from hangtop_core.session import Options, Session, Update
 from hangtop_probe import node as probe_node
 from support.cluster import Cluster, Node, why_not
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 from support.remote_jobs import mpirun, torchrun
+from support.standing import stand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def job(cluster: Cluster, hostfile: Path) -> Iterator[str]:
     launchers = [CommandLauncher(node.name, Login(), entering) for node in cluster.nodes]
     with run:
         with Session(Options(), judge, launchers) as session:
-            found = session.wait(lambda u: any(map(stands, u.snapshot.jobs)), 60)
+            found = session.wait(stands, PATIENCE)
             assert found is not None, session.latest and session.latest.snapshot.jobs
         yield launcher
 
@@ -90,15 +90,14 @@ def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
     return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
 
 
-def stands(job: Job) -> bool:
-    """Whether all ranks are there, and none has moved for three seconds."""
-    moved = [rank.moved_at for rank in job.ranks]
-    return len(moved) == RANKS and all(at and time.time() - at > 3 for at in moved)
+def stands(update: Update) -> bool:
+    """Whether the job hangs."""
+    return any(stand(update, job.ranks, RANKS) for job in update.snapshot.jobs)
 
 
 def hangtop(*arguments: str) -> tuple[int, Any, str]:
     argv = [sys.executable, "-m", "hangtop", *arguments, "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
@@ -176,7 +175,7 @@ def test_a_diagnosis_over_pdsh(job: str, pdsh: None, cluster: Cluster) -> None:
     assert "its name cannot be resolved" in spots["node"]["why"]
     assert "py-spy is not sent along" in err
     for node in cluster.nodes:
-        assert wait_until(lambda n=node: not probes(n), 3.0), "no probe outlives its head"
+        assert wait_until(lambda n=node: not probes(n)), "no probe outlives its head"
 
 
 def test_stacks_over_pdsh(job: str, pdsh: None) -> None:
@@ -190,18 +189,20 @@ def test_what_pdsh_cannot_do_is_refused_and_the_rest_goes_on(job: str, pdsh: Non
     channel = PdshChannel(("node-1", "node-2"), Login(), watch)
     launchers = [PdshLauncher(node, channel) for node in ("node-1", "node-2")]
     with Session(Options(), judge, launchers) as session:
-        found = session.wait(lambda u: any(map(stands, u.snapshot.jobs)), 20)
-        assert found is not None
+        found = session.wait(stands, PATIENCE)
+        assert found is not None, session.latest
         rank = found.snapshot.jobs[0].ranks[2]
         with pytest.raises(RefusedError, match="pdsh could not end a trace"):
-            session.strace(rank.node, rank.process.pid, 5.0, print).result(10)
-        table = session.descriptors(rank.node, [rank.process.pid]).result(20)[rank.process.pid]
+            session.strace(rank.node, rank.process.pid, 5.0, print).result(PATIENCE)
+        table = session.descriptors(rank.node, [rank.process.pid]).result(PATIENCE)[
+            rank.process.pid
+        ]
         assert table is not None
         assert table.descriptors
         node = found.snapshot.nodes[0]
         assert (node.state, node.via) == ("ready", "pdsh one-way")
         seen = node.last_seen or 0.0
-        assert session.wait(lambda u: (u.snapshot.nodes[0].last_seen or 0.0) > seen + 1, 10)
+        assert session.wait(lambda u: (u.snapshot.nodes[0].last_seen or 0.0) > seen + 1, PATIENCE)
 
 
 def test_no_probe_outlives_a_head_that_is_killed(job: str, pdsh: None, cluster: Cluster) -> None:
@@ -209,10 +210,12 @@ def test_no_probe_outlives_a_head_that_is_killed(job: str, pdsh: None, cluster: 
     head = subprocess.Popen(
         [*argv, "--observe", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    assert wait_until(lambda: all(probes(node) for node in cluster.nodes), 15.0)
-    head.kill()
-    head.wait(10)
-    assert wait_until(lambda: not any(probes(node) for node in cluster.nodes), 5.0)
+    try:
+        assert wait_until(lambda: all(probes(node) for node in cluster.nodes))
+    finally:
+        head.kill()
+        head.wait(PATIENCE)
+    assert wait_until(lambda: not any(probes(node) for node in cluster.nodes))
 
 
 def probes(node: Node) -> str:

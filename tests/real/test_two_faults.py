@@ -32,7 +32,7 @@ def stopped(job: Started) -> bool:
 
 def test_two_faults_are_listed_apart_with_their_own_evidence_and_steps() -> None:
     with torchrun("two") as job:
-        assert wait_until(lambda: stopped(job), 60)
+        assert wait_until(lambda: stopped(job))
         now = time.time()
         pids = [str(pid) for pid in job.pids()]
         done = run_hangtop(
@@ -52,5 +52,5 @@ def test_two_faults_are_listed_apart_with_their_own_evidence_and_steps() -> None
     assert "rank-exited" in out
     assert not out & {"rank-stopped", "lock-wait"}
     moments = {(one["kind"], one["rank"]): one["at"] for one in found["timeline"]}
-    assert abs(moments["sign", 1] - now) < 5, "when it was stopped, though nobody watched then"
+    assert abs(moments["sign", 1] - now) < 30, "when it was stopped, though nobody watched then"
     assert moments["started", None] < moments["sign", 1] < moments["watched", None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,22 +10,30 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_core.capture import load
 from support.documents import misfits
 from support.launch import torchrun
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.real
 WATCH = [sys.executable, "-m", "hangtop", "watch", "--interval", "1"]
 
 
-def watch(*options: str) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def watch(*options: str) -> Iterator[subprocess.Popen[str]]:
     pipe = subprocess.PIPE
-    return subprocess.Popen([*WATCH, *options], stdout=pipe, stderr=pipe, text=True)
+    with subprocess.Popen([*WATCH, *options], stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class Story:
@@ -39,14 +48,13 @@ class Story:
         script.chmod(0o700)
         with torchrun("late", str(fifo), nproc=2) as job:
             these = ("--pid", str(job.pid), "--hang-after", "5")
-            once = watch("--once", *these)
             on_hang = f"{script} 'two words'"
-            whole = watch(
-                "--until-exit", "--json", "--output", str(place / "hangs"), "--on-hang", on_hang,
-                *these,
-            )  # fmt: skip
-            with once, whole:
-                self.once, self.once_err = once.communicate()
+            until_exit = ("--until-exit", "--json", "--output", str(place / "hangs"))
+            with (
+                watch("--once", *these) as once,
+                watch(*until_exit, "--on-hang", on_hang, *these) as whole,
+            ):
+                self.once, self.once_err = once.communicate(timeout=2 * PATIENCE)
                 assert whole.stdout is not None
                 self.events: list[dict[str, Any]] = []
                 for line in whole.stdout:
@@ -56,6 +64,7 @@ class Story:
                     if self.events[-1]["event"] == "resumed":
                         (place / "fifo.end").touch()
                 self.err = whole.stderr.read() if whole.stderr else ""
+                whole.wait(PATIENCE)
             self.statuses = once.returncode, whole.returncode
 
     def one(self, event: str) -> dict[str, Any]:
@@ -120,14 +129,12 @@ def test_once_ends_with_the_first_hang(story: Story) -> None:
 
 def test_without_a_job_it_waits_until_it_is_told_to_stop() -> None:
     key = ("--job-key", "no-such-job")
-    limited = watch("--wait-for-job", "2", *key)
-    waiting = watch("--json", *key)
-    with limited, waiting:
-        _, why = limited.communicate(timeout=60)
+    with watch("--wait-for-job", "2", *key) as limited, watch("--json", *key) as waiting:
+        _, why = limited.communicate(timeout=PATIENCE)
         threads = Path(f"/proc/{waiting.pid}/task")
-        probing = wait_until(lambda: any(one.read_text() for one in threads.glob("*/children")), 20)
+        probing = wait_until(lambda: any(one.read_text() for one in threads.glob("*/children")))
         waiting.send_signal(signal.SIGTERM)
-        out, err = waiting.communicate(timeout=20)
+        out, err = waiting.communicate(timeout=PATIENCE)
     assert probing
     assert limited.returncode == 12, why
     assert "no training job found" in why or "no job goes by" in why

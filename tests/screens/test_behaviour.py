@@ -139,17 +139,22 @@ async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
         assert "10 s left" in text
         assert player.tracing is not None
         net = '[pid 4011] 00:00:01.2 recvfrom(8<TCP:[10.0.0.1:5->10.0.0.2:6]>, "", 1) = 0 <0.250>'
-        player.tracing[1](["00:00:01.1 clock_nanosleep(\x1b[2JCLOCK_MONOTONIC", net, net])
+        idle = [f"[pid {tid}] 00:00:01.3 futex(0x1, FUTEX_WAIT" for tid in range(4020, 4030)]
+        player.tracing[1]([*idle, "00:00:01.1 clock_nanosleep(\x1b[2JCLOCK_MONOTONIC", net, net])
         await pilot.pause()
         text = picture(app)
-        assert "thread 4004 main" in text
+        assert "thread 4004 (main)" in text
         assert "in it now  clock_nanosleep" in text
         assert "2x 0.500 s  recvfrom  8<TCP:[10.0.0.1:5->10.0.0.2:6]>" in text
+        assert "10 threads wait in futex: 4020-4029" in text
+        assert "thread 4020" not in text
         text = await keys(pilot, "f")
         assert "clock_nanosleep  " not in text.partition("STRACE")[2]
         assert "2x 0.500 s  recvfrom" in text
         text = await keys(pilot, "f")
         assert "No such call" in text
+        text = await keys(pilot, "f")
+        assert "thread 4020" in text
         text = await keys(pilot, "f")
         assert "00:00:01.1 clock_nanosleep" in text
         text = await keys(pilot, "s")

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hangtop.spans import plain_lines
+from hangtop.views.overview import verdict_lines
+from hangtop.views.ranks import rank_rows
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.numerics import First, Frame, Measure, Numerics
+from hangtop_core.report import diagnosis_text
 from hangtop_core.updates import Update
 from support.player import app_for, picture, player_of
 from support.record import load
@@ -29,9 +33,9 @@ async def keys(pilot: Pilot[Any], *names: str) -> str:
     return picture(pilot.app)
 
 
-def with_inf() -> Update:
-    """The recording of a skipped collective, in which rank 2 has seen an inf."""
-    update = load("skip")
+def with_inf(name: str = "skip") -> Update:
+    """A recording, as of a skipped collective, in which rank 2 has seen an inf."""
+    update = load(name)
     [job] = update.snapshot.jobs
     call = {"batch": 41, "module": "layers.3.mlp", "module_class": "M\x1b[2Jlp", "root": "Net"}
     rows = (
@@ -65,6 +69,8 @@ def with_inf() -> Update:
 async def test_a_rank_shows_what_it_saw_and_the_calls_before() -> None:
     update = with_inf()
     async with app_for(update).run_test(size=SIZE) as pilot:
+        text = await keys(pilot)
+        assert "◀ missing-collective, inf at batch 41" in text
         text = await keys(pilot, "3")
         assert "NUMERICS  rank 2" in text
         assert "inf at batch 41" in text
@@ -87,6 +93,19 @@ def test_a_verdict_has_it_among_its_evidence() -> None:
         (2, "saw inf in output of layers.3.mlp (Mlp) at batch 41, 1:30 ago")
     ]
     assert verdict.next_steps[0].startswith("look for a branch")
+
+
+def test_it_is_told_of_a_job_that_gets_on() -> None:
+    update = with_inf("progressing")
+    [job], [diagnosis] = update.snapshot.jobs, update.diagnoses.values()
+    assert diagnosis.state == "progressing"
+    assert "\nNumbers: rank 2 saw inf in output of layers.3.mlp" in diagnosis_text(diagnosis)
+    text = plain_lines(verdict_lines(update.snapshot, job, diagnosis))
+    assert "note  rank 2 saw inf in output of layers.3.mlp (Mlp) at batch 41" in text
+    assert "Nothing to blame" not in text
+    first, *others = rank_rows(update.snapshot, job, diagnosis, update.snapshot.at)
+    assert (first.rank.rank, first.why) == (2, "saw inf at batch 41")
+    assert not any("inf" in one.why for one in others)
 
 
 async def test_without_numerics_there_is_no_pane() -> None:

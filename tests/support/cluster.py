@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from support.processes import all_pids, wait_until
+from support.processes import PATIENCE, all_pids, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,9 +120,9 @@ def why_not() -> str | None:
     return None
 
 
-def run(*argv: str, check: bool = True, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
+def run(*argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=timeout)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert not check or done.returncode == 0, (argv, done.stderr)
     return done
 
@@ -221,9 +221,9 @@ class Cluster:
         for process in processes:
             process.kill()
         for process in processes:
-            process.wait(10)
+            process.wait(PATIENCE)
         inits = [node.init for node in self.nodes if node.init]
-        assert wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in inits), 10)
+        assert wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in inits))
 
     def _prepare(self) -> None:
         client = self.root / "client"
@@ -270,7 +270,7 @@ class Cluster:
 
     def _start(self) -> None:
         self._switch = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        wait_until(lambda: _has_own_net(self._pid), 5)
+        assert wait_until(lambda: _has_own_net(self._pid))
         self._ip("link", "add", "bridge", "type", "bridge")
         self._ip("addr", "add", "10.77.0.1/16", "dev", "bridge")
         self._ip("link", "set", "bridge", "up")
@@ -310,7 +310,7 @@ class Cluster:
             node.init = int((children.read_text().split() or ["0"])[0])
             return node.init > 0 and os.path.exists(f"/proc/{node.init}/root/run/ready")
 
-        assert wait_until(ready, 20), log.read_text()
+        assert wait_until(ready), log.read_text()
         veth = f"v{number}"
         peer = ("peer", "name", "eth0", "netns", str(node.init))
         self._ip("link", "add", veth, "type", "veth", *peer)
@@ -326,7 +326,7 @@ class Cluster:
         inside = f"nsenter -t {self._pid} --net"
         wrapper.write_text(f'#!/bin/sh\nexec {inside} {SSH} -F {config} "$@"\n')
         wrapper.chmod(0o755)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         for node in self.nodes:
             while run(str(wrapper), "-oBatchMode=yes", node.name, "true", check=False).returncode:
                 assert time.monotonic() < deadline, node.sh("cat /run/sshd.log")

@@ -10,6 +10,7 @@ DIRECTORY/SCENARIO/pid_RANK.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WORLD = 4
-LIMIT_S = 150.0
+LIMIT_S = 1200.0
+STANDS_S = 1.0
+"""Seconds for which all ranks of a job stay where they are before they dump."""
 
 
 class Rank:
@@ -42,6 +45,8 @@ class Rank:
     def __init__(self, directory: Path, scenario: str, rank: int) -> None:
         self.directory, self.scenario, self.rank = directory / scenario, scenario, rank
         self.away = threading.Event()
+        self.since: float | None = None
+        """Since when this rank stays where it is; None while it does not."""
 
     def run(self) -> None:
         """Join the job, and hang."""
@@ -96,17 +101,31 @@ class Rank:
 
     def write(self) -> None:
         """Write both forms once this rank hangs."""
-        self.wait(lambda: self.away.is_set() or self.waits())
+        self.wait(self.all_stand)
         stacks = self.scenario == "shift"
         data = c10d._dump_fr_trace(True, stacks, False)
         (self.directory / f"json_{self.rank}").write_bytes(c10d._dump_fr_trace_json(True, False))
-        part = self.directory / f".part{self.rank}"
-        part.write_bytes(data)
-        part.rename(self.directory / f"rank_{self.rank}")
+        put(self.directory / f"rank_{self.rank}", data)
 
     def all_dumped(self) -> bool:
         """Whether the dumps of all ranks are there."""
         return len(list(self.directory.glob("rank_*"))) == WORLD
+
+    def all_stand(self) -> bool:
+        """Whether no rank of the job gets on: a rank may also wait for one that is only late."""
+        told = self.directory / f"stands_{self.rank}"
+        if not (self.away.is_set() or self.waits()):
+            self.since = None
+            told.unlink(missing_ok=True)
+            return False
+        if self.since is None:
+            self.since = time.monotonic()
+            put(told, str(self.since).encode())
+        since = []
+        for path in self.directory.glob("stands_*"):
+            with contextlib.suppress(FileNotFoundError):  # it has just gone on
+                since.append(float(path.read_text()))
+        return len(since) == WORLD and time.monotonic() - max(since) > STANDS_S
 
     def waits(self) -> bool:
         """Whether an operation is under way."""
@@ -122,6 +141,13 @@ class Rank:
             if time.monotonic() > deadline:
                 os._exit(2)
             time.sleep(0.05)
+
+
+def put(path: Path, data: bytes) -> None:
+    """Write a file that is whole as soon as it is there."""
+    part = path.with_name(f".part-{path.name}")
+    part.write_bytes(data)
+    part.rename(path)
 
 
 def reduce(times: int = 1) -> None:
@@ -202,7 +228,7 @@ def release(rank: Rank) -> None:
     numbers = torch.full((8,), float(rank.rank + 1))
     dist.all_reduce(numbers)
     dist.barrier()
-    (rank.directory / f"result_{rank.rank}").write_text(str(numbers.tolist()))
+    put(rank.directory / f"result_{rank.rank}", str(numbers.tolist()).encode())
 
 
 def debug(rank: Rank) -> None:

@@ -155,6 +155,8 @@ def two() -> None:
     group = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
     for step in range(9):
         dist.all_reduce(torch.ones(4), group=group)
+        if step == 4:
+            dist.barrier()
         if step == 4 and rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
         if step == 4 and rank == 3:

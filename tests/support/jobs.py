@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop.demo.gallery import BY_NAME, Scenario
 from hangtop.demo.runner import Demo
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,13 +56,13 @@ class Outcome:
         return json.dumps(self.diagnosis, indent=1) + "\n" + self.stderr
 
 
-def run_hangtop(*arguments: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+def run_hangtop(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "hangtop", *arguments],
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=2 * PATIENCE,
         check=False,
         env={**os.environ, POOL_VARIABLE: "1"},
         stdin=subprocess.DEVNULL,
@@ -71,7 +72,7 @@ def run_hangtop(*arguments: str, timeout_s: float = 120.0) -> subprocess.Complet
 def diagnose_scenario(scenario: Scenario, hang_after: float) -> Outcome:
     """Start a job, wait until it hangs, diagnose it, end it."""
     with Demo(scenario, {POOL_VARIABLE: "1"}) as demo:
-        demo.wait_until_hung(timeout_s=120.0)
+        demo.wait_until_hung(PATIENCE)
         started = time.monotonic()
         options = ("--hang-after", str(hang_after), "--pid", *map(str, demo.members))
         done = run_hangtop("diagnose", "--json", *options)

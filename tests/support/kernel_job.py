@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 RANKS = 3
 
@@ -64,15 +65,22 @@ def train(how: str, where: str = "") -> None:
     for _ in range(3):
         dist.all_reduce(torch.ones(4))
     if dist.get_rank() == 1:
-        gate = Path(os.environ["DYING_GATE"])
-        while not gate.exists():
-            time.sleep(0.05)
+        wait_for_gate(Path(os.environ["DYING_GATE"]))
         if how == "disk":
             os.chdir(where)
             save(where)
         die(how, where)
-    # In a collective of gloo they would notice, and end.
-    dist.distributed_c10d._get_default_store().get("what rank 1 found")
+    wait_for_rank_1(dist.distributed_c10d._get_default_store())
+
+
+def wait_for_gate(gate: Path) -> None:
+    while not gate.exists():
+        time.sleep(0.05)
+
+
+def wait_for_rank_1(store: Any) -> None:
+    """In a collective of gloo they would notice, and end."""
+    store.get("what rank 1 found")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import uuid
 from pathlib import Path
 from typing import Self
 
+from support.processes import PATIENCE
+
 SUPPORT = Path(__file__).parent
 MARK = "HANGTOP_TEST_MARK"
 
@@ -56,7 +58,7 @@ class Started:
         return self
 
     def __exit__(self, *_: object) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while (pids := self.pids()) and time.monotonic() < deadline:
             for pid in pids:
                 try:
@@ -64,9 +66,9 @@ class Started:
                 except ProcessLookupError:
                     continue
             if self.pid in pids:
-                self.process.wait(10)
+                self.process.wait(PATIENCE)
             time.sleep(0.05)
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
         assert not self.pids()
 
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import hangtop_hook
 from hangtop_hook import numerics
-from hangtop_hook.numericsfile import Settings
+from hangtop_hook.numericsfile import VARIABLE, Settings, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +36,14 @@ class Block(nn.Module):
         self.act = nn.ReLU(inplace=True)
         self.down = nn.Linear(16, 8)
         self.factor = 1.0
+        self.told = False
+        """Whether it shows a value of its own."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        out: Tensor = self.down(self.act(self.up(x))) * self.factor * self.factor
+        out: Tensor = self.down(self.act(self.up(x))) * self.factor
+        if self.told:
+            hangtop_hook.detect_overflow(out * self.factor, "out times factor")
+        out = out * self.factor
         return out if mask is None else out * torch.softmax(mask, 0)
 
 
@@ -92,6 +98,11 @@ def hot(net: Net, x: Tensor, batch: int) -> Tensor:
     return x
 
 
+def shown(net: Net, x: Tensor, batch: int) -> Tensor:
+    net.blocks[1].told = True
+    return hot(net, x, batch)
+
+
 def poisoned(net: Net, x: Tensor, batch: int) -> Tensor:
     if batch == BAD:
         net.blocks[2].down.weight.data[0, 0] = torch.nan
@@ -128,6 +139,7 @@ def cases() -> Iterator[tuple[str, Any, Settings]]:
     """Names, what is done, and how it is watched."""
     yield "fine", lambda: train(), Settings()
     yield "activation", lambda: train(hot), Settings(frames=4)
+    yield "inside", lambda: train(shown), Settings()
     yield "weight", lambda: train(poisoned), Settings()
     yield "input", lambda: train(dirty), Settings()
     yield "gradient", lambda: train(steep), Settings()
@@ -146,6 +158,8 @@ def cases() -> Iterator[tuple[str, Any, Settings]]:
 
 def compiled(net: Net) -> Any:
     """The backend is of no matter to hooks, and inductor takes a minute."""
+    for block in net.blocks:
+        block.told = True
     return torch.compile(net, backend="aot_eager")
 
 
@@ -174,6 +188,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
+    os.environ[VARIABLE] = to_text(Settings())
     for name, action, settings in cases():
         plain = action()
         result = watched(folder, name, action, settings)

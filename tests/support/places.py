@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.processes import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -153,7 +155,7 @@ def _write(path: Path, text: str) -> None:
 
 def _remove(group: Path) -> None:
     """Remove a cgroup once the processes in it, which were killed, are gone."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             group.rmdir()

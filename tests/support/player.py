@@ -140,7 +140,7 @@ def picture(app: App[Any]) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
 
 
-async def settled(pilot: Pilot[Any], holds: Callable[[], bool], limit_s: float = 10.0) -> bool:
+async def settled(pilot: Pilot[Any], holds: Callable[[], bool], limit_s: float = 60.0) -> bool:
     """Wait until something holds: a busy machine may take its time to draw."""
     until = time.monotonic() + limit_s
     while not holds():

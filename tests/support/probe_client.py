@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hangtop_probe import wire
+from support.processes import PATIENCE
 
 CORE = Path(wire.__file__).parents[1]
 BOOT = (
@@ -67,7 +68,7 @@ class ProbeClient:
         self.process.stdin.flush()
         return int(message["id"])
 
-    def receive(self, ident: int, timeout: float = 20.0) -> dict[str, Any]:
+    def receive(self, ident: int, timeout: float = PATIENCE) -> dict[str, Any]:
         """Return the next message for request ``ident``."""
         for index, message in enumerate(self.pending):
             if message["id"] == ident:
@@ -85,7 +86,7 @@ class ProbeClient:
         hello: dict[str, Any] = self.receive(0)["hello"]
         return hello
 
-    def ask(self, timeout: float = 30.0, **message: Any) -> list[dict[str, Any]]:
+    def ask(self, timeout: float = PATIENCE, **message: Any) -> list[dict[str, Any]]:
         """Send a request and return all its messages, the last of which is its end."""
         ident = self.send(**message)
         answers = []
@@ -105,8 +106,8 @@ class ProbeClient:
         """End the connection as a head that goes does; return the exit status."""
         assert self.process.stdin
         self.process.stdin.close()
-        code = self.process.wait(10)
-        self._thread.join(5)
+        code = self.process.wait(PATIENCE)
+        self._thread.join(PATIENCE)
         for stream in (self.process.stdout, self.process.stderr):
             if stream:
                 stream.close()
@@ -140,7 +141,7 @@ class Table:
             self.processes[int(pid)] = {**self.processes.get(int(pid), {}), **fields}
         return piece
 
-    def until(self, condition: Any, timeout: float = 30.0) -> None:
+    def until(self, condition: Any, timeout: float = PATIENCE) -> None:
         """Take in pieces until ``condition(self)`` holds."""
         deadline = time.monotonic() + timeout
         while not condition(self):

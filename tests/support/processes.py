@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PATIENCE = 180.0
+"""Seconds within which even a machine with far too much to do gets there; never waited in vain."""
+
 
 def environment(pid: int) -> dict[str, str]:
     """Environment at the start of a process; empty when it is gone, a zombie or not ours."""
@@ -51,7 +54,7 @@ def with_variable(name: str, value: str, without: str | None = None) -> list[int
     return found
 
 
-def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
+def wait_until(condition: Callable[[], bool], limit_s: float = PATIENCE) -> bool:
     """Wait for a condition; whether it came true in time."""
     end = time.monotonic() + limit_s
     while not condition():

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.processes import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -76,7 +78,7 @@ def _started(argv: Sequence[str], settings: dict[str, str] | None = None) -> Ite
         yield
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 def _kill(cluster: Cluster, number: int, pattern: str) -> None:

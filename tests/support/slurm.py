@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from support import cluster
 from support.cluster import ALICE, Cluster, run
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,18 +139,18 @@ class SlurmCluster(Cluster):
         for node in self.nodes:
             run(*node.argv("env", f"PATH={_path()}", "bash", "-c", _NODE.format(name=node.name)))
         self._make_commands()
-        assert wait_until(self._all_idle, 30), (self.root / "head.log").read_text()
+        assert wait_until(self._all_idle), (self.root / "head.log").read_text()
 
     def __exit__(self, *_: object) -> None:
         if self._head is not None:
             self._head.kill()
-            self._head.wait(10)
+            self._head.wait(PATIENCE)
         super().__exit__()
 
     def _init_of_head(self) -> int:
         assert self._head is not None
         children = Path(f"/proc/{self._head.pid}/task/{self._head.pid}/children")
-        assert wait_until(lambda: bool(children.read_text().split()), 10)
+        assert wait_until(lambda: bool(children.read_text().split()))
         return int(children.read_text().split()[0])
 
     def _make_commands(self) -> None:
@@ -183,7 +183,7 @@ class SlurmCluster(Cluster):
         wrapped = ("--output=/dev/null", "--parsable", *options, f"--wrap={script}")
         return self.run("sbatch", *wrapped).partition(";")[0]
 
-    def wait_state(self, job: str, *states: str, timeout: float = 30.0) -> None:
+    def wait_state(self, job: str, *states: str, timeout: float = PATIENCE) -> None:
         """Wait until a job, with all its components, is in one of these states."""
         ask = ("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
         deadline = time.monotonic() + timeout

@@ -95,6 +95,11 @@ def can_debug(now: Situation) -> str | None:
     return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
 
 
+def can_nettest(now: Situation) -> str | None:
+    """It opens ports on nodes, and starts processes there."""
+    return _writes(now)
+
+
 def _writes(now: Situation) -> str | None:
     if now.readonly:
         return "hangtop was started with --readonly"

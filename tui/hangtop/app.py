@@ -10,7 +10,7 @@ from hangtop_core.errors import UsageError
 from hangtop_core.history import History
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hangtop.keymap import Keymap
     from hangtop.source import Source
@@ -55,11 +55,13 @@ def run_app(
     capture: Capture | None = None,
     notice: str = "",
     keymap: Keymap | None = None,
+    nettest: Sequence[str] = (),
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
+    `nettest` is the command that tests the network between the nodes of the session;
     `notice` is told for some seconds.
 
     Raises:
@@ -86,6 +88,7 @@ def run_app(
         keymap=keymap,
     )
     app.state.job_name = job_key
+    app.nettest = tuple(nettest)
     if capture is not None:
         app.state.history = History(capture.pictures)
         app.state.taken = capture.header

@@ -100,6 +100,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.state = State(readonly=readonly, live=live, files=files is not None)
         self.source = source
         self.real_now = clock
+        self.nettest: tuple[str, ...] = ()
+        """The command that tests the network between the nodes; empty where none is known."""
         self.told: tuple[str, str] = ("", "")
         self.lead: int | None = None
         """The rank that the next page is opened for."""

@@ -13,13 +13,24 @@ from hangtop.spans import Line, line
 from hangtop.views.dumping import dump_lines
 from hangtop.views.trace import COST, strace_command
 from hangtop_core import nodesets
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hangtop.application import HangtopApp
     from hangtop.screens.page import Page
-    from hangtop_core.model import Node
+    from hangtop_core.model import Job, Node
+
+
+PORTS = (29500, 29511, 29522)
+"""Ports to test with: the usual one of torch, and others where the job's own store has that."""
+
+
+def _port_beside(job: Job | None) -> int:
+    """A port that the job's own store does not have."""
+    taken = {rank.process.env.get("MASTER_PORT") for rank in (job.ranks if job else ())}
+    return next((port for port in PORTS if str(port) not in taken), PORTS[-1])
 
 
 class Asking:
@@ -133,6 +144,32 @@ class Asking:
         """Connect to nodes again, or to all, that do not answer."""
         lost = nodesets.fold(self._app.requests.retry(nodes))
         self._app.tell(f"connecting to {lost} again…" if lost else "nothing to try again", "info")
+
+    def do_nettest(self) -> None:
+        """Give the terminal to a test of the network between all nodes; asks every time."""
+        if not self._app.nettest:
+            self._app.tell("hangtop was not started on nodes that could be tested", "warn")
+            return
+        command = [*self._app.nettest, f"--port={_port_beside(self._app.state.job)}"]
+        snapshot = self._app.state.snapshot
+        nodes = len(snapshot.nodes) if snapshot is not None else 0
+        lines = [
+            line((shlex.join(command[2:]), "code")),
+            line(
+                f"Opens two ports on {plural(nodes, 'node')} for some seconds, and starts a small "
+                "job of torch there, beside yours. Ctrl-C ends it, and leaves nothing on any node."
+            ),
+        ]
+
+        def answered(yes: bool | None) -> None:
+            if not yes:
+                self._app.tell("not run")
+                return
+            ended = self._app.source.note_command("all nodes", shlex.join(command[2:]))
+            wrong = self._outside(lambda: pager.report(command, "tests the network"))
+            ended(wrong or "done")
+
+        self._app.push_screen(Confirm("TEST THE NETWORK BETWEEN THE NODES", lines), answered)
 
     def do_shell(self) -> None:
         """Give the terminal to the user's shell on a node, until they leave it."""

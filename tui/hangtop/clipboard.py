@@ -7,15 +7,18 @@ whether it arrived, so the text is always written to a file as well, and the fil
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
+from hangtop_probe import cachedir
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 OSC52_LIMIT = 56_000
 """Bytes before base64; xterm and tmux drop longer ones (74,994 bytes after it)."""
@@ -61,9 +64,18 @@ def _tmux(text: str) -> str:
 
 
 def _write(text: str, folder: Path) -> Path:
-    """Only the user may read it: stacks and paths are nobody else's business."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / "copied.txt"
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    """Only the user may read it: stacks and paths are nobody else's business.
+
+    And nobody else may say what is written to: the directory is one that the cache could be in.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    real = os.path.realpath(folder.parent)
+    try:
+        cachedir.check_way(real)
+        path = Path(cachedir.own_directory(os.path.join(real, folder.name))) / "copied.txt"
+    except cachedir.Unusable as error:
+        raise OSError(errno.EPERM, str(error)) from error
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with open(os.open(path, flags, 0o600), "w") as file:
         file.write(text + "\n")
     return path

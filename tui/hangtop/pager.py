@@ -35,6 +35,7 @@ def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
 
 def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str | None:
     """Open a file at a line in the editor; why not, when it could not be started."""
+    path = os.path.abspath(path)  # a relative one may look like an option: `-c...`, `+!...`
     if not os.path.isfile(path):
         return f"{path} is not on this machine"
     command = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
@@ -58,6 +59,19 @@ def prompt(
     if lines:
         _wait_for_enter("\n  - ".join(lines))
     return lines[0] if lines else None
+
+
+def report(command: Sequence[str], where: str) -> str | None:
+    """Run a program whose output is to be read before the screens come back; why not, if so."""
+    told = f"hangtop: {where}, Ctrl-C ends it: {shlex.join(command)}"
+    print(f"\n{told}", file=sys.__stderr__, flush=True)
+    try:
+        wrong = None
+        status(dying_with_us(command))
+    except OSError as error:
+        wrong = f"{command[0]}: {error.strerror}"
+    _wait_for_enter(wrong or "what it said stays in this terminal")
+    return wrong
 
 
 def shell(command: Sequence[str], where: str) -> str | None:

@@ -197,10 +197,13 @@ class Requests:
             text += f", {plural(result.idle_polls, 'poll')} that timed out not listed"
         if result.dropped:
             text += f", {result.dropped} lines lost"
+        if result.unsaved is not None:
+            text += f"; lines are missing from the files: {result.unsaved}"
         if result.running_again is False:
             text += "; the process does NOT run again: kill -CONT it"
         trace.ended = text
-        self._tell(f"strace saved in {result.path}", "good")
+        role = "good" if result.unsaved is None else "warn"
+        self._tell(f"strace saved in {result.path}", role)
 
 
 @dataclass

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 TRACE_SECONDS = 10.0
-TraceForm = Literal["all", "network", "file", "lines"]
-TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "lines")
+TraceForm = Literal["all", "network", "file", "waits", "lines"]
+TRACE_FORMS: tuple[TraceForm, ...] = ("all", "network", "file", "waits", "lines")
 """How a trace is shown: calls folded, all or some of them, or its lines."""
 
 
@@ -65,8 +65,8 @@ class State:
     job_name: str | None = None
     """Key, name or run id of the job to begin with."""
     job_key: str | None = None
-    members: frozenset[tuple[str, int, int]] = frozenset()
-    """Processes of the job that is shown, which it is known by when its key changes."""
+    last_job: Job | None = None
+    """The job that was shown last, whose processes it is known by when its key changes."""
     rank_key: str | None = None
     node_name: str | None = None
     """The node under the cursor of Nodes."""
@@ -84,6 +84,8 @@ class State:
     """Whether a capture is being written."""
     unread: dict[str, str] = field(default_factory=dict)
     """Why descriptors could not be read, by rank key."""
+    _found: tuple[Update | None, tuple[str | None, str | None], Rank | None] | None = None
+    """The chosen rank, as it was found in a picture for a choice."""
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -137,14 +139,14 @@ class State:
             return
         snapshot = self.shown.snapshot
         job = snapshot.job(self.job_key) if self.job_key is not None else None
-        if job is None:
-            same = (other for other in snapshot.jobs if self.members & members_of(other))
-            job = next(same, None)
+        if job is None and self.last_job is not None:
+            members = members_of(self.last_job)
+            job = next((one for one in snapshot.jobs if members & members_of(one)), None)
         if job is None:
             ranked = worst_first(snapshot.jobs, self.shown.diagnoses)
             named = (one for one in ranked if self.job_name in (one.key, one.name, one.id))
             job = next(named, ranked[0])
-        self.job_key, self.members = job.key, members_of(job)
+        self.job_key, self.last_job = job.key, job
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -156,6 +158,13 @@ class State:
     @property
     def rank(self) -> Rank | None:
         """The chosen rank; when none was chosen, the best verdict's culprit, else the first."""
+        # Each key asks some times, and there may be thousands of ranks to look through.
+        chosen, known = (self.job_key, self.rank_key), self._found
+        if known is None or known[0] is not self.shown or known[1] != chosen:
+            known = self._found = (self.shown, chosen, self._find())
+        return known[2]
+
+    def _find(self) -> Rank | None:
         job = self.job
         found = find_rank(job, self.rank_key)
         if found is not None or job is None:
@@ -188,7 +197,7 @@ class State:
         job = self.job
         if job is None:
             return ()
-        marked = [rank for rank in job.ranks if rank_key(rank) in self.marks]
+        marked = [rank for rank in job.ranks if rank_key(rank) in self.marks] if self.marks else ()
         return marked or ([self.rank] if self.rank else [])
 
     def situation(self, screen: str) -> Situation:

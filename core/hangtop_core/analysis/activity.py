@@ -79,6 +79,9 @@ class Activity(Struct, frozen=True):
         return where(self.site)
 
 
+DISTRIBUTED_BREAKPOINT = "sits in torch.distributed.breakpoint()"
+
+
 class Reader:
     """Reads activities out of one snapshot, each distinct stack once."""
 
@@ -142,17 +145,26 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         return Reading(top, site(stack), None, "", None, loading, not frames, natives, after)
     pattern, frame = met
     name = plain_name(frame.name)
+    text = pattern.text.format(name=name)
+    if pattern.kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
+        text = DISTRIBUTED_BREAKPOINT
     return Reading(
         top=top,
         site=site(stack),
         kind=pattern.kind,
-        text=pattern.text.format(name=name),
+        text=text,
         op=name,
         loading=loading or pattern.kind == "inline-data",
         own=False,
         natives=natives,
         after=after,
     )
+
+
+def _is_distributed_breakpoint(frame: Frame) -> bool:
+    """Whether a frame is torch.distributed.breakpoint: the other ranks are in its barrier."""
+    in_file = "/torch/distributed/__init__.py" in "/" + frame.file
+    return in_file and plain_name(frame.name) == "breakpoint"
 
 
 def main_thread(process: Process) -> Thread | None:

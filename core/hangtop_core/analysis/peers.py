@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hangtop_core.descriptors import Socket
-    from hangtop_core.model import DescriptorTable, Process, Rank, Snapshot
+    from hangtop_core.model import DescriptorTable, Job, Process, Rank, Snapshot
 
 MAX_NODES = 8
 """Nodes whose ranks are asked about for one rank's sockets."""
@@ -70,37 +70,52 @@ def unread(
     ``found`` is what `peers` says; with ``fd`` only that socket counts. Empty once these tables
     were read, whatever they hold.
     """
-    nodes: dict[str, None] = {}
-    for item in rank.descriptors.descriptors if rank.descriptors is not None else ():
-        peer = found.get(End(rank.node, rank.process.pid, item.fd))
-        if peer is not None and not peer.label and fd in (None, item.fd):
-            nodes[peer.node] = None
-    some = list(nodes)[:MAX_NODES]
     job = next((job for job in snapshot.jobs if any(one is rank for one in job.ranks)), None)
-    wanted: dict[str, list[int]] = defaultdict(list)
-    for other in job.ranks if job is not None and some else ():
-        alive = other.state not in ("exited", "zombie")
-        if other.node in some and other.descriptors is None and alive:
-            wanted[other.node].append(other.process.pid)
-    return dict(wanted)
+    return _wanted(rank, found, fd, _untold(job) if job is not None else {})
 
 
 def sought(snapshot: Snapshot) -> dict[str, frozenset[int]]:
     """Return, by node, ranks whose tables tell for whom a rank on another node waits."""
-    waiting = [
-        (rank, main.fd)
-        for job in snapshot.jobs
-        for rank in job.ranks
-        if rank.descriptors is not None and len(job.nodes) > 1
-        for main in rank.process.threads
-        if main.tid == rank.process.pid and main.fd is not None
-    ]
-    found = peers(snapshot) if waiting else {}
+    found: Mapping[End, Peer] | None = None
     wanted: dict[str, set[int]] = defaultdict(set)
-    for rank, fd in waiting:
-        for node, pids in unread(snapshot, rank, found, fd).items():
-            wanted[node].update(pids)
+    for job in snapshot.jobs:
+        waiting = [
+            (rank, main.fd)
+            for rank in job.ranks
+            if rank.descriptors is not None and len(job.nodes) > 1
+            for main in rank.process.threads
+            if main.tid == rank.process.pid and main.fd is not None
+        ]
+        untold = _untold(job) if waiting else {}
+        if not untold:
+            continue  # all tables were read
+        found = peers(snapshot) if found is None else found
+        for rank, fd in waiting:
+            for node, pids in _wanted(rank, found, fd, untold).items():
+                wanted[node].update(pids)
     return {node: frozenset(pids) for node, pids in wanted.items()}
+
+
+def _untold(job: Job) -> dict[str, list[int]]:
+    """Ranks whose tables were not read, by node."""
+    untold: dict[str, list[int]] = defaultdict(list)
+    for rank in job.ranks:
+        if rank.descriptors is None and rank.state not in ("exited", "zombie"):
+            untold[rank.node].append(rank.process.pid)
+    return untold
+
+
+def _wanted(
+    rank: Rank, found: Mapping[End, Peer], fd: int | None, untold: Mapping[str, list[int]]
+) -> dict[str, list[int]]:
+    nodes: dict[str, None] = {}
+    for item in rank.descriptors.descriptors if rank.descriptors is not None else ():
+        if fd not in (None, item.fd):
+            continue
+        peer = found.get(End(rank.node, rank.process.pid, item.fd))
+        if peer is not None and not peer.label:
+            nodes[peer.node] = None
+    return {node: untold[node] for node in list(nodes)[:MAX_NODES] if node in untold}
 
 
 class _Peers:

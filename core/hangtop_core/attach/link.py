@@ -15,7 +15,7 @@ from hangtop_core.attach import bundle
 from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
-from hangtop_core.attach.pulse import Beat, Pulse
+from hangtop_core.attach.pulse import STALLED, Beat, Pulse
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.share import TOO_MUCH, Share
 from hangtop_core.attach.timing import Moment, Timing
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STALLED = (
-    "it answers, but its process table stands still: something there hangs while /proc is read, "
-    "or the node has no time for it"
-)
-
 
 class Link:
     """The connection to one node's probe, over all its generations."""
@@ -49,7 +44,7 @@ class Link:
         engine: Connections,
         listener: Listener,
         timing: Timing | None = None,
-        may_start: Callable[[Link], bool] | None = None,
+        may_start: Callable[[Link, Moment], bool] | None = None,
     ) -> None:
         """``may_start`` is asked whether it is this link's turn to connect (again)."""
         self.name = launcher.node
@@ -92,6 +87,11 @@ class Link:
         return connecting and now.mono - self._started < self.launcher.wave.hold_s
 
     @property
+    def waits(self) -> bool:
+        """Whether it is to connect (again), and has not begun to."""
+        return self._retry_at is not None and self.conn is None and not self._closing
+
+    @property
     def idle(self) -> bool:
         """Whether no process of this link is left."""
         return self.conn is None and not self._dying
@@ -99,7 +99,7 @@ class Link:
     def start_in_turn(self, now: Moment) -> None:
         """Start the probe as soon as it is this link's turn."""
         self._retry_at = now.mono
-        if self._may_start is None or self._may_start(self):
+        if self._may_start is None or self._may_start(self, now):
             self.start(now)
 
     def start(self, now: Moment) -> None:

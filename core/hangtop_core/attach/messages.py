@@ -235,6 +235,7 @@ _NODE_TYPES: dict[str, Any] = {
         "python_processes",
         "other_users",
         "capabilities",
+        "cgroups",
         "oom_kills",
         "memory_full",
         "io_full",

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 Beat = Literal["good", "late", "stalled", "lost"]
 """`late`: no answer to a ping for a while; `stalled`: it answers, but its process table does not
 come; `lost`: nothing was heard for so long that the connection is given up."""
+STALLED = (
+    "it answers, but its process table stands still: something there hangs while /proc is read, "
+    "or the node has no time for it"
+)
 
 
 class Pulse:

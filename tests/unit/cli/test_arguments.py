@@ -26,6 +26,26 @@ def test_an_option_counts_before_and_after_the_command(words: tuple[str, ...]) -
     assert options_of("dump").all_users is False
 
 
+def test_the_same_words_for_the_same_things_in_every_command() -> None:
+    """Options of one name have one metavar, and `--json` says which schema it prints."""
+    spelt: dict[str, dict[str, str]] = {}
+    subcommands = next(a for a in build_parser()._actions if isinstance(a.choices, dict))
+    for name, parser in dict(subcommands.choices or {}).items():
+        for action in parser._actions:
+            for option in action.option_strings:
+                if option == "--json":
+                    assert "schema hangtop." in (action.help or ""), name
+                if action.nargs != 0:
+                    spelt.setdefault(option, {})[name] = str(action.metavar)
+    for option in ("--output", "-o", "--rank"):
+        spelt.pop(option)  # a folder or a file; one rank or several
+    different = {option: found for option, found in spelt.items() if len(set(found.values())) > 1}
+    assert not different
+    seconds = {o for o, found in spelt.items() if "S" in found.values()}
+    assert {"--for", "--observe", "--hang-after", "--limit"} <= seconds
+    assert not [o for o, found in spelt.items() if "SECONDS" in found.values()]
+
+
 def test_options_reach_the_session() -> None:
     found = session_options(
         options_of(

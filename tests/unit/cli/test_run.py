@@ -69,12 +69,17 @@ def test_print_env_is_for_a_shell_or_for_programs(tmp_path: Path, capsys: Captur
     lines = capsys.readouterr().out.splitlines()
     exported = dict(shlex.split(line)[1].split("=", 1) for line in lines)
     assert all(line.startswith("export ") for line in lines)
-    assert main(["run", "--print-env", "--json", "--sync-cuda", "--dir", str(directory)]) == 0
+    options = ["--json", "--sync-cuda", "--hide-gpus"]
+    assert main(["run", "--print-env", *options, "--dir", str(directory)]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert document["schema"] == "hangtop.run-env/1"
     assert misfits(document) == []
-    assert document["environment"] == {**exported, "CUDA_LAUNCH_BLOCKING": "1"}
+    assert document["environment"] == {
+        **exported,
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     assert "NCCL 2.14.3" in captured.err
     assert exported["HANGTOP_RUN_DIR"] == str(directory)
     first = Path(exported["PYTHONPATH"].split(":")[0])

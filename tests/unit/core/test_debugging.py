@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hangtop_core.debugging import BLOCKED, Debugging, debugging, outcome
-from hangtop_core.model import Node
+from hangtop_core.model import Fact, Node
 from support.build import FUTEX, SLEEP, STDIN_READ, World, c10d, frame, user
 
 RUN = {"HANGTOP_RUN_DIR": "/runs/7"}
@@ -16,10 +16,15 @@ PROMPT = (frame("cmdloop", "/usr/lib/python3.11/cmd.py", 126), *user("train", 3)
 
 
 def plan(
-    stack: Any = None, facts: Any = SLEEP, *, shell: str | None = None, **given: Any
+    stack: Any = None,
+    facts: Any = SLEEP,
+    *,
+    shell: str | None = None,
+    capabilities: dict[str, Fact] | None = None,
+    **given: Any,
 ) -> Debugging:
     world = World()
-    node = Node("n1", "ready", uid=1000, shell=shell)
+    node = Node("n1", "ready", uid=1000, shell=shell, capabilities=capabilities or {})
     process = {"uid": 1000, "exe": "/opt/bin/python3.11", "env": RUN, **given.pop("process", {})}
     rank = world.add(stack or user("train", 3), facts, process=process, **given)
     return debugging(world.snapshot(), rank, node)
@@ -41,8 +46,35 @@ def test_on_another_node_by_the_hook_of_the_run() -> None:
 
 
 def test_python_3_14_by_its_own_remote_debugging() -> None:
-    found = plan(process={"env": {}, "exe": "/opt/bin/python3.14", "pid": 77})
+    found = plan(process={"env": {}, "exe": "/opt/bin/python3.14"})
     assert found.argv[:4] == ("/opt/bin/python3.14", "-m", "pdb", "-p")
+    assert "Ctrl-C gives up" in (found.warning or "")
+    far = plan(process={"env": {}, "exe": "/opt/bin/python3.14t"}, shell="ssh n1")
+    assert far.argv[:-1] == ("ssh", "n1")
+    assert far.argv[-1].startswith("/opt/bin/python3.14t -m pdb -p ")
+
+
+NEW = {"env": {}, "exe": "/opt/bin/python3.14"}
+
+
+@pytest.mark.parametrize(
+    ("why", "given", "capabilities"),
+    [
+        ("forbids", {"process": {**NEW, "env": {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}}}, {}),
+        ("forbids", {"process": {**NEW, "cmdline": ("python", "-Xdisable-remote-debug")}}, {}),
+        ("container", {"process": {**NEW, "net_ns": 4026532000}}, {}),
+        ("sysctl", {"process": NEW}, {"ptrace": Fact(False, why="Yama", fix="sysctl x")}),
+        ("without an end", {"process": NEW, "stack": c10d("all_reduce"), "facts": FUTEX}, {}),
+        ("(3.11.2) is older", {"process": {"env": {}, "versions": {"python": "3.11.2"}}}, {}),
+    ],
+)
+def test_why_python_s_own_way_is_none(
+    why: str, given: dict[str, Any], capabilities: dict[str, Fact]
+) -> None:
+    found = plan(capabilities=capabilities, **given)
+    assert why in (found.why or ""), found
+    assert not found.argv
+    assert any("--native" in step for step in found.steps)
 
 
 OURS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -264,7 +265,7 @@ def test_a_node_that_costs_too_much_is_left_and_one_that_costs_its_share_is_not(
         spent += cost
         return spent
 
-    monkeypatch.setattr("hangtop_core.attach.link.time.thread_time", busy)
+    monkeypatch.setattr(time, "thread_time", busy)
     cost = 0.05
     bench.say(HELLO)
     for _ in range(40):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core.syscalls import Calls, explained, on, table
+from hangtop_core.syscalls import Calls, explained, folded, in_place, on, shown, table
 
 TCP = "6<TCP:[127.0.0.1:47662->127.0.0.1:53089]>"
 LINES = [
@@ -73,10 +73,53 @@ def test_filters(calls: Calls) -> None:
 
 def test_the_other_end_is_named_where_it_is_known(calls: Calls) -> None:
     names = {"127.0.0.1:47662->127.0.0.1:53089": "rank 1 on vm", "pipe:[7]": "reads pid 9 (tee)"}
-    text = "\n".join(table(calls.rows("network"), names, 3060))
+    text = "\n".join(table(calls, "network", names, {}))
     assert f"sendto                   {TCP} = rank 1 on vm" in text
     assert explained("5<pipe:[7]>", names) == "5<pipe:[7]> = reads pid 9 (tee)"
     assert explained("5</data/x>", names) == "5</data/x>"
+    assert in_place(f"recvfrom({TCP}, 1)", names) == f"recvfrom({TCP}={{rank 1 on vm}}, 1)"
+    assert in_place("read(5<pipe:[7]>, 1)", names) == "read(5<pipe:[7]>={reads pid 9 (tee)}, 1)"
+
+
+def idle() -> Calls:
+    """Twelve threads in futex, one that polls for a rank, one that works, the main thread waits."""
+    made = Calls(100)
+    for tid in range(201, 213):
+        address = f"0x7f{tid}"
+        made.add(
+            f"[pid {tid}] 15:04:58.1 futex({address}, FUTEX_WAIT_PRIVATE, 0) = -1 EAGAIN <0.5>"
+        )
+        made.add(f"[pid {tid}] 15:04:58.2 futex({address}, FUTEX_WAIT_PRIVATE, 0 <unfinished ...>")
+    made.add("[pid 213] 15:04:58.1 restart_syscall(<... resuming interrupted poll ...>")
+    made.add(f"[pid 214] 15:04:58.1 poll([{{fd={TCP}, events=POLLIN}}], 1, 9) = 0 <0.1>")
+    made.add("[pid 214] 15:04:58.3 poll([{fd=9<anon_inode:[eventfd]>}], 1, 9) = 0 <0.1>")
+    made.add("[pid 215] 15:04:58.1 futex(0x1, FUTEX_WAKE_PRIVATE, 1) = 1 <0.25>")
+    made.add("[pid 215] 15:04:58.2 futex(0x2, FUTEX_WAIT_PRIVATE, 1) = -1 EAGAIN (x) <0.25>")
+    made.add("[pid 215] 15:04:58.3 write(4</data/x>, 1) = 1 <0.1>")
+    made.add("15:04:58.4 futex(0x1, FUTEX_WAIT_PRIVATE, 0 <unfinished ...>")
+    return made
+
+
+def test_threads_that_only_wait_are_one_line_for_each_way() -> None:
+    rows, waiting = folded(idle().rows(), 100)
+    text = [one.text({}) for one in waiting]
+    assert text[0] == "12 threads wait in futex: 201-212"
+    assert sorted(text[1:]) == ["1 thread waits in poll on " + TCP + ": 214",
+                                "1 thread waits in poll: 213"]  # fmt: skip
+    told = [(row.tid, row.call, row.inside, row.count) for row in rows]
+    assert told == [(100, "futex", True, 0), (215, "futex", False, 2), (215, "write", False, 1)]
+    assert rows[1].seconds == pytest.approx(0.5)
+
+
+def test_waits_are_shown_one_by_one_when_asked_for() -> None:
+    calls = idle()
+    rows, waiting = shown(calls, "waits")
+    assert waiting == []
+    assert {row.tid for row in rows} == {100, *range(201, 216)}
+    lines = table(calls, "all", {}, {100: "python3", 215: "pt_autograd_0"})
+    assert lines[0] == "thread 100 (main)"
+    assert "thread 215 pt_autograd_0" in lines
+    assert lines[-1].startswith("1 thread waits in poll")
 
 
 def test_a_poll_whose_beginning_was_left_out_is_of_the_one_before() -> None:

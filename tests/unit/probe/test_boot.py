@@ -10,7 +10,6 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -18,9 +17,7 @@ from hypothesis import strategies as st
 
 from hangtop_core.attach import bundle
 from hangtop_probe import boot, cachedir, pieces, pynvml_path, wire
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from support.booted import Booted, hide_the_shared_paths
 
 
 def test_it_frames_as_the_wire_does() -> None:
@@ -62,51 +59,6 @@ def test_the_hash_covers_names_and_contents(files: dict[str, bytes], data: st.Da
     changed = {**files, name: files[name] + b"x"}
     renamed = {("z" + key if key == name else key): value for key, value in files.items()}
     assert len({cachedir.packed_hash(one) for one in (files, changed, renamed)}) == 3
-
-
-class Booted:
-    """A boot started by hand, as ssh would, with a cache directory of its own."""
-
-    def __init__(self, cache: Path, first: bytes | None = None, python: str = sys.executable):
-        self.process = subprocess.Popen(
-            [python, "-I", "-S", "-u", "-c", boot.BOOT],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        )
-        self.reader = wire.Reader()
-        self.send(first if first is not None else bundle.opening())
-
-    def send(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    def message(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        while True:
-            message = self.reader.feed(self.process.stdout.readline().rstrip(b"\n"))
-            if message is not None:
-                return message
-
-    def supply(self, missing: Sequence[str]) -> None:
-        for piece in bundle.pieces(missing):
-            self.send(piece)
-
-    def end(self) -> int:
-        self.process.communicate(timeout=10)
-        return self.process.returncode
-
-
-def hide_the_shared_paths(opening: bytes) -> bytes:
-    """Return the opening for a node on which the head's paths do not exist."""
-    source = zlib.decompress(opening.partition(b"\n")[2]).decode()
-    paths = {str(bundle.PACKAGE.parent), str(bundle._py_spy()), str(bundle._pynvml())}
-    for path in paths:
-        source = source.replace(path, "/nowhere")
-    packed = zlib.compress(source.encode())
-    return b"%d\n" % len(packed) + packed
 
 
 def test_it_receives_what_is_missing_and_becomes_the_probe(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hangtop_probe import procfs, sources, strace
 from hangtop_probe.secrets import MASK, allowed_environment, mask_arguments, mask_path, mask_text
+from support.plants import leaks, plants
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,3 +151,35 @@ def test_lines_of_strace_are_masked() -> None:
     line = b'write(1, "--password %s", 40) = 40' % SECRET.encode()
     assert SECRET not in strace._shown(line)
     assert strace._shown(b'read(5, "abc", 3) = 3') == 'read(5, "abc", 3) = 3'
+
+
+def as_strace_prints(text: str) -> str:
+    """As `strace -s 64` writes a buffer."""
+    escapes = {"\n": "\\n", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+    shown = "".join(escapes.get(char, char) for char in text[:64])
+    return f'"{shown}"' + ("..." if len(text) > 64 else "")
+
+
+@pytest.mark.parametrize("begins", [0, 5, 20, 30])
+def test_no_secret_is_in_a_traced_call_wherever_a_buffer_begins(begins: int) -> None:
+    for one in plants():
+        text = one.text[begins:] if len(one.text) > 90 else one.text
+        words = ", ".join(map(as_strace_prints, one.arguments))
+        for line in (
+            f"12:00:00.1 write(1</dev/pts/0>, {as_strace_prints(text)}, 9) = 9 <0.1>",
+            f"[pid 7] 12:00:00.1 <... read resumed>{as_strace_prints(text)}, 900) = 9 <0.1>",
+            f'12:00:00.1 execve("/usr/bin/curl", ["curl", {words}], 0x7f /* 2 vars */) = 0 <0.1>',
+        ):
+            assert not leaks(one, strace._shown(line.encode())), (one.kind, line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'write(2</x/train.log>, "step 17 loss 0.25 of rank 0\\n", 30) = 30 <0.000010>',
+        'openat(AT_FDCWD, "/usr/lib/python3.11/site-packages/torch_1/x.py", O_RDONLY) = 3',
+        'sendto(9<TCP:[10.0.0.1:29500->10.0.0.2:41000]>, "\\0\\1\\377", 3, 0, NULL, 0) = 3',
+    ],
+)
+def test_a_traced_call_stays_what_it_is(line: str) -> None:
+    assert strace._shown(line.encode()) == line

@@ -77,6 +77,19 @@ def test_editor_opens_at_the_line(tmp_path: Path) -> None:
     assert out.read_text() == f"+41 {file}\n"
 
 
+@pytest.mark.parametrize("name", ["+!sh", "-cq", "--cmd"])
+def test_a_name_of_a_file_is_no_option_of_the_editor(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of files in stacks are whatever somebody else's code says."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).touch()
+    ran: list[list[str]] = []
+    monkeypatch.setattr(pager, "_run", ran.append)
+    pager.edit(name, 3, {"EDITOR": "vi"})
+    assert ran == [["vi", "+3", str(tmp_path / name)]]
+
+
 def test_a_file_of_another_node_is_not_opened() -> None:
     assert pager.edit("/no/such/train.py", 1, {"EDITOR": "false"}) == (
         "/no/such/train.py is not on this machine"

@@ -243,7 +243,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
     add_file(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--each", action="store_true", help="every rank by itself")
-    form.add_argument("--json", action="store_true", help="everything, for programs")
+    form.add_argument("--json", action="store_true", help="schema hangtop.dump/1")
     parser.add_argument(
         "--native",
         action="store_true",

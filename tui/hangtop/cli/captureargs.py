@@ -63,7 +63,7 @@ def add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="give nodes and addresses other names, the same all over the file",
     )
-    parser.add_argument("--json", action="store_true", help="what was written, for programs")
+    parser.add_argument("--json", action="store_true", help="schema hangtop.captured/1")
     add_observing(parser)
 
 

@@ -7,6 +7,9 @@ themselves, so there is no second list of them. Its table `keys` gives actions o
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +94,7 @@ def _load(path: Path) -> dict[str, Any]:
 
     try:
         with path.open("rb") as file:
+            _check_owner(path, os.fstat(file.fileno()))
             return tomllib.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -100,6 +104,15 @@ def _load(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path}: {clean(str(error), 200)}", "It is TOML: https://toml.io"
         ) from error
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    """Only what nobody else could have written: `command` and `init` are run."""
+    others = found.st_mode & 0o022 and stat.S_ISREG(found.st_mode)
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{path}: it belongs to user id {found.st_uid}, not to you or root")
+    if others:
+        raise UsageError(f"{path}: others can write to it", f"chmod go-w {shlex.quote(str(path))}")
 
 
 def defaults(file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

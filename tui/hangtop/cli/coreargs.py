@@ -43,7 +43,11 @@ def add_core(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--each", action="store_true", help="every core by itself")
-    form.add_argument("--json", action="store_true", help="schema hangtop.core/1")
+    form.add_argument(
+        "--json",
+        action="store_true",
+        help="schema hangtop.core/1; with --take hangtop.core-taken/1",
+    )
     parser.add_argument(
         "--all-threads", action="store_true", help="threads without Python frames, too"
     )
@@ -60,7 +64,7 @@ def add_core(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="stop the rank, write its memory to a file on its node by gcore, let it go on",
     )
-    group.add_argument("--rank", type=int, metavar="R", help="which one (or --pid PID)")
+    group.add_argument("--rank", type=int, metavar="RANK", help="which one (or --pid PID)")
     group.add_argument(
         "--to", type=Path, metavar="DIR", help="on its node (default: the rank's own directory)"
     )

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{scenario.name}: {scenario.description}", file=sys.stderr)
             with StatusLine() as status:
                 status.show("starting the job; it hangs in a few seconds ...")
-                demo.wait_until_hung(timeout_s=120.0)
+                demo.wait_until_hung()
             return look(arguments, demo)
     except DemoError as error:
         raise DemoFailedError(str(error)) from error

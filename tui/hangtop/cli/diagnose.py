@@ -85,6 +85,8 @@ def observe(session: Session, job: Job, at_least: float, hang_after: float) -> N
         nonlocal told
         lack = lacking(update, job, time.monotonic() - started, at_least)
         diagnosis = conclusion(update, job)
+        if lack == "time":
+            status.show(f"observing for {at_least:g} s ... (Ctrl-C: say what is known)")
         if lack == "stacks":
             status.show("waiting for the first stacks ...")
         if lack == "certainty" and diagnosis is not None:

@@ -36,6 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
         NoNodeError: when no node answers.
     """
     arguments = complete(arguments)
+    if arguments.readonly:
+        raise UsageError(
+            "nettest opens ports and starts processes on nodes, and --readonly forbids that"
+        )
     targets = launchers(arguments, watch=False)
     if any(isinstance(target, PdshLauncher) for target in targets):
         raise UsageError(

@@ -38,7 +38,7 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "path", nargs="*", type=Path, metavar="PATH", help="folder of a run, or a numerics file"
     )
-    parser.add_argument("--rank", type=partial(whole), metavar="N", help="this rank only")
+    parser.add_argument("--rank", type=partial(whole), metavar="RANK", help="this rank only")
     parser.add_argument(
         "--batch",
         type=batches,
@@ -53,5 +53,5 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="N",
         help=f"calls that are shown before the first (default: {FRAMES})",
     )
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--json", action="store_true", help="schema hangtop.numerics-report/1")
     add_observing(parser)

@@ -35,7 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.words[arguments.words[:1] == ["--"] :]
     check(arguments, command)
     parts = prepare.Parts(
-        not arguments.no_logs, not arguments.no_signal, arguments.sync_cuda, numerics(arguments)
+        logs=not arguments.no_logs,
+        stacks=not arguments.no_signal,
+        sync_cuda=arguments.sync_cuda,
+        hide_gpus=arguments.hide_gpus,
+        numerics=numerics(arguments),
     )
     outer = os.environ.get(RUN_DIR)
     if outer and not arguments.print_env:

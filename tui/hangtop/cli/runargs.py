@@ -57,11 +57,19 @@ def add_run(commands: Commands[argparse.ArgumentParser]) -> None:
         help="set CUDA_LAUNCH_BLOCKING=1: slow, but stacks show the call that hangs on the GPU",
     )
     parser.add_argument(
+        "--hide-gpus",
+        action="store_true",
+        help="set CUDA_VISIBLE_DEVICES to nothing: what also runs on CPUs then fails where it is "
+        "wrong, with a plain traceback",
+    )
+    parser.add_argument(
         "--print-env",
         action="store_true",
         help="start nothing: print what would be set, as export lines of a shell",
     )
-    parser.add_argument("--json", action="store_true", help="with --print-env: for programs")
+    parser.add_argument(
+        "--json", action="store_true", help="with --print-env: schema hangtop.run-env/1"
+    )
     _add_numerics(parser)
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to start")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
 from hangtop.cli import config
+from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.targets import launchers, slurm_target
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -30,4 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
             job_key=arguments.job_key,
             notice="; ".join(slurm_target(arguments).notices),
             keymap=keymap,
+            nettest=again(arguments, "nettest"),
         )

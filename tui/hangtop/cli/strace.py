@@ -20,7 +20,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import HangtopError, UsageError
 from hangtop_core.session import Session
-from hangtop_core.syscalls import Calls, explained, table, thread_of
+from hangtop_core.syscalls import Calls, explained, in_place, table, thread_of
 from hangtop_core.text import clean, plural, size
 from hangtop_core.version import __version__
 
@@ -131,7 +131,8 @@ class Traced:
             pid = self.rank.process.pid
             for one in lines:
                 tid, text = thread_of(one, pid)
-                print(f"[{self.rank.rank}:{tid}] {one if text is None else text}", flush=True)
+                told = in_place(one if text is None else text, self._names)
+                print(f"[{self.rank.rank}:{tid}] {told}", flush=True)
 
     def end(self) -> None:
         """Take its result."""
@@ -151,7 +152,8 @@ class Traced:
             print(f"{head}: {self.error}", file=sys.stderr)
         if not self._arguments.lines:
             print(head)
-            for one in table(self._calls.rows(self._arguments.filter), self._names, pid):
+            threads = {one.tid: one.name for one in self.rank.process.threads}
+            for one in table(self._calls, self._arguments.filter, self._names, threads):
                 print(f"  {one}")
         end = self.result
         if end is None:
@@ -160,6 +162,8 @@ class Traced:
             f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in {end.path}: "
             f"{plural(end.files, 'file')}, {size(end.size)}"
         )
+        if end.unsaved is not None:
+            print(f"  lines are missing from the files: {end.unsaved}", file=sys.stderr)
         if end.dropped or end.idle_polls:
             say(f"  not saved: {end.dropped} lines lost, {end.idle_polls} polls that timed out")
         if end.running_again is False:

@@ -33,24 +33,27 @@ def add_strace(commands: Commands[argparse.ArgumentParser]) -> None:
         "  0 traced   1 some rank could not be traced   12 no such rank   2 wrong usage",
         formatter_class=Formatter,
     )
-    parser.add_argument("rank", nargs="+", metavar="RANK", help="ranks: 2, 0-3,8")
+    parser.add_argument("rank", nargs="+", metavar="RANKS", help="which ranks: 2, or 0-3,8")
     parser.add_argument(
         "--for",
         dest="for_s",
         type=seconds,
         default=10.0,
-        metavar="SECONDS",
-        help=f"how long; at most {MAX_SECONDS:.0f} (default: 10)",
+        metavar="S",
+        help=f"seconds to trace, at most {MAX_SECONDS:.0f} (default: 10)",
     )
     parser.add_argument(
         "--filter",
-        choices=("all", "network", "file"),
+        choices=("all", "network", "file", "waits"),
         default="all",
-        help="which calls are printed; all are traced and saved (default: all)",
+        help="which calls are printed; all are traced and saved (default: all, with threads that "
+        "only wait folded, which `waits` shows one by one)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--lines", action="store_true", help="strace's lines as they come, no table")
-    form.add_argument("--json", action="store_true", help="the folded calls, for programs")
+    form.add_argument(
+        "--json", action="store_true", help="schema hangtop.strace/1: calls of each thread"
+    )
     add_observing(parser)
 
 
@@ -71,5 +74,5 @@ def add_files(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("rank", metavar="RANK", help="a rank's number")
     parser.add_argument("fd", nargs="?", type=int, metavar="FD", help="one of its descriptors")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="schema hangtop.files/1")
     add_observing(parser)

@@ -106,6 +106,6 @@ def add_watch(commands: Commands[argparse.ArgumentParser]) -> None:
     group.add_argument(
         "--json",
         action="store_true",
-        help="tell everything as JSON, one line each: hangtop.watch/1",
+        help="schema hangtop.watch/1, one line for each thing that is told",
     )
     add_observing(parser)

@@ -166,7 +166,7 @@ GALLERY: tuple[Scenario, ...] = (
     ),
     Scenario(
         "debugger",
-        "rank 0 sits at a breakpoint() that was left in the code",
+        "rank 0 sits at a dist.breakpoint() that was left in the code",
         "debugger-prompt",
         (0,),
     ),

@@ -78,7 +78,7 @@ class Demo:
         """End the job."""
         self.stop()
 
-    def wait_until_hung(self, timeout_s: float = 60.0) -> None:
+    def wait_until_hung(self, timeout_s: float = 180.0) -> None:
         """Wait until the job is where its scenario goes wrong.
 
         Raises:

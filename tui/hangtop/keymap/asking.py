@@ -7,6 +7,7 @@ from hangtop.actions import (
     can_core,
     can_debug,
     can_dump,
+    can_nettest,
     can_retry,
     can_sample,
     can_sample_all,
@@ -90,6 +91,15 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=needs_live,
+    ),
+    Action(
+        "nettest",
+        ("T",),
+        "nettest",
+        "Whether these nodes can talk: `hangtop nettest` on all of them, in the foreground",
+        "Ask the node",
+        risk="asks",
+        possible=can_nettest,
     ),
     Action(
         "shell",

@@ -24,7 +24,7 @@ TRACE_LOOKS: tuple[Action, ...] = (
     ),
     Action(
         "trace_form", ("f",), "calls/lines",
-        "The trace folded by thread: all calls, network, files; or its lines",
+        "The trace folded by thread: all calls, network, files, waits; or its lines",
         "Look", RANK, possible=has_trace,
     ),
 )  # fmt: skip

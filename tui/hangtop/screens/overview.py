@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.containers import Horizontal
@@ -19,7 +20,7 @@ from hangtop.views.overview import (
     verdict_lines,
     verdict_title,
 )
-from hangtop.views.ranks import RANK_COLUMNS, RankRow, class_of, rank_rows
+from hangtop.views.ranks import CALM, RANK_COLUMNS, RankRow, RankRows, class_of
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.text import plural
@@ -49,6 +50,7 @@ class OverviewPage(OutlierPage):
 
     def __init__(self) -> None:
         super().__init__()
+        self._rank_rows = RankRows()
         self.grouping: Grouping = ""
         self.toggled: frozenset[str] = frozenset()
         """Groups that are not folded, or open, as they start."""
@@ -62,7 +64,7 @@ class OverviewPage(OutlierPage):
                 "STACK CLASSES",
                 pane_id="classes",
                 columns=CLASS_COLUMNS,
-                key=lambda row: row.key,
+                key=attrgetter("key"),
                 flat=flat,
             )
             yield TextPane("HEALTH", pane_id="health", flat=flat)
@@ -70,9 +72,9 @@ class OverviewPage(OutlierPage):
             "RANKS",
             pane_id="ranks",
             columns=RANK_COLUMNS,
-            key=lambda row: row.key,
+            key=attrgetter("key"),
             flat=flat,
-            heading=lambda row: row.heading if isinstance(row, Group) else None,
+            heading=attrgetter("heading"),
         )
 
     @property
@@ -105,7 +107,7 @@ class OverviewPage(OutlierPage):
         self.stack_classes.set_items(classes, [line(("no ranks yet", "dim"))])
         rows = grouped(
             snapshot,
-            rank_rows(snapshot, job, diagnosis, now),
+            self._rank_rows.take(snapshot, job, diagnosis, now),
             self.grouping if job else "",
             self.toggled,
             now,
@@ -219,7 +221,7 @@ class OverviewPage(OutlierPage):
     def outliers(self) -> list[str]:
         """Ranks that are blamed or in an odd state, else those on the smallest class."""
         rows = [row for row in self.ranks.items if isinstance(row, RankRow)]
-        odd = [row for row in rows if row.order[0] < 3]
+        odd = [row for row in rows if row.level < CALM]
         if not odd:
             smallest = min((row.order[1] for row in rows), default=0)
             odd = [row for row in rows if row.order[1] == smallest]

@@ -52,7 +52,11 @@ def find_rank(job: Job | None, key: str | None) -> Rank | None:
     """The rank with this key."""
     if job is None or key is None:
         return None
-    return next((rank for rank in job.ranks if rank_key(rank) == key), None)
+    pid = key.rpartition(":")[0].rpartition(":")[2]
+    # Numbers first: thousands of keys would be made for every one that is looked for.
+    number = int(pid) if pid.isdecimal() else -1
+    some = (rank for rank in job.ranks if rank.process.pid == number)
+    return next((rank for rank in some if rank_key(rank) == key), None)
 
 
 def members_of(job: Job) -> frozenset[tuple[str, int, int]]:

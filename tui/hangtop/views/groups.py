@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from hangtop.spans import Line, line
 from hangtop.views.common import seen, span, unheard
 from hangtop.views.nodes import ANSWERING, node_role
-from hangtop.views.ranks import RankRow, class_of
+from hangtop.views.ranks import CALM, RankRow
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def grouped(
         return list(rows)
     members: dict[str, list[RankRow]] = {}
     for row in rows:
-        members.setdefault(row.rank.node if by == "node" else class_of(row.rank), []).append(row)
+        members.setdefault(row.rank.node if by == "node" else row.stack, []).append(row)
     known = {node.name: node for node in snapshot.nodes}
     silent: set[str] = set()
     if by == "node":
@@ -64,12 +64,12 @@ def grouped(
                 members.setdefault(node.name, [])
 
     def urgency(item: tuple[str, list[RankRow]]) -> int:
-        return min([row.order[0] for row in item[1]] + [1] * (item[0] in silent))
+        return min([row.level for row in item[1]] + [1] * (item[0] in silent))
 
     entries: list[Entry] = []
     for name, some in sorted(members.items(), key=urgency):
         key = f"{by}:{name}"
-        starts_open = len(rows) <= OPEN_RANKS or any(row.order[0] < 3 for row in some)
+        starts_open = len(rows) <= OPEN_RANKS or any(row.level < CALM for row in some)
         is_open = whole or starts_open != (key in toggled)
         told = _node(known.get(name), name, some, now) if by == "node" else _class(some)
         sign = "  " if not some else "▾ " if is_open else "▸ "
@@ -105,7 +105,7 @@ def ranks_of(rows: Sequence[RankRow]) -> str:
 
 def _said(rows: Sequence[RankRow]) -> Line:
     """Who of a group is to blame: to be seen when it is folded."""
-    guilty = [row.rank.rank for row in rows if row.why_role == "culprit"]
+    guilty = [row.rank.rank for row in rows if not row.level]
     if not guilty:
         return line("")
     who = "culprit" if len(guilty) == len(rows) else f"rank {fold(guilty)}"

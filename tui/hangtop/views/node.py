@@ -12,6 +12,7 @@ from hangtop.spans import Line, labelled, line
 from hangtop.views.common import span
 from hangtop.views.nodes import NodeRow, node_role, seen_ago
 from hangtop_core import nodesets
+from hangtop_core.analysis import cgroups
 from hangtop_core.cores.pattern import understand
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural, size
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 LABEL = 9
 COMMANDS_SHOWN = 60
+GROUPS_SHOWN = 8
 COPIED = 4000
 """Characters of one entry that are copied, at most."""
 FIX = "fix:0"
@@ -107,6 +109,22 @@ def _resources(node: Node) -> list[Item]:
         text = f"{size(node.memory_available)} free of {size(node.memory_total)}"
         shm = f"{size(node.shm_free)} of {size(node.shm_total)}" if node.shm_total else "?"
         items.append(_item("memory", line(text, ("  /dev/shm ", "label"), shm)))
+    short = [("memory", node.memory_full), ("a disk", node.io_full)]
+    told = [f"in {share:.0f}% for want of {what}" for what, share in short if share]
+    if told:
+        items.append(_item("pressure", f"nothing ran {', '.join(told)}, of the last 10 s"))
+    items += _groups(node)
+    return items
+
+
+def _groups(node: Node) -> list[Item]:
+    """The cgroups of its ranks that limit memory or lack something, what lacks something first."""
+    bad = list(cgroups.telling(node.cgroups))
+    limits = [one for one in node.cgroups if one.limit is not None and one not in bad]
+    items = []
+    for one in (*bad, *limits)[:GROUPS_SHOWN]:
+        text = cgroups.describe(one).removeprefix("cgroup ")
+        items.append(_item("cgroup", line((text, "warn" if one in bad else "")), copy=one.folder))
     return items
 
 

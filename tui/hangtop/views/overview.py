@@ -19,6 +19,7 @@ from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, classes, missing
 from hangtop_core.rankset import fold
+from hangtop_core.report import numbers_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
@@ -173,11 +174,19 @@ def verdict_lines(
         return [line("Observing; a first judgement follows in a moment.")]
     if diagnosis.verdicts:
         return _given(diagnosis.verdicts, diagnosis)
+    numbers = _numbers(diagnosis)
     if job.unnumbered and not job.ranks and not job.launchers:
         lines = unreadable(job)
     else:
         lines = _none_given(diagnosis, job, snapshot.at)
-    return [*lines, *(_blind(diagnosis) if blind else ())]
+    return [*lines, *numbers, *(_blind(diagnosis) if blind else ())]
+
+
+def _numbers(diagnosis: Diagnosis) -> list[Line]:
+    """The first inf or nan of the job."""
+    if diagnosis.numbers is None:
+        return []
+    return [labelled("note", line((numbers_text(diagnosis.numbers), "bad")), 5)]
 
 
 def unreadable(job: Job) -> list[Line]:
@@ -197,7 +206,7 @@ def _given(verdicts: Sequence[Verdict], diagnosis: Diagnosis) -> list[Line]:
     if len(verdicts) > 1:
         also = ", ".join(map(_also, verdicts[1:4]))
         lines.append(labelled("also", line((also, "dim")), 5))
-    return [*lines, *_blind(diagnosis)]
+    return [*lines, *_numbers(diagnosis), *_blind(diagnosis)]
 
 
 def _also(verdict: Verdict) -> str:
@@ -224,7 +233,8 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
             line("Not called hung yet: a checkpoint or an evaluation may look the same."),
         ]
     if diagnosis.state == "progressing":
-        return [line(("The job is progressing.", "good")), line("Nothing to blame.")]
+        told = [line("Nothing to blame.")] if diagnosis.numbers is None else []
+        return [line(("The job is progressing.", "good")), *told]
     lines = [line(f"Observing for {duration(diagnosis.observed_for_s)}; no judgement yet.")]
     return [*lines, *_unequal(job, now)]
 

@@ -21,6 +21,7 @@ from hangtop.views.common import (
 )
 from hangtop.views.places import doing
 from hangtop.views.stacks import frame_lines, last_seen
+from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.gpus import Slots, describe
 from hangtop_core.text import plural, size
 
@@ -118,8 +119,26 @@ def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
         labelled("cpu", shares),
         labelled("memory", counts),
         *(labelled("gpu", describe(slot.gpu)) for slot in Slots(snapshot.nodes).of(rank)),
+        *_groups(snapshot, rank),
         *_identity(rank, now),
     ]
+
+
+def _groups(snapshot: Snapshot, rank: Rank) -> list[Line]:
+    """What its cgroups let it have, and what they lack."""
+    process, lines = rank.process, []
+    if process.cpu_quota is not None:
+        held = process.cpu_throttled
+        told = f"{process.cpu_quota:g} cores, by {process.cpu_quota_of}"
+        told += f"; used up early in {held:.0%} of the periods" if held else ""
+        lines.append(labelled("quota", line((told, "warn" if (held or 0) >= 0.5 else ""))))
+    groups = cgroups.of(node_of(snapshot, rank.node), process)
+    bad = {one.folder for one in cgroups.telling(groups)}
+    for one in groups:
+        if one.limit is not None or one.counts.oom_kills or one.folder in bad:
+            text = cgroups.describe(one).removeprefix("cgroup ")
+            lines.append(labelled("limits", line((text, "warn" if one.folder in bad else ""))))
+    return lines
 
 
 def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
@@ -140,7 +159,8 @@ def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
         tracer = f"{process.tracer or '?'} (pid {process.tracer_pid})"
         lines.append(labelled("tracer", line((tracer, "bad"))))
     if process.frozen:
-        lines.append(labelled("frozen", line(("its cgroup is frozen", "bad"))))
+        by = f"by cgroup {process.frozen_by}" if process.frozen_by else "with its cgroup"
+        lines.append(labelled("frozen", line((by, "bad"))))
     return lines
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
@@ -13,105 +12,220 @@ from hangtop.views.common import (
     STATE_ROLES,
     culprits,
     idle_seconds,
-    main_frames,
-    main_thread,
     rank_key,
     seen,
     span,
     unheard,
 )
 from hangtop.views.places import doing
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence, Set
+
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model import Frame, Job, Rank, Snapshot
+
+MAX_PLACES = 4096
+"""Stacks of which is remembered where they stand."""
+CALM = 3
+"""The level of a rank about which nothing is said."""
 
 
-@dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank, with what the table shows of it."""
+    """One rank; what the table shows of it is worked out when it is looked at."""
 
-    key: str
-    rank: Rank
-    idle: float | None
-    place: str
-    """Where the user's code is, `train.py:41 (step)`."""
-    call: str
-    """What it called there."""
-    why: str
-    why_role: str
-    silent: str
-    """`lost 43 s` when its node does not answer: all else is what was last seen."""
-    order: tuple[int, int, int]
-    """Suspicion: culprits first, then odd states, then few ranks on one stack, then rank."""
+    __slots__ = ("_table", "key", "level", "rank", "stack")
+
+    heading = None
+    """It stands under headings, and is none; see `groups.Group`."""
+
+    def __init__(self, table: RankRows, rank: Rank, key: str) -> None:
+        self._table = table
+        self.key = key
+        self.rank = rank
+        self.stack = class_of(rank)
+        self.level = table.judged(rank)[2]
+        """How suspicious: 0 for culprits, then odd states, then what could not be read."""
+
+    @property
+    def idle(self) -> float | None:
+        """Seconds for which its main thread had not run, when its node was last heard of."""
+        old = self._table.quiet.get(self.rank.node)
+        now = self._table.now
+        return idle_seconds(self.rank, now - old[1] if old else now)
+
+    @property
+    def place(self) -> str:
+        """Where the user's code is, `train.py:41 (step)`."""
+        place, call = self._table.doing(self.rank)
+        if place or call:
+            return place
+        return "-" if self.rank.sample is None else "no stack"
+
+    @property
+    def call(self) -> str:
+        """What it called there."""
+        return self._table.doing(self.rank)[1]
+
+    @property
+    def why(self) -> str:
+        """What is odd about it."""
+        return self._table.judged(self.rank)[0]
+
+    @property
+    def why_role(self) -> str:
+        """The role of that."""
+        return self._table.judged(self.rank)[1]
+
+    @property
+    def silent(self) -> str:
+        """`lost 43 s` when its node does not answer: all else is what was last seen."""
+        old = self._table.quiet.get(self.rank.node)
+        return f"{old[0]} {span(old[1])}" if old else ""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Suspicion: culprits first, then odd states, then few ranks on one stack, then rank."""
+        sharing = self._table.sharing[self.stack] if self.level == CALM else 0
+        return self.level, sharing, self.rank.rank
 
 
-def rank_rows(
-    snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
-) -> list[RankRow]:
-    """Rows of all ranks, the most suspicious first."""
-    if job is None:
-        return []
-    blamed = culprits(diagnosis)
-    best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
-    victims = frozenset(best.victims) if best else frozenset()
-    sharing = Counter(class_of(rank) for rank in job.ranks)
-    quiet = unheard(snapshot.nodes, now)
-    rows = [
-        _row(snapshot, rank, blamed, victims, sharing[class_of(rank)], quiet.get(rank.node), now)
-        for rank in job.ranks
-    ]
-    rows.sort(key=lambda row: row.order)
-    return rows
+class RankRows:
+    """The rows of all ranks, kept from picture to picture.
+
+    A rank that is the same object in two pictures has not changed, and has the same row; so that
+    a picture costs what is new in it, and not what there is.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.quiet: Mapping[str, tuple[str, float]] = {}
+        """State and silence of nodes that do not answer."""
+        self.sharing: Counter[str] = Counter()
+        """Ranks on each stack."""
+        self.made = self.sorted = 0
+        """How many rows were ever made, and how often all were sorted."""
+        self._stacks: Mapping[str, tuple[Frame, ...]] = {}
+        self._blamed: Mapping[tuple[str, int | None], str] = {}
+        self._victims: frozenset[int] = frozenset()
+        self._rows: list[RankRow] = []
+        """As in `Job.ranks`."""
+        self._order: list[RankRow] = []
+        self._places: list[int] = []
+        """Of each of `_rows` in `_order`."""
+        self._doing: dict[str, tuple[tuple[Frame, ...], tuple[str, str]]] = {}
+
+    def take(
+        self, snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
+    ) -> list[RankRow]:
+        """Rows of all ranks of another picture, the most suspicious first."""
+        blamed, quiet = culprits(diagnosis), unheard(snapshot.nodes, now)
+        best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
+        as_before = blamed == self._blamed
+        turned = quiet.keys() ^ self.quiet.keys()
+        self.now, self.quiet, self._stacks = now, quiet, snapshot.stacks
+        self._blamed, self._victims = blamed, frozenset(best.victims) if best else frozenset()
+        ranks = job.ranks if job is not None else ()
+        if not as_before or len(ranks) != len(self._rows):
+            self._begin(ranks)
+        else:
+            self._renew(ranks, turned)
+        return list(self._order)
+
+    def _begin(self, ranks: Sequence[Rank]) -> None:
+        self._rows = [RankRow(self, rank, rank_key(rank)) for rank in ranks]
+        self.made += len(ranks)
+        self.sharing = Counter(row.stack for row in self._rows)
+        self._sort()
+
+    def _renew(self, ranks: Sequence[Rank], turned: Set[str]) -> None:
+        """Make rows of ranks that differ; sort only where one of them has to move.
+
+        `turned` are nodes that have fallen silent, or answer again.
+        """
+        rows, moves = self._rows, False
+        changed = {i for i, one in enumerate(ranks) if rows[i].rank is not one}
+        if turned:
+            changed.update(i for i, one in enumerate(ranks) if one.node in turned)
+        for index in changed:
+            old, rank = rows[index], ranks[index]
+            before, after = old.rank.process, rank.process
+            same = (before.pid, before.start) == (after.pid, after.start)
+            key = old.key if same and old.rank.node == rank.node else rank_key(rank)
+            new = rows[index] = RankRow(self, rank, key)
+            self.made += 1
+            self._order[self._places[index]] = new
+            if new.stack != old.stack:
+                self.sharing[old.stack] -= 1
+                self.sharing[new.stack] += 1
+                moves = True
+            moves = moves or new.level != old.level or rank.rank != old.rank.rank
+        if moves:
+            self.sharing = +self.sharing
+            self._sort()
+
+    def _sort(self) -> None:
+        """Sort by `RankRow.order`; ranks are ascending as they come."""
+        sharing = self.sharing
+        keys = [(row.level, sharing[row.stack] if row.level == CALM else 0) for row in self._rows]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        self._order = [self._rows[index] for index in order]
+        self._places = [0] * len(order)
+        for place, index in enumerate(order):
+            self._places[index] = place
+        self.sorted += 1
+
+    def judged(self, rank: Rank) -> tuple[str, str, int]:
+        """What is said of a rank, in which role, and how suspicious that makes it."""
+        why, role, level = self._said(rank)
+        if (number := _number(rank)) and level in (0, CALM):
+            why, role, level = (
+                (f"{why}, {number}", role, level) if why else (f"saw {number}", "bad", 2)
+            )
+        old = self.quiet.get(rank.node)
+        return (seen(*old), "bad", 1) if old is not None and level else (why, role, level)
+
+    def _said(self, rank: Rank) -> tuple[str, str, int]:
+        if blamed := self._blamed:
+            cause = blamed.get((rank.node, rank.process.pid)) or blamed.get(("rank", rank.rank))
+            if cause is not None:
+                return f"◀ {cause}", "culprit", 0
+        sample = rank.sample
+        if rank.state == "exited":
+            return _exit(rank), "bad", 1
+        if rank.state in ODD_STATES:
+            return rank.state, "bad", 1
+        if sample is not None and sample.failure is not None and not self._frames(rank):
+            return f"no stack: {sample.failure.text}", "warn", 2
+        if rank.process.denied:
+            return rank.process.denied, "warn", 2
+        return ("waits", "victim", CALM) if rank.rank in self._victims else ("", "", CALM)
+
+    def _frames(self, rank: Rank) -> tuple[Frame, ...]:
+        return self._stacks.get(class_of(rank), ())
+
+    def doing(self, rank: Rank) -> tuple[str, str]:
+        """Where a rank's main thread stands, and what it called there; once for each stack."""
+        key, frames = class_of(rank), self._frames(rank)
+        known = self._doing.get(key)
+        if known is None or known[0] is not frames:
+            if len(self._doing) > MAX_PLACES:
+                self._doing.clear()
+            known = self._doing[key] = (frames, doing(frames))
+        return known[1]
 
 
 def class_of(rank: Rank) -> str:
     """What tells its stack class: the key of its main thread's stack, empty without one."""
-    thread = main_thread(rank.sample)
-    return thread.stack if thread else ""
+    sample = rank.sample
+    return sample.threads[0].stack if sample is not None and sample.threads else ""
 
 
-def _row(
-    snapshot: Snapshot,
-    rank: Rank,
-    blamed: dict[tuple[str, int | None], str],
-    victims: frozenset[int],
-    sharing: int,
-    old: tuple[str, float] | None,
-    now: float,
-) -> RankRow:
-    frames = main_frames(snapshot, rank.sample)
-    place, call = doing(frames)
-    cause = blamed.get((rank.node, rank.process.pid)) or blamed.get(("rank", rank.rank))
-    failure = rank.sample.failure if rank.sample else None
-    why, role, level = "", "", 3
-    if cause is not None:
-        why, role, level = f"◀ {cause}", "culprit", 0
-    elif rank.state == "exited":
-        why, role, level = _exit(rank), "bad", 1
-    elif rank.state in ODD_STATES:
-        why, role, level = rank.state, "bad", 1
-    elif failure is not None and not frames:
-        why, role, level = f"no stack: {failure.text}", "warn", 2
-    elif rank.process.denied:
-        why, role, level = rank.process.denied, "warn", 2
-    elif rank.rank in victims:
-        why, role = "waits", "victim"
-    if old is not None:
-        why, role, level = (why, role, level) if cause else (seen(*old), "bad", 1)
-    if not frames and not call:
-        place = "-" if rank.sample is None else "no stack"
-    return RankRow(
-        key=rank_key(rank),
-        rank=rank,
-        idle=idle_seconds(rank, now - old[1] if old else now),
-        place=place,
-        call=call,
-        why=why,
-        why_role=role,
-        silent=f"{old[0]} {span(old[1])}" if old else "",
-        order=(level, sharing if level == 3 else 0, rank.rank),
-    )
+def _number(rank: Rank) -> str:
+    """`inf at batch 3`: what a rank saw first that is not finite; see `views.numerics`."""
+    first = rank.numerics.first if rank.numerics is not None else None
+    return f"{clean(first.what, 8)} at batch {first.batch}" if first is not None else ""
 
 
 def _exit(rank: Rank) -> str:

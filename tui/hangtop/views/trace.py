@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop.actions import can_strace
 from hangtop.spans import Line, line
 from hangtop.state import TRACE_SECONDS, Trace
-from hangtop_core.syscalls import explained
+from hangtop_core.syscalls import explained, in_place, shown, thread_title
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from hangtop_core.syscalls import Filter, Row
 
 COST = "It slows the rank down: every system call stops for an instant at its start and end."
-_FORMS = {"all": "all calls", "network": "network", "file": "files", "lines": "lines"}
+_FORMS = {
+    "all": "all calls",
+    "network": "network",
+    "file": "files",
+    "waits": "waits",
+    "lines": "lines",
+}
 
 
 def strace_command(pid: int) -> str:
@@ -53,22 +59,25 @@ def trace_lines(
     none = [line(("No system call has completed yet.", "dim"))] if not trace.lines else []
     end = [line((trace.ended, "bold"))] if trace.ended is not None else none
     if form == "lines":
-        return [*map(line, trace.lines), *end]
-    return [*end, *_table(trace, form, names)]
+        return [*(line(in_place(one, names)) for one in trace.lines), *end]
+    threads = {one.tid: one.name for one in rank.process.threads} if rank is not None else {}
+    return [*end, *_table(trace, form, names, threads)]
 
 
-def _table(trace: Trace, form: Filter, names: Mapping[str, str]) -> list[Line]:
-    """Calls by thread: how often, how long in all, on what."""
+def _table(
+    trace: Trace, form: Filter, names: Mapping[str, str], threads: Mapping[int, str]
+) -> list[Line]:
+    """Calls by thread: how often, how long in all, on what; then threads that only wait."""
     lines: list[Line] = []
     thread = None
-    rows = trace.calls.rows(form)
+    rows, waiting = shown(trace.calls, form)
     for row in rows:
         if row.tid != thread:
             thread = row.tid
-            main = " main" if thread == trace.pid else ""
-            lines.append(line((f"thread {thread}{main}", "title")))
+            lines.append(line((thread_title(thread, trace.pid, threads), "title")))
         lines.append(_row(row, names))
-    if not rows and trace.lines:
+    lines += [line((one.text(names), "dim")) for one in waiting]
+    if not rows and not waiting and trace.lines:
         lines.append(line(("No such call; ", "dim"), ("f", "key"), (" shows others.", "dim")))
     return lines
 

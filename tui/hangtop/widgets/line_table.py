@@ -52,14 +52,14 @@ class LineTable(LinePane, Generic[T]):
         key: Callable[[T], str],
         flat: bool = False,
         headed: bool = True,
-        heading: Callable[[T], Line | None] = lambda item: None,
+        heading: Callable[[T], Line | None] | None = None,
     ) -> None:
         super().__init__(title, pane_id=pane_id, flat=flat)
         self.columns = tuple(columns)
+        self._numbers = {column.key: number for number, column in enumerate(self.columns)}
         self.key_of = key
         self.headed = headed
-        self.heading_of = heading
-        """The line of an item that stands over others, instead of cells; it moves with them."""
+        self._heading = heading
         self.order = Order()
         self.marks: frozenset[str] = frozenset()
         self.cursor_key: str | None = None
@@ -70,7 +70,13 @@ class LineTable(LinePane, Generic[T]):
         self._given: Sequence[T] = ()
         self._accept: Callable[[T], bool] | None = None
         self._items: list[T] = []
+        self._keys: list[str] = []
         self._places: dict[str, int] = {}
+        self._sizes: dict[str, tuple[T, list[int]]] = {}
+        """How wide the cells are of rows that are not in view, by key, as long as a row is the
+        same."""
+        self._cells: dict[int, list[Line]] = {}
+        """The cells of the rows in view, by place."""
         self._widths: dict[str, int] = {}
         self._whole: dict[str, int] = {}
         """What columns would need to cut nothing at all."""
@@ -110,10 +116,16 @@ class LineTable(LinePane, Generic[T]):
         """What `<` and `>` step through: what can be seen, and None, the order rows come in."""
         return [None, *(column.key for column, _ in self._layout if column.sort)]
 
+    def heading_of(self, item: T) -> Line | None:
+        """The line of an item that stands over others, instead of cells; it moves with them."""
+        return None if self._heading is None else self._heading(item)
+
     def _arrange(self) -> None:
         place = self.cursor
-        items = self._items = [item for part in self._parts() for item in part]
-        self._places = {self.key_of(item): index for index, item in enumerate(items)}
+        items = self._items = self._in_order()
+        keys = list(map(self.key_of, items))
+        if keys != self._keys:
+            self._keys, self._places = keys, {key: index for index, key in enumerate(keys)}
         if items and (self.cursor_key not in self._places or not self.chosen):
             key = self.key_of(items[min(place, len(items) - 1) if self.chosen else 0])
             moved = key != self.cursor_key
@@ -122,6 +134,14 @@ class LineTable(LinePane, Generic[T]):
                 self._moved()
         self._reveal()
         self.paint()
+
+    def _in_order(self) -> list[T]:
+        """What is to be shown; quick for many rows of which little is asked."""
+        flat = self._heading is None or not any(map(self._heading, self._given))
+        plain_order = self.order.column is None and not self.order.inverted
+        if flat and plain_order and self._accept is None:
+            return list(self._given)
+        return [item for part in self._parts() for item in part]
 
     def _parts(self) -> list[list[T]]:
         """What passes the filter, sorted below each heading; headings stay before theirs."""
@@ -229,12 +249,9 @@ class LineTable(LinePane, Generic[T]):
 
     def _measured(self) -> dict[str, int]:
         """How wide each column would be for what stands in it now."""
-        seen = self._items[self.top : self.top + self.size.height]
-        first = self._items[:SAMPLED_ROWS]
-        rows = [item for item in (*first, *seen) if self.heading_of(item) is None]
+        present = self._present()
         widths = {}
-        for column in self.columns:
-            size = max((cells(column.cell(item)) for item in rows), default=0)
+        for column, size in zip(self.columns, present, strict=True):
             if size:
                 self._filled.add(column.key)
             self._whole[column.key] = size
@@ -242,6 +259,26 @@ class LineTable(LinePane, Generic[T]):
             least = max(title, 0 if column.flex else column.minimum)
             widths[column.key] = min(max(size, least), max(column.maximum, title))
         return widths
+
+    def _present(self) -> list[int]:
+        """The widest cell of each column, of the first rows and those in view."""
+        in_view = self._items[self.top : self.top + self.size.height]
+        self._cells = {
+            place: [column.cell(item) for column in self.columns]
+            for place, item in enumerate(in_view, self.top)
+            if self.heading_of(item) is None
+        }
+        sizes = [list(map(cells, row)) for row in self._cells.values()]
+        before, self._sizes = self._sizes, {}
+        for key, item in zip(self._keys[:SAMPLED_ROWS], self._items[:SAMPLED_ROWS], strict=True):
+            if self.heading_of(item) is not None:
+                continue
+            known = before.get(key)
+            if known is None or known[0] is not item:
+                known = (item, [cells(column.cell(item)) for column in self.columns])
+            self._sizes[key] = known
+            sizes.append(known[1])
+        return [max(size) for size in zip(*sizes, strict=True)] or [0] * len(self.columns)
 
     def _is_tight(self) -> bool:
         """Whether a column was left out or got less room than it could use."""
@@ -295,10 +332,12 @@ class LineTable(LinePane, Generic[T]):
         mark = "✔" if key in self.marks else " "
         spans: list[Span] = [Span("▸" if here else " ", "focus"), Span(mark, "info")]
         heading = self.heading_of(item)
+        drawn = self._cells.get(index)
         for count, (column, size) in enumerate(self._layout if heading is None else ()):
             if count:
                 spans.append(Span(" "))
-            spans += fit(column.cell(item), size, align=column.align, keep_end=column.keep_end)
+            cell = column.cell(item) if drawn is None else drawn[self._numbers[column.key]]
+            spans += fit(cell, size, align=column.align, keep_end=column.keep_end)
         if heading is not None:
             spans += heading
         overlay = ("cursor" if self.has_focus else "resting") if here else ""

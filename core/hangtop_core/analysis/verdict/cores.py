@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.steps import Command, word
@@ -54,8 +55,15 @@ def _read(case: Case, subject: Subject, place: Place) -> Step:
         node=(node.hostname if node is not None else None) or subject.rank.node,
         signal=-code if code is not None and code < 0 else None,
     )
-    found = word(path) if path is not None and "*" not in path else path
+    found = _pattern(path) if path is not None else None
     text = f"hangtop core {found or 'CORE'}"
     if node is not None and node.shell is None:
         return Command(subject.rank.node, text)
     return f"on {subject.rank.node}, or here where that directory is shared: {text}"
+
+
+def _pattern(path: str) -> str | None:
+    """Write a path as `steps.word` does, but for its `*`, which a shell is to fill in."""
+    if word(path) is None:
+        return None
+    return "*".join(shlex.quote(part) if part else "" for part in path.split("*"))

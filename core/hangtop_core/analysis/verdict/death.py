@@ -22,8 +22,15 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.outofmemory import (
+    absent_by_groups,
+    counts_none,
+    group_facts,
+    killing,
+    limit_steps,
+)
 from hangtop_core.analysis.verdict.process import exit_steps
-from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.analysis.verdict.steps import Command
 from hangtop_core.text import size
 
 if TYPE_CHECKING:
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.kernelline import KernelLine, Kind, Known
-    from hangtop_core.model import Process, Rank
+    from hangtop_core.model import Rank
 
 _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
 _CRASHES = frozenset(
@@ -119,13 +126,16 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         left_at = process.gone_at or case.at
         near = counted is not None and -1.0 <= counted - left_at <= COUNTED_S
         near = near and (told is not None or not _counted_another(case, subject, left_at))
+        group = killing(case, subject, left_at, COUNTED_S)
+        near = near and (group is not None or not counts_none(case, subject))
+        near = near or group is not None
         if told is None and not (near and process.exit_code in (None, -signal.SIGKILL)):
             continue
         when = f" at {told.when}" if told is not None else ""
         killed = "killed" if told is not None else "probably killed"
         evidence = [_line_fact(subject.number, told)] if told is not None else []
-        if near:
-            text = f"oom_kill of /proc/vmstat grew when it left, to {node.oom_kills if node else 0}"
+        if counted is not None and near and node is not None:
+            text = f"oom_kill of /proc/vmstat grew when it left, to {node.oom_kills}"
             evidence.append(fact("kernel", subject.number, text))
         yield Hit(
             subjects=(subject,),
@@ -134,11 +144,12 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who([subject])} was {killed} by the kernel for want of memory{when}",
             ),
-            evidence=(*evidence, *_memory_facts(case, subject)),
-            steps=_memory_steps(process),
-            confidence=0.97 if told is not None else 0.85 if process.exit_code else 0.7,
+            evidence=(*evidence, *group_facts(case, subject), *_memory_facts(case, subject)),
+            steps=_memory_steps(case, subject),
+            confidence=_sure(told is not None, group is not None, process.exit_code is not None),
         )
-    yield from _absent_ones(case, "oom", "was killed by the kernel for want of memory")
+    by_log = tuple(_absent_ones(case, "oom", "was killed by the kernel for want of memory"))
+    yield from by_log or absent_by_groups(case)
 
 
 def _counted_another(case: Case, subject: Subject, left_at: float) -> bool:
@@ -158,14 +169,16 @@ def _memory_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
         yield fact("process", subject.number, f"{node.name}: {text}")
 
 
-def _memory_steps(process: Process) -> tuple[Step, ...]:
-    steps: list[Step] = []
-    path = word(process.cgroup) if process.cgroup and process.cgroup.startswith("/") else None
-    if path is not None:
-        files = f"/sys/fs/cgroup{{,/memory}}{path}/memory.{{max,events,limit_in_bytes,failcnt}}"
-        steps.append(Command(process.node, f"grep -s . {files}"))
+def _sure(told: bool, by_group: bool, code: bool) -> float:
+    if told:
+        return 0.97
+    return (0.93 if code else 0.85) if by_group else (0.85 if code else 0.7)
+
+
+def _memory_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
+    steps: list[Step] = list(limit_steps(case, subject.rank))
     log = "journalctl -k --since -1h | grep -i -A1 -e oom -e 'killed process'"
-    steps.append(Command(process.node, log))
+    steps.append(Command(subject.rank.node, log))
     steps.append("fewer DataLoader workers, a smaller prefetch_factor, less pinned memory")
     return tuple(steps)
 
@@ -300,9 +313,12 @@ OOM_KILLED = Rule(
     cause="rank-oom-killed",
     title="The kernel killed a rank for want of memory",
     seen="The process is gone, and the kernel log names it as killed out of memory; or it left "
-    "(by signal 9, where that is known) when oom_kill of /proc/vmstat grew.",
+    "(by signal 9, where that is known) when oom_kill of its cgroup (memory.events, "
+    "memory.oom_control) grew, or that of /proc/vmstat. With confidence 0.70 a rank that had left "
+    "before anybody looked, where the cgroup of the ranks beside it has a limit and has counted a "
+    "kill.",
     excluded="It left with another status. The kernel log names another process that was killed "
-    "then.",
+    "then. Its own cgroup counts kills, and none then.",
     confidence=0.97,
     next_steps=("Look at the memory limit of its cgroup", "Fewer DataLoader workers"),
     find=_oom_killed,

@@ -18,7 +18,7 @@ from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
 from hangtop_core.analysis.verdict.logs import log_facts
 from hangtop_core.analysis.verdict.needs import needs
-from hangtop_core.analysis.verdict.numbers import STEP, numbers_facts
+from hangtop_core.analysis.verdict.numbers import STEP, first_of, numbers_facts
 from hangtop_core.analysis.verdict.others import beside
 from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
@@ -193,6 +193,7 @@ def _diagnosis(
         ruled_out=ruled_out,
         timeline=timeline,
         needs=needs,
+        numbers=first_of(snapshot, job) if job is not None else None,
     )
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
@@ -146,10 +147,18 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
         facts.append(process_fact(case, subject))
         facts.extend(gpu_facts(case, subject))
         facts.extend(socket_facts(case, subject))
+        facts.extend(cgroup_facts(case, subject))
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
     return tuple(facts)
+
+
+def cgroup_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """What the cgroups of a subject lack."""
+    groups = cgroups.of(case.nodes.get(subject.rank.node), subject.rank.process)
+    for one in islice(cgroups.telling(groups), SHOWN):
+        yield fact("process", subject.number, cgroups.describe(one))
 
 
 def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

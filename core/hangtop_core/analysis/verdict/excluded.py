@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
+from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.layout import AWAY, OBSERVED
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.versions import NAMES, differences
@@ -57,6 +58,10 @@ def exclusions(case: Case, causes: Collection[str]) -> Iterator[Exclusion]:
 def _nodes(case: Case) -> list[Node]:
     """The nodes of the job that are observed by name."""
     return [case.nodes[name] for name in case.job.nodes if name in case.nodes]
+
+
+def _node(case: Case, subject: Subject) -> Node | None:
+    return case.nodes.get(subject.rank.node)
 
 
 def _heard(case: Case) -> bool:
@@ -153,6 +158,9 @@ def _remembering(case: Case) -> str | None:
     nodes = _nodes(case)
     shares = [node.memory_full for node in nodes if node.memory_full is not None]
     if not nodes or len(shares) < len(nodes) or max(shares) >= _FULL_SHARE:
+        return None
+    groups = (group for s in case.subjects for group in cgroups.of(_node(case, s), s.rank.process))
+    if any(group.memory_full >= _FULL_SHARE for group in groups):
         return None
     return f"{max(shares):.0f}% of the last 10 s were lost for want of memory"
 

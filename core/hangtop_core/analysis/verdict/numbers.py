@@ -1,4 +1,4 @@
-"""What an inf or nan adds to verdicts: a rank that saw one may have left its loop by it."""
+"""What an inf or nan adds: a rank that saw one may have left its loop by it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact
 from hangtop_core.numerics import earliest
+from hangtop_core.rankset import fold
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model import Job, Snapshot
+    from hangtop_core.numerics import First
 
 STEP = (
     "look for a branch that one rank takes when its loss or gradients are not finite; "
@@ -29,11 +32,27 @@ def numbers_facts(case: Case, blamed: Collection[int]) -> tuple[Evidence, ...]:
         return ()
     chosen = sorted(mine, key=lambda one: one.rank or 0)[:SHOWN] or [first[0]]
     return tuple(
-        fact("numerics", one.rank, f"saw {_words(case, one.first.sentence, one.first.at)}")
+        fact("numerics", one.rank, f"saw {_words(case.snapshot, one.first)}")
         for one in chosen
         if one.first is not None
     )
 
 
-def _words(case: Case, sentence: str, at: float) -> str:
-    return f"{sentence}, {duration(max(case.snapshot.at - at, 0.0))} ago"
+def first_of(snapshot: Snapshot, job: Job) -> Evidence | None:
+    """The first inf or nan of a job, whatever state it is in; how many ranks have seen one."""
+    told = [one.numerics for one in job.ranks if one.numerics is not None]
+    found = earliest(told)
+    if found is None:
+        return None
+    who, first = found
+    later = sorted(
+        one.rank
+        for one in told
+        if one is not who and one.first is not None and one.rank is not None
+    )
+    also = f"; rank{'s' * (len(later) > 1)} {fold(later)} saw one, too" if later else ""
+    return fact("numerics", who.rank, f"saw {_words(snapshot, first)}{also}")
+
+
+def _words(snapshot: Snapshot, first: First) -> str:
+    return f"{first.sentence}, {duration(max(snapshot.at - first.at, 0.0))} ago"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.diagnosis import JobState
+    from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.model import Rank
 
 _EXITED_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
@@ -157,9 +157,9 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     frozen = [s for s in left if s.activity.kind == "frozen"]
-    for group in alike(frozen, lambda s: (s.rank.process.cgroup, s.rank.node)):
-        path = group[0].rank.process.cgroup or "its cgroup"
-        file = word(f"/sys/fs/cgroup{path}/cgroup.freeze") if path.startswith("/") else None
+    for group in alike(frozen, lambda s: (_frozen_by(s), s.rank.node)):
+        path = _frozen_by(group[0])
+        thaw = _thaw(group[0].rank.process.frozen_by)
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -169,12 +169,38 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"frozen with the cgroup {path}",
                 case.since(group[0]),
             ),
-            evidence=(*(process_fact(case, s) for s in group[:4]),),
+            evidence=(
+                *(process_fact(case, s) for s in group[:4]),
+                *(_below(s, path) for s in group[:4] if s.rank.process.cgroup),
+            ),
             steps=(
-                *((on(group[0], f"cat {file}"), on(group[0], f"echo 0 > {file}")) if file else ()),
+                *(on(group[0], step) for step in thaw),
                 "scontrol show job (a suspended Slurm job is frozen like this)",
             ),
         )
+
+
+def _frozen_by(subject: Subject) -> str:
+    process = subject.rank.process
+    return process.frozen_by or process.cgroup or "its cgroup"
+
+
+def _below(subject: Subject, path: str) -> Evidence:
+    """The group of a rank, which need not be the one that somebody froze."""
+    return fact(
+        "process",
+        subject.number,
+        f"its cgroup is {subject.rank.process.cgroup}; {path} is the one that was frozen",
+    )
+
+
+def _thaw(folder: str | None) -> tuple[str, ...]:
+    """How to see who is in a frozen group, and to thaw it; version 1 has a freezer of its own."""
+    if folder is None:
+        return ()
+    name, text = ("cgroup.freeze", "0") if "freezer" not in folder else ("freezer.state", "THAWED")
+    file, members = word(f"{folder}/{name}"), word(f"{folder}/cgroup.procs")
+    return (f"cat {members}", f"echo {text} > {file}") if file and members else ()
 
 
 RULES = (
@@ -218,7 +244,8 @@ RULES = (
     Rule(
         cause="cgroup-frozen",
         title="A rank is frozen with its cgroup",
-        seen="cgroup.freeze of the rank's cgroup or of one above it.",
+        seen="cgroup.events of the rank's cgroup says frozen (version 1: freezer.state). Named is "
+        "the group that was frozen, its own or one above: cgroup.freeze, freezer.self_freezing.",
         excluded="The cgroup is not frozen.",
         confidence=0.95,
         next_steps=("Thaw the cgroup, or resume the suspended job",),

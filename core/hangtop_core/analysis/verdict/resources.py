@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.standing import retries
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
@@ -15,6 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.outofmemory import limit_steps
 from hangtop_core.analysis.verdict.steps import on, word
 from hangtop_core.text import size
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.cgroups import Cgroup
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.model import Node
 
@@ -34,8 +37,6 @@ _WORKS: frozenset[Kind] = frozenset(
 SHOWN = 3
 TRIES_S = 20.0
 """Who has written much this lately, and sleeps, tries again what did not succeed."""
-THRASHES = 20.0
-"""Percent of the time in which nothing ran for want of memory; healthy nodes show 0."""
 
 
 HELD_BACK = 0.5
@@ -105,26 +106,58 @@ def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not case.waiters:
         return
     slow = [s for s in left if s.activity.kind in _WORKS]
-    for group in alike(slow, lambda s: s.rank.node):
-        node = case.nodes.get(group[0].rank.node)
-        if node is None or (node.memory_full or 0.0) < THRASHES:
+    short = [s for s in slow if _lacking(case, s) is not None]
+    for group in alike(short, lambda s: (s.rank.node, _lacking(case, s))):
+        lacking, node = _lacking(case, group[0]), case.nodes[group[0].rank.node]
+        if lacking is None:
             continue
+        cgroup = lacking.group
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
-                f"{node.name} is short of memory: in {node.memory_full:.0f}% of the last 10 s "
-                f"nothing could run there for want of it; {who(group)}",
+                f"{lacking.text}: in {lacking.percent:.0f}% of the last 10 s nothing could run "
+                f"there for want of it; {who(group)}",
                 is_are(group, "is", "are"),
                 f"there, and {group[0].activity.text} at {group[0].activity.at}",
             ),
-            evidence=(fact("process", None, _memory_text(node)), *common_facts(case, group)),
+            evidence=(
+                *((fact("process", None, _memory_text(node)),) if cgroup is None else ()),
+                *common_facts(case, group),
+            ),
             steps=(
+                *(limit_steps(case, group[0].rank) if cgroup is not None else ()),
                 on(group[0], "cat /proc/pressure/memory; free -m"),
                 on(group[0], "ps -eo pid,user,rss,args --sort=-rss", words="look who has it"),
                 "fewer DataLoader workers, less pinned memory, a larger limit",
             ),
         )
+
+
+class _Lacking(NamedTuple):
+    """What is short of memory: a node, or a cgroup on it."""
+
+    text: str
+    percent: float
+    group: Cgroup | None = None
+
+
+def _lacking(case: Case, subject: Subject) -> _Lacking | None:
+    """The cgroup of a rank, or one above, that is short of memory; else its node; else None."""
+    node = case.nodes.get(subject.rank.node)
+    groups = cgroups.of(node, subject.rank.process)
+    short = next((one for one in groups if one.memory_full >= cgroups.SHORT), None)
+    if short is not None:
+        most = cgroups.limited(groups)
+        text = f"cgroup {short.folder} on {subject.rank.node} is short of memory"
+        if most is not None and most.slowed and most.limit == most.memory_high:
+            text += f", and slowed down for using more than {size(most.limit)} (memory.high)"
+        elif most is not None:
+            text += f", of which it may have {size(most.limit)}"
+        return _Lacking(text, short.memory_full, short)
+    if node is None or (node.memory_full or 0.0) < cgroups.SHORT:
+        return None
+    return _Lacking(f"{node.name} is short of memory", node.memory_full or 0.0)
 
 
 def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -193,9 +226,10 @@ DISK_FULL = Rule(
 )
 THRASH = Rule(
     cause="memory-thrash",
-    title="A node is short of memory",
-    seen="full avg10 of /proc/pressure/memory is 20 or more (Linux 4.20), and a rank there works, "
-    "or waits in the kernel, while others wait for it.",
+    title="A node, or the cgroup of a rank, is short of memory",
+    seen="full avg10 is 20 or more, in memory.pressure of the rank's cgroup (version 2) or of one "
+    "above it, or in /proc/pressure/memory of its node (Linux 4.20); and the rank works, or waits "
+    "in the kernel, while others wait for it.",
     excluded="Any of the causes above explains where the rank is.",
     confidence=0.75,
     next_steps=("Look who has the memory", "Raise the limit of the cgroup"),

@@ -44,6 +44,7 @@ from support.build import (
     WAITPID,
     World,
     c10d,
+    frame,
     recorder,
     thread,
     user,
@@ -332,6 +333,21 @@ def test_a_prompt_left_in_the_code(stack: build.Stack, facts: build.Facts) -> No
     world.waiters(3)
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("debugger-prompt", [0])
+
+
+def test_a_distributed_breakpoint_says_where_it_is_answered() -> None:
+    torch = "/opt/lib/python3.11/site-packages/torch/distributed/__init__.py"
+    world = World()
+    terminal = Descriptor(0, "tty", "/dev/pts/7")
+    table = DescriptorTable(NOW, (terminal,))
+    stack = (*PDB[:2], frame("breakpoint", torch, 131), *user("train", 9))
+    world.add(stack, STDIN_READ, descriptors=table)
+    world.waiters(3)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("debugger-prompt", [0])
+    assert "sits in torch.distributed.breakpoint() at train.py:9" in verdict.summary
+    assert "answer it in the terminal /dev/pts/7 of" in verdict.next_steps[0]
+    assert "or take it out at train.py:9" in verdict.next_steps[1]
 
 
 def test_a_file_lock_names_its_holder() -> None:

@@ -137,6 +137,7 @@ def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:
     [
         ("core", None, "hangtop core /work/core"),
         ("/cores/%e-%p", None, "hangtop core /cores/python3-4010"),
+        ("/cores/%t $(reboot)-%p", None, "hangtop core /cores/*' $(reboot)-4010'"),
         ("core.%p", 0, "ulimit -c is 0"),
         ("|/usr/lib/systemd/systemd-coredump %P", 0, "coredumpctl dump 4010 -o core.4010"),
         ("", None, "core_pattern of the node is empty"),

@@ -16,6 +16,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch.distributed as dist
+
 from .trainer import HANG_STEP, Batch, Trainer, announce
 
 if TYPE_CHECKING:
@@ -135,12 +137,13 @@ class Child(Trainer):
 
 
 class Debugger(Trainer):
-    """A breakpoint left in the code of rank 0."""
+    """A torch.distributed.breakpoint() left in the code: rank 0 has the prompt, the others wait."""
 
     def train_step(self, batch: Batch) -> Tensor:
         """Stop at the prompt."""
-        if self.goes_wrong(rank=0):
-            breakpoint()
+        self.goes_wrong(rank=0)
+        if self.step == HANG_STEP:
+            dist.breakpoint(0)
         return super().train_step(batch)
 
 

@@ -1,0 +1,112 @@
+"""What the cgroups of ranks say about kills for want of memory; the rule is in `death`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis import cgroups
+from hangtop_core.analysis.layout import place_text, unseen
+from hangtop_core.analysis.verdict.base import Hit, Subject
+from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence
+from hangtop_core.analysis.verdict.steps import Command, word
+from hangtop_core.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop_core.analysis.layout import Seat
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.cgroups import Cgroup
+    from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model import Rank
+
+_FILES = "max,high,current,events,limit_in_bytes,failcnt,oom_control"
+
+
+def _groups(case: Case, rank: Rank) -> tuple[Cgroup, ...]:
+    return cgroups.of(case.nodes.get(rank.node), rank.process)
+
+
+def killing(case: Case, subject: Subject, left_at: float, within: float) -> Cgroup | None:
+    """The nearest group of a rank whose count of kills grew as it left, at most so much later."""
+    for group in _groups(case, subject.rank):
+        at = group.oom_killed_at
+        if at is not None and -1.0 <= at - left_at <= within:
+            return group
+    return None
+
+
+def counts_none(case: Case, subject: Subject) -> bool:
+    """Whether its own group counts kills, and has counted none while it was watched."""
+    own = subject.rank.process.cgroup_folders
+    return any(
+        one.folder in own and one.counts.oom_kills is not None and not one.killed
+        for one in _groups(case, subject.rank)
+    )
+
+
+def group_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """Limits, use and counts of the groups of a rank that have any."""
+    for group in _groups(case, subject.rank):
+        if group.limit is not None or group.counts.oom_kills:
+            yield fact("kernel", subject.number, cgroups.describe(group))
+
+
+def limit_steps(case: Case, rank: Rank) -> Iterator[Step]:
+    """Where the lowest limit of a rank's memory is set, and what was counted there."""
+    groups = _groups(case, rank)
+    group = cgroups.limited(groups)
+    folder = (
+        group.folder
+        if group is not None
+        else next((one.folder for one in groups if one.counts.oom_kills is not None), "")
+    )
+    if quoted := word(folder):
+        yield Command(rank.node, f"grep -s . {quoted}/memory.{{{_FILES}}}")
+
+
+def absent_by_groups(case: Case) -> Iterator[Hit]:
+    """Ranks that had left before anybody looked, where the ranks beside are in a limited group
+    that has counted a kill. It may have been a worker of it, or a rank of an earlier attempt."""
+    if not case.waiters:
+        return
+    by_node: dict[str, list[Seat]] = {}
+    for seat in case.seats:
+        if seat.node is not None and seat.beside and unseen(case.snapshot, seat) is None:
+            by_node.setdefault(seat.node, []).append(seat)
+    for node, lacking in by_node.items():
+        beside = [rank for rank in case.job.ranks if rank.node == node]
+        counted = _shared(case, beside)
+        killed = (counted.counts.oom_kills or 0) if counted is not None else 0
+        if counted is None or killed < len(lacking):
+            continue
+        were = "was" if len(lacking) == 1 else "were"
+        yield Hit(
+            subjects=(),
+            absent=absent(lacking),
+            summary=sentence(
+                case,
+                f"{place_text(lacking)} {were} probably killed by the kernel for want of memory: "
+                f"cgroup {counted.folder}, which has the ranks beside, has counted "
+                f"{plural(killed, 'kill')}",
+            ),
+            evidence=(
+                fact("kernel", None, cgroups.describe(counted)),
+                *place_facts(lacking),
+            ),
+            steps=(
+                *limit_steps(case, beside[0]),
+                "fewer DataLoader workers, a smaller prefetch_factor, less pinned memory",
+            ),
+            confidence=0.7,
+        )
+
+
+def _shared(case: Case, beside: list[Rank]) -> Cgroup | None:
+    """The own group of all these ranks that has counted kills under a limit."""
+    groups = _groups(case, beside[0]) if beside else ()
+    if cgroups.limited(groups) is None:
+        return None
+    own = set.intersection(*(set(rank.process.cgroup_folders) for rank in beside))
+    return next((one for one in groups if one.folder in own and one.counts.oom_kills), None)

@@ -1,0 +1,58 @@
+"""When the next picture of everything is due: soon where little is seen, seldom where it is dear.
+
+A picture takes processor that what nodes say needs, too. So what they have said is read first, and
+pictures come the farther apart the more of them, and of what waits to be read, there is.
+"""
+
+from __future__ import annotations
+
+URGENT_GAP = 0.2
+"""Seconds between two pictures when something came that should not wait."""
+DIAGNOSE_SHARE = 3.0
+"""Pictures are at least this many times as far apart as making one takes."""
+URGENT_SHARE = 10.0
+"""The same where they are not to wait for the interval."""
+SETTLED_SHARE = 50.0
+"""The same while a job hangs, the verdict is given, and nothing new is known."""
+SETTLED_S = 5.0
+"""Seconds between two pictures then at most, unless the interval is longer."""
+BEHIND_SHARE = 5.0
+"""The same, of the time that passed, while more comes than is read."""
+BEHIND_S = 10.0
+"""Seconds between two pictures then at most."""
+
+
+class Rhythm:
+    """Of one session; times are of the monotonic clock."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._ended = 0.0
+        self._cpu = self._took = 0.0
+
+    def made(self, began: float, ended: float, cpu: float) -> None:
+        """Note that a picture was made, and the seconds of processor that it took.
+
+        On a machine with much to do it takes longer than that.
+        """
+        self._ended = ended
+        self._cpu, self._took = cpu, ended - began
+
+    def wait(self, now: float, *, urgent: bool, rests: bool, behind: bool) -> float:
+        """Seconds until the next one is due; 0 or less when it is.
+
+        Args:
+            now: the time.
+            urgent: whether something came that should not wait for the interval.
+            rests: whether nothing came that could change what is concluded.
+            behind: whether something that came still waits to be read.
+        """
+        gap = self._interval
+        if urgent:
+            gap = min(gap, max(URGENT_GAP, self._cpu * URGENT_SHARE))
+        elif rests:
+            gap = max(gap, min(self._cpu * SETTLED_SHARE, SETTLED_S))
+        gap = max(gap, 0.1, self._cpu * DIAGNOSE_SHARE)
+        if behind:
+            gap = max(gap, min(self._took * BEHIND_SHARE, BEHIND_S))
+        return self._ended + gap - now

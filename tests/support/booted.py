@@ -1,0 +1,61 @@
+"""A boot started by hand, as ssh would start it on a node, and asked like a node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from hangtop_core.attach import bundle
+from hangtop_probe import boot, wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class Booted:
+    """A boot started by hand, as ssh would, with a cache directory of its own."""
+
+    def __init__(self, cache: Path, first: bytes | None = None, python: str = sys.executable):
+        self.process = subprocess.Popen(
+            [python, "-I", "-S", "-u", "-c", boot.BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        )
+        self.reader = wire.Reader()
+        self.send(first if first is not None else bundle.opening())
+
+    def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def message(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        while True:
+            message = self.reader.feed(self.process.stdout.readline().rstrip(b"\n"))
+            if message is not None:
+                return message
+
+    def supply(self, missing: Sequence[str]) -> None:
+        for piece in bundle.pieces(missing):
+            self.send(piece)
+
+    def end(self) -> int:
+        self.process.communicate(timeout=10)
+        return self.process.returncode
+
+
+def hide_the_shared_paths(opening: bytes) -> bytes:
+    """Return the opening for a node on which the head's paths do not exist."""
+    source = zlib.decompress(opening.partition(b"\n")[2]).decode()
+    paths = {str(bundle.PACKAGE.parent), str(bundle._py_spy()), str(bundle._pynvml())}
+    for path in paths:
+        source = source.replace(path, "/nowhere")
+    packed = zlib.compress(source.encode())
+    return b"%d\n" % len(packed) + packed

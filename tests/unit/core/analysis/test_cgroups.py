@@ -1,0 +1,146 @@
+"""What cgroups tell of ranks: killed, short of memory, slowed down, frozen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_core import cgroups
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.cgroups import Cgroup, Counts
+from hangtop_core.model import Node
+from support.build import FUTEX, HUNG_SINCE, NOW, RUN, SLEEP, World, c10d, user
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+
+OWN = "/sys/fs/cgroup/slurm/job_7/step_0"
+KILLED = Counts(oom_kills=2, ooms=1, at_max=40)
+GREW: dict[str, Any] = {"before": Counts(oom_kills=1), "oom_killed_at": HUNG_SINCE + 4}
+IN_OWN: dict[str, Any] = {"cgroup": "/slurm/job_7/step_0", "cgroup_folders": (OWN,)}
+
+
+def judged(world: World, *groups: Cgroup, **node: Any) -> Diagnosis:
+    world.nodes["n1"] = Node("n1", "ready", cgroups=groups, **node)
+    snapshot = world.snapshot()
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def killed(*groups: Cgroup, **node: Any) -> Verdict:
+    world = World()
+    world.waiters(1)
+    gone = {"state": "X", "gone_at": HUNG_SINCE, "exit_code": -9, **IN_OWN}
+    world.add(None, None, state="exited", process=gone)
+    return judged(world, *groups, **node).verdicts[0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "confidence", "group", "node"),
+    [
+        ("rank-oom-killed", 0.93, Cgroup(OWN, 500 << 20, counts=KILLED, **GREW), {}),
+        # A group above counts what is killed below it.
+        ("rank-oom-killed", 0.93, Cgroup("/sys/fs/cgroup/slurm", counts=KILLED, **GREW), {}),
+        ("rank-exited", 0.95, Cgroup(OWN + "9", counts=KILLED, **GREW), {}),
+        ("rank-exited", 0.95, Cgroup(OWN, counts=KILLED, before=KILLED), {}),
+        # The node has counted one, and the rank's own group has not: it was another process.
+        (
+            "rank-exited",
+            0.95,
+            Cgroup(OWN, counts=KILLED, before=KILLED),
+            {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4},
+        ),
+        # One that counts nothing says nothing against it.
+        (
+            "rank-oom-killed",
+            0.85,
+            Cgroup(OWN, memory_full=10),
+            {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4},
+        ),
+    ],
+)
+def test_a_kill_that_its_cgroup_counts(
+    cause: str, confidence: float, group: Cgroup, node: dict[str, Any]
+) -> None:
+    found = killed(group, **node)
+    assert (found.cause, found.confidence) == (cause, confidence)
+    if confidence == 0.93:
+        text = "2 of its processes killed for want of memory (1 while watched)"
+        assert any(text in one.text and group.folder in one.text for one in found.evidence)
+        assert f"grep -s . {group.folder}/memory." in found.next_steps[0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "group"),
+    [
+        ("rank-oom-killed", Cgroup(OWN, 500 << 20, counts=KILLED, before=KILLED)),
+        ("rank-exited", Cgroup(OWN, counts=KILLED, before=KILLED)),  # no limit: not of this job
+        ("rank-exited", Cgroup(OWN, 500 << 20, counts=Counts(oom_kills=0))),
+    ],
+)
+def test_a_rank_that_nobody_saw(cause: str, group: Cgroup) -> None:
+    world = World()
+    for rank in (0, 2):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+        world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env, **IN_OWN})
+    world.nodes["n1"] = Node("n1", "ready", cgroups=(group,))
+    snapshot = world.snapshot(world_size=3)
+    first = diagnose(snapshot, snapshot.job(None)).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == (cause, [1])
+
+
+@pytest.mark.parametrize(
+    ("cause", "group", "text"),
+    [
+        (
+            "memory-thrash",
+            Cgroup(
+                OWN, None, 500 << 20, 500 << 20, Counts(at_high=90), 80, before=Counts(at_high=2)
+            ),
+            "slowed down for using more than 500 MiB (memory.high)",
+        ),
+        (
+            "memory-thrash",
+            Cgroup(OWN, 1 << 30, memory_full=45),
+            "short of memory, of which it may have 1.0 GiB",
+        ),
+        ("busy-in-python", Cgroup(OWN, 1 << 30, memory_full=5), ""),
+        ("busy-in-python", Cgroup(OWN + "1", 1 << 30, memory_full=80), ""),
+    ],
+)
+def test_short_memory_of_a_cgroup(cause: str, group: Cgroup, text: str) -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("augment", 41, "x = table[key]"), RUN, process=IN_OWN)
+    first = judged(world, group, memory_full=1.0).verdicts[0]
+    assert (first.cause, [c.rank for c in first.culprits]) == (cause, [3])
+    assert text in first.summary
+    assert (cause == "memory-thrash") == any(OWN in step for step in first.next_steps)
+
+
+@pytest.mark.parametrize(
+    ("by", "step"),
+    [
+        ("/sys/fs/cgroup/slurm", "echo 0 > /sys/fs/cgroup/slurm/cgroup.freeze"),
+        ("/sys/fs/cgroup/freezer/a", "echo THAWED > /sys/fs/cgroup/freezer/a/freezer.state"),
+    ],
+)
+def test_who_was_frozen_is_named(by: str, step: str) -> None:
+    world = World()
+    world.waiters(2)
+    world.add(user("step", 41), SLEEP, process={**IN_OWN, "frozen": True, "frozen_by": by})
+    first = judged(world).verdicts[0]
+    assert first.cause == "cgroup-frozen"
+    assert f"frozen with the cgroup {by}" in first.summary
+    assert step in first.next_steps
+
+
+def test_what_is_counted_while_it_is_watched() -> None:
+    """Whatever a node says of that itself."""
+    first = Cgroup("/a", counts=Counts(oom_kills=4), before=Counts(), oom_killed_at=1.0)
+    fields: dict[str, Any] = {"cgroups": (first,)}
+    cgroups.follow((), fields, NOW)
+    assert (fields["cgroups"][0].killed, fields["cgroups"][0].oom_killed_at) == (0, None)
+    known, fields = fields["cgroups"], {"cgroups": (Cgroup("/a", counts=Counts(oom_kills=5)),)}
+    cgroups.follow(known, fields, NOW + 5)
+    assert (fields["cgroups"][0].killed, fields["cgroups"][0].oom_killed_at) == (1, NOW + 5)
