@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 PROC = "/proc"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -263,6 +263,18 @@ def parse_mountinfo(data: bytes) -> List[Mount]:
         options = text(tail[2]) if len(tail) > 2 else ""
         mounts.append(Mount(ident, text(head[2]), point, text(tail[0]), source, root, options))
     return mounts
+
+
+def mount_of(path: str, mounts: Iterable[Mount]) -> Optional[Mount]:
+    """Return the mount a path leads to, by its name: links in it are not followed."""
+    best = None
+    for mount in mounts:
+        point = mount.point.rstrip("/")
+        inside = path == point or path.startswith(point + "/")
+        # Of mounts on one point the last covers the others.
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
 
 
 def _unescape(word: bytes) -> bytes:

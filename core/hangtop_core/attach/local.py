@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import hangtop_probe
-from hangtop_core.text import clean
+from hangtop_core.text import clean, signal_name
 
 if TYPE_CHECKING:
     from hangtop_core.attach.channel import Channel
@@ -178,14 +177,6 @@ def _ended(code: int | None) -> str:
     if code >= 0:
         return f"exited with status {code}"
     return f"was killed by {signal_name(-code)}"
-
-
-def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9; ``signal 99`` when there is no such name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def is_here(name: str) -> bool:

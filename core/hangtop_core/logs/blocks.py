@@ -9,7 +9,7 @@ import re
 from typing import Protocol
 
 from hangtop_core.logs.known import TRACEBACK, Part, recognise
-from hangtop_core.logs.record import Call, Record, fill, kept, signal_name
+from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.text import clean
 
@@ -235,16 +235,16 @@ class Summary:
             "host": clean(entry.get("host", ""), 100),
         }
         part: Part = "exit" if status >= 0 else "cascade" if status == -15 else "root"
-        text = f"rank {rank[1]} (pid {left[2]}) left with {signal_name(status)}"
+        text = f"rank {rank[1]} (pid {left[2]}) left with {ending(status)}"
         return Record(
             "T16",
             part,
             text,
             0,
             self.order,
-            means=f"ended by {signal_name(status)}, says torchrun"
+            means=f"ended by {ending(status)}, says torchrun"
             if status < 0
-            else f"left with {signal_name(status)}, says torchrun",
+            else f"left with {ending(status)}, says torchrun",
             cause="rank-crashed" if part == "root" else None,
             fields=fields,
             lines=(text,),

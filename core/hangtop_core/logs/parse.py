@@ -16,7 +16,7 @@ import msgspec
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import NEEDLES, SUMMARY, TRACEBACK, recognise
 from hangtop_core.logs.prefix import Origin, Prefixes, split
-from hangtop_core.logs.record import Record, fill, kept, signal_name
+from hangtop_core.logs.record import Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog, Place, Stream
 from hangtop_core.text import clean
@@ -211,7 +211,7 @@ class Parser:
             fields.setdefault("host", nccl["host"])
             fields.setdefault("pid", nccl["pid"])
         if row.code in ("T16", "SLURM", "MPI") and "exit" in fields:
-            fields.setdefault("signal", signal_name(int(fields["exit"])))
+            fields.setdefault("signal", ending(int(fields["exit"])))
         return Record(
             row.code,
             row.part,

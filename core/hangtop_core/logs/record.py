@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping
 
 from msgspec import Struct, field
 
 from hangtop_core.logs.known import Part
 from hangtop_core.logs.prefix import Origin
-from hangtop_core.text import clean
+from hangtop_core.text import clean, signal_name
 
 KEPT_LINES = 60
 """Lines of one record that are kept, the first and the last of them."""
@@ -119,11 +118,6 @@ def _is_library(path: str) -> bool:
     )
 
 
-def signal_name(status: int) -> str:
+def ending(status: int) -> str:
     """`SIGKILL` for a negative exit status, `exit status 1` for another."""
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"
+    return f"exit status {status}" if status >= 0 else signal_name(-status)
