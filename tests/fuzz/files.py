@@ -18,7 +18,7 @@ from fuzz.target import expect_harmless, target, text_of
 from hangtop.cli import config
 from hangtop.cli.arguments import in_file
 from hangtop_core import kernelline, numericsfiles, numericsreport
-from hangtop_core.attach import bounded, pdsh, slurm, srun, targets
+from hangtop_core.attach import bounded, bundle, pdsh, slurm, srun, targets
 from hangtop_core.attach.ssh import Login
 from hangtop_core.capture import Facts, is_capture, load, save
 from hangtop_core.cores import elf, native, pattern, python
@@ -193,7 +193,7 @@ pdsh@head: node-2: ssh exited with exit code 255
 def shared_commands(data: bytes) -> None:
     """Labels of srun and pdsh name one of the nodes, or nobody."""
     names = ("node-1", "node-2")
-    with mock.patch("hangtop_core.attach.bundle.relay"), mock.patch.object(pdsh, "command"):
+    with mock.patch.object(bundle, "relay"), mock.patch.object(pdsh, "command"):
         step = srun.BroadcastStep(names, ["srun"], "7")
         run = pdsh.PdshChannel(names, Login(), None).begin(names)
     for line in data.split(b"\n"):

@@ -222,5 +222,5 @@ def strace_lines(data: bytes) -> None:
     for line in text_of(data).split("\n"):
         calls.add(line[:4096])
     for wanted in ("all", "network", "file"):
-        for row in table(calls.rows(wanted), {"a": "b"}, 3060):  # type: ignore[arg-type]
+        for row in table(calls, wanted, {"a": "b"}, {3060: "python"}):  # type: ignore[arg-type]
             expect_harmless(row)
