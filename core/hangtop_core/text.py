@@ -148,6 +148,11 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def how_ended(code: int) -> str:
+    """`exited with status 1`; `was killed by SIGKILL` of a negative one."""
+    return f"exited with status {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
+
+
 def utc(at: float) -> str:
     """A moment, in seconds since the epoch, as JSON has it: `2026-01-31T12:00:00Z`."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

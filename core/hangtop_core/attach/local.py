@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import hangtop_probe
-from hangtop_core.text import clean, signal_name
+from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
     from hangtop_core.attach.channel import Channel
@@ -133,7 +133,7 @@ class LocalLauncher:
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Read an exit status of the local probe."""
         last = clean(stderr.strip().rpartition("\n")[2], 300)
-        how = _ended(code)
+        how = "does not end, not even when killed" if code is None else how_ended(code)
         reason = f"the probe {how}" + (f": {last}" if last else "")
         return Ending("lost" if was_ready else "unreachable", reason, retry=True)
 
@@ -169,14 +169,6 @@ def _not_started(number: int, said: str, was_ready: bool) -> Ending:
     if number in _EXHAUSTED:
         fix = "give this shell more here: ulimit -u (processes), -n (open files), -v (memory)"
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
-
-
-def _ended(code: int | None) -> str:
-    if code is None:
-        return "does not end, not even when killed"
-    if code >= 0:
-        return f"exited with status {code}"
-    return f"was killed by {signal_name(-code)}"
 
 
 def is_here(name: str) -> bool:
