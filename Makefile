@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 
-.PHONY: help demo test accuracy fuzz lint screenshots lock clean
+.PHONY: help demo test accuracy fuzz lint screenshots captures lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -34,8 +34,11 @@ fuzz: $(VENV)/ready ## fuzz what decodes bytes from outside; SECONDS=60 each, TA
 	@$(PIP) install --require-hashes -r tests/fuzz/requirements.txt
 	@$(BIN)/python tests/fuzz/run.py $(or $(SECONDS),60) $(TARGET)
 
-screenshots: $(VENV)/ready ## make the screenshots again, from jobs that really hang
-	@$(BIN)/python screenshots/make.py
+screenshots: $(VENV)/ready ## make the screenshots again, from the captures in tests/recordings
+	@$(BIN)/python screenshots/make.py $(ARGS)
+
+captures: $(VENV)/ready $(VENV)/system ## record these captures again, of jobs that really hang; ARGS='skip ...'
+	@$(BIN)/python screenshots/make.py --record $(ARGS)
 
 # Everything but torch comes from the lock file, with its hashes. torch is installed for the CPU
 # where the machine's package indexes have that build, else in the build they do have. PyTorch's

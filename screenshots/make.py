@@ -1,35 +1,40 @@
-"""Makes the pictures in this directory: starts jobs that really hang, opens the real app on them,
+"""Makes the pictures in this directory: opens captures of jobs that really hung in the real app,
 presses keys and saves what is on the screen, as SVG and as text. `make screenshots` runs this.
+
+    python screenshots/make.py                     all pictures, from the captures there are
+    python screenshots/make.py logs nodes          some of them
+    python screenshots/make.py --record [NAME ...] record the captures anew first (`make captures`)
+
+The captures are those of the tests, in tests/recordings. Most are shown as a live session shows
+its newest picture; `capture` as `hangtop open` does.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.app import TEXTUAL_SETTINGS
-from hangtop.demo.gallery import BY_NAME
-from hangtop.demo.runner import Demo
-from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.session import Options, Session
 
 HERE = Path(__file__).parent
-HANG_AFTER = 8.0
+if TYPE_CHECKING:
+    from hangtop.application import HangtopApp
+
 SIZE = (120, 36)
+SETTLE_S = 0.5
 
 
 class Shot(NamedTuple):
-    """One picture: which job, what it is called, and the keys that lead to it."""
+    """One picture: of which capture, what it is called, and the keys that lead to it."""
 
-    scenario: str
+    capture: str
     name: str
     keys: tuple[str, ...] = ()
+    live: bool = True
 
 
 SHOTS = (
@@ -41,98 +46,52 @@ SHOTS = (
     Shot("dataloader-worker", "rank", ("3",)),
     Shot("stopped", "stopped", ("5",)),
     Shot("lock", "lock", ("3",)),
+    Shot("logs", "logs", ("8",)),
+    Shot("cluster", "nodes", ("9",)),
+    Shot("cluster", "capture", ("left_square_bracket",) * 3, live=False),
 )
 
 
-async def take(session: Session, shot: Shot) -> None:
-    """Open the app on a running session, press the keys, save the screen."""
-    from hangtop.application import HangtopApp  # Textual reads its settings when it is imported
+async def draw(app: HangtopApp, shot: Shot) -> None:
+    """Press the keys, save the screen."""
+    from support.player import picture
 
-    app = HangtopApp(session)
     async with app.run_test(size=SIZE) as pilot:
-        await pilot.pause(1.5)
         await pilot.press(*shot.keys)
-        await pilot.pause(2.5)  # what a page asks of the node comes in
+        text = ""
+        while text != (text := picture(app)):
+            await pilot.pause(SETTLE_S)
         (HERE / f"{shot.name}.svg").write_text(app.export_screenshot(title="hangtop"))
-        strips = app.screen._compositor.render_strips()
-        lines = [strip.text.rstrip() for strip in strips]
-        (HERE / f"{shot.name}.txt").write_text("\n".join(lines) + "\n")
-
-
-def take_all(scenario: str) -> bool:
-    """Take all pictures of one scenario; whether its hang was explained as it should be."""
-    with Demo(BY_NAME[scenario]) as demo:
-        demo.wait_until_hung()
-        options = Options(hang_after=HANG_AFTER, pids=demo.members)
-        with Session(options, diagnose) as session:
-            found = session.wait(
-                lambda update: any(
-                    one.verdicts and one.state == "hung" for one in update.diagnoses.values()
-                ),
-                timeout=60.0,
-            )
-            if found is None:
-                return False
-            session.wait(lambda update: update.snapshot.at > found.snapshot.at + 5.0, timeout=10.0)
-            for shot in SHOTS:
-                if shot.scenario == scenario:
-                    asyncio.run(take(session, shot))
-                    print(f"screenshots/{shot.name}.svg")
-    return True
-
-
-def take_logs() -> None:
-    """Take the picture of logs, of a job whose rank 2 has caught an error."""
-    with TemporaryDirectory() as root:
-        shutil.copy(HERE / "train.py", root)
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4"]
-        command += ["--master-port=29719", "--redirects=3", "--log-dir=logs", "train.py"]
-        quiet = subprocess.DEVNULL
-        with subprocess.Popen(command, cwd=root, stdout=quiet, stderr=quiet) as job:
-            try:
-                options = Options(hang_after=HANG_AFTER, pids=(job.pid,))
-                with Session(options, diagnose) as session:
-                    session.wait(
-                        lambda update: any(
-                            one.state == "hung" for one in update.diagnoses.values()
-                        ),
-                        timeout=60.0,
-                    )
-                    asyncio.run(take(session, Shot("", "logs", ("8",))))
-            finally:
-                job.terminate()
-    print("screenshots/logs.svg")
-
-
-def take_nodes() -> None:
-    """Take the picture of nodes, of which one is lost; root only, see tests/support/cluster.py."""
-    sys.path.insert(0, str(HERE.parent / "tests"))
-    from support.cluster import why_not
-    from support.record import half_lost_cluster
-
-    reason = why_not()
-    if reason is not None:
-        print(f"nodes: no picture made: {reason}", file=sys.stderr)
-        return
-    with TemporaryDirectory() as root, half_lost_cluster(Path(root)) as session:
-        asyncio.run(take(session, Shot("", "nodes", ("9",))))
-    print("screenshots/nodes.svg")
+        (HERE / f"{shot.name}.txt").write_text(text)
+    print(f"screenshots/{shot.name}.svg")
 
 
 def main() -> int:
-    """Make all pictures, or those of the scenarios that are named; `nodes` and `logs` are some."""
-    os.environ.update(TEXTUAL_SETTINGS)
-    wanted = sys.argv[1:]
-    if not wanted or "nodes" in wanted:
-        take_nodes()
-    if not wanted or "logs" in wanted:
-        take_logs()
-    scenarios = dict.fromkeys(shot.scenario for shot in SHOTS)
-    chosen = [name for name in scenarios if not wanted or name in wanted]
-    failed = [name for name in chosen if not take_all(name)]
-    for name in failed:
-        print(f"{name}: no verdict within 60 s, no picture made", file=sys.stderr)
-    return 1 if failed else 0
+    """Make all pictures, or those that are named."""
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    os.environ.update(TEXTUAL_SETTINGS)  # Textual reads them when it is imported
+    from support.player import app_for, app_on
+    from support.record import capture, load
+
+    parser = argparse.ArgumentParser(description="Make the pictures again.")
+    parser.add_argument("names", nargs="*", help="of pictures; with --record of captures")
+    parser.add_argument(
+        "--record", action="store_true", help="record captures first (some as root)"
+    )
+    arguments = parser.parse_args()
+    wanted = arguments.names
+    if arguments.record:
+        from support import recording  # needs torch, and for nodes root
+
+        for name in wanted or recording.NAMES:
+            path = recording.record(name)
+            print(f"{path.relative_to(HERE.parent)}: {path.stat().st_size / 1024:.0f} KiB")
+        wanted = [shot.name for shot in SHOTS if not wanted or shot.capture in wanted]
+    for shot in SHOTS:
+        if not wanted or shot.name in wanted:
+            app = app_for(load(shot.capture)) if shot.live else app_on(capture(shot.capture))
+            asyncio.run(draw(app, shot))
+    return 0
 
 
 if __name__ == "__main__":

@@ -73,8 +73,17 @@ class Debugging(Struct, frozen=True):
     """Why it probably will not work, though it is tried."""
 
 
-def debugging(snapshot: Snapshot, rank: Rank, node: Node | None) -> Debugging:
-    """Return how to get a prompt in a rank."""
+def debugging(
+    snapshot: Snapshot, rank: Rank, node: Node | None, *, terminal: bool = True
+) -> Debugging:
+    """Return how to get a prompt in a rank.
+
+    Args:
+        snapshot: what was observed.
+        rank: which one.
+        node: the one it is on.
+        terminal: whether a person types at the prompt, rather than a file or a pipe.
+    """
     found = Reader(snapshot.stacks).rank(rank)
     place = f" at {clean(found.at, 200)}" if found.site is not None else ""
     doing = f"rank {rank.rank} {clean(found.text, 200)}{place}"
@@ -116,11 +125,23 @@ def debugging(snapshot: Snapshot, rank: Rank, node: Node | None) -> Debugging:
         words = (rank.process.exe, "-m", "pdb", "-p", str(rank.process.pid))
         warning = REMOTE_WAITS
     return Debugging(
-        argv=words if node.shell is None else (*shlex.split(node.shell), shlex.join(words)),
+        argv=words if node.shell is None else _there(node.shell, words, terminal=terminal),
         doing=doing,
         steps=steps,
         warning=warning,
     )
+
+
+def _there(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ...]:
+    """The command that runs ``words`` on a node, by the way that leads there.
+
+    srun prints only whole lines, and a prompt is none; it takes two Ctrl-C for the first of which
+    nothing happens. With a terminal of its own there the prompt has both.
+    """
+    found = shlex.split(shell)
+    if "srun" in found:
+        found.insert(found.index("srun") + 1, "--pty" if terminal else "--unbuffered")
+    return (*found, shlex.join(words))
 
 
 def _ours(snapshot: Snapshot, rank: Rank) -> bool:

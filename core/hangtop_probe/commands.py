@@ -135,7 +135,8 @@ def helper_role(comm: str, cmdline: Sequence[str]) -> Optional[str]:
 def runs_hangtop(cmdline: Sequence[str]) -> bool:
     """Whether this is hangtop itself, such as `hangtop run`, which may be started with a RANK."""
     kind, name = python_target(cmdline) or ("", "")
-    return kind in ("module", "script") and os.path.basename(name) == "hangtop"
+    prompt = kind == "script" and name.endswith("/hangtop_hook/terminal.py")
+    return prompt or (kind in ("module", "script") and os.path.basename(name) == "hangtop")
 
 
 def is_spawned(cmdline: Sequence[str]) -> bool:

@@ -130,7 +130,7 @@ def take(request: Request, tools: Tools, gdb: str, pid: int, found: Message) -> 
             try:
                 done = tools.run(argv, limit, request.cancelled)
             finally:
-                running = not halted(procfs.states(pid)).stopped or resume(pid)
+                running = resume(pid)
             size = os.fstat(core).st_size
             if done.code != 0 or not size:
                 still = "" if running else "; the process does NOT run again: kill -CONT %d" % pid

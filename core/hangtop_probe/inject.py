@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from . import permission, procfs, stacks
@@ -162,12 +161,7 @@ def _gdb(pid: int, code: str) -> bool:
 
 def _running(pid: int) -> bool:
     """Whether a rank runs again after gdb; a stop that is left is taken back."""
-    deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline:
-        if not halted(procfs.states(pid)).stopped:
-            return bool(procfs.states(pid))
-        time.sleep(0.02)
-    return stacks.resume(pid)
+    return stacks.resume(pid, wait=2.0) and bool(procfs.states(pid))
 
 
 def offered(facts: Facts) -> Optional[Dict[str, Any]]:

@@ -8,7 +8,9 @@ Documentation/filesystems/proc.rst and kernel/sched/debug.c of Linux.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
@@ -371,3 +373,17 @@ def states(pid: int, root: str = PROC) -> Dict[int, str]:
         if stat:
             found[tid] = stat.state
     return found
+
+
+def is_to_stop(pid: int, root: str = PROC) -> bool:
+    """Whether a process was told to stop by SIGSTOP, and has not had the processor since.
+
+    So in proc(5), SigPnd and ShdPnd. A tracer that dies right after it has attached leaves that.
+    """
+    for tid in numbers("%s/%d/task" % (root, pid)):
+        pairs = parse_pairs(read("%s/%d/task/%d/status" % (root, pid, tid)) or b"")
+        for name in ("SigPnd", "ShdPnd"):
+            with contextlib.suppress(ValueError):
+                if int(pairs.get(name) or "0", 16) >> (signal.SIGSTOP - 1) & 1:
+                    return True
+    return False

@@ -347,15 +347,15 @@ def left_stopped(result: Sample, pid: int, runs: bool) -> Sample:
     return result._replace(failure=dict(told, text="%s; %s" % (told["text"], text)))
 
 
-def resume(pid: int) -> bool:
+def resume(pid: int, wait: float = 0.5) -> bool:
     """Make a process run again that we left stopped; return whether it does."""
-    return _runs(pid) or _continue(pid)
+    return _runs(pid, wait) or _continue(pid)
 
 
 def _runs(pid: int, wait: float = 0.5) -> bool:
     """Whether a process runs; a tracer that is just detaching is given a moment for that."""
     deadline = time.monotonic() + wait
-    while halted(procfs.states(pid)).stopped:
+    while halted(procfs.states(pid)).stopped or procfs.is_to_stop(pid):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)

@@ -196,7 +196,7 @@ class Trace:
             pass
         if not self._request.cancelled.is_set():
             self._flush()
-        return not halted(procfs.states(pid)).stopped or resume(pid)
+        return resume(pid)
 
     def summary(self) -> Message:
         """Return the counts; polls that timed out are counted and not sent."""

@@ -56,7 +56,7 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taken]:
     variables = {f"TORCH_PLANT_{number}": one.text for number, one in enumerate(ALL)}
     last = f"plant-{len(ALL) - 1} "
     with Started(*command, env=variables, output=log) as job:
-        assert wait_until(lambda: log.read_text().count(last) == 2, 60), log.read_text()
+        assert wait_until(lambda: log.read_text().count(last) == 2), log.read_text()
         path = str(folder / "hang.hangtop")
         pids = [str(pid) for pid in job.pids()]
         options = ["--observe", "3", "--hang-after", "4", "--locals", "--pid", *pids]

@@ -154,16 +154,28 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
 ) -> None:
     mark = str(time.monotonic_ns())
     take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(tmp_path)]
-    head = subprocess.Popen(
-        [sys.executable, "-m", "hangtop", *take],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, OWN: mark},
-    )
-    try:
-        assert wait_until(lambda: bool(held(target)) and any(tmp_path.iterdir()), PATIENCE)
-    finally:
-        head.kill()
-        head.wait()
+    for _ in range(9):
+        head = subprocess.Popen(
+            [sys.executable, "-m", "hangtop", *take],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, OWN: mark},
+        )
+
+        def under_way() -> bool:
+            return bool(held(target)) and any(tmp_path.iterdir())
+
+        try:
+            assert wait_until(lambda h=head: h.poll() is not None or under_way())
+            in_time = head.poll() is None
+        finally:
+            head.kill()
+            head.wait()
+        if in_time:
+            break
+        for core in tmp_path.iterdir():  # it was there before this test had looked
+            core.unlink()
+    else:
+        pytest.skip("this machine was too busy to tell: no core was seen while it was written")
     assert wait_until(lambda: not with_variable(OWN, mark), PATIENCE), with_variable(OWN, mark)
     assert wait_until(lambda: not held(target), PATIENCE), held(target)
     assert not list(tmp_path.iterdir())

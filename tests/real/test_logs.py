@@ -20,7 +20,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, free_port
-from support.processes import PATIENCE
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,6 +221,7 @@ def test_a_program_that_is_no_store_is_told(
     ran: Ran, lonely: tuple[Lonely, Lonely], capsys: pytest.CaptureFixture[str]
 ) -> None:
     taken, _ = lonely
+    assert wait_until(lambda: "Ping failed" in taken.log.read_text()), taken.log.read_text()
     done = run_hangtop("diagnose", "--json", "--pid", str(taken.process.pid), *SOON)
     verdict = json.loads(done.stdout)["verdicts"][0]
     assert (verdict["cause"], verdict["culprits"]) == ("store-port-taken", [])

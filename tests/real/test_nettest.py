@@ -146,7 +146,7 @@ def test_ports_that_are_blocked_and_names_that_mislead(cluster: Cluster) -> None
         try:
             assert held.stdout is not None
             held.stdout.readline()
-            code, said = nettest(cluster, "-w", "node-[1-4]", "--no-job", "--connect-limit", "0.7")
+            code, said = nettest(cluster, "-w", "node-[1-4]", "--no-job", "--connect-limit", "1.5")
         finally:
             held.kill()
     assert code == 3
@@ -175,7 +175,7 @@ def test_an_interface_that_gloo_should_not_take(cluster: Cluster) -> None:
         hosts(two, "10.77.0.3 node-2", "127.0.1.1 node-2"),
         hosts(three, "10.77.0.4 node-3", "127.0.1.1 node-3"),
     ):
-        code, said = nettest(cluster, "-w", "node-[2-3]", "--limit", "2", "--size", "1")
+        code, said = nettest(cluster, "-w", "node-[2-3]", "--limit", "4", "--size", "1")
     assert code == 3
     wrong = told(said, "wrong-interface")[0]
     assert wrong["level"] == "failure"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +12,7 @@ import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
+from support.probe_client import ProbeClient
 from support.processes import PATIENCE, all_pids, command_line, wait_until
 
 if TYPE_CHECKING:
@@ -95,3 +97,18 @@ def test_what_py_spy_does_wrong_is_put_right_and_told(
     assert later is not None, spied.session.latest
     assert (later.snapshot.nodes[0].noise[-1:] == (note,)) >= stopped
     assert wait_until(lambda: not any(SLEEPS in command_line(pid) for pid in all_pids()))
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_trace_lasts_as_long_as_was_asked_for_where_strace_comes_late(
+    target: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = tmp_path / "strace"
+    late.write_text(f'#!/bin/sh\nsleep 1.5\nexec {shutil.which("strace")} "$@"\n')
+    late.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with ProbeClient() as client:
+        *pieces, last = client.ask(op="strace", pid=target.pid, seconds=1)
+    assert last["end"]["running_again"], last
+    assert last["end"]["seconds"] >= 1
+    assert any("nanosleep(" in line for piece in pieces for line in piece["data"]["lines"]), pieces

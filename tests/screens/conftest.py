@@ -6,6 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import textual.app
+import textual.pilot
+
+from support.player import idle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +30,8 @@ def update_screens(request: pytest.FixtureRequest) -> bool:
 def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("NO_COLOR", "TMUX", "PAGER", "EDITOR", "VISUAL"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(textual.app, "wait_for_idle", idle)
+    monkeypatch.setattr(textual.pilot, "wait_for_idle", idle)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

@@ -13,12 +13,10 @@ from hangtop_core.commandlog import CommandRecord
 from hangtop_core.model import Fact, Failure, StackSample
 from hangtop_core.updates import Update
 from support.build import SLEEP, STOP, World, user
-from support.player import Player, app_for, picture, player_of, settled
+from support.player import Player, app_for, keys, picture, player_of, settled
 from support.record import load
 
 if TYPE_CHECKING:
-    from textual.pilot import Pilot
-
     from hangtop.application import HangtopApp
 
 replace = msgspec.structs.replace
@@ -31,17 +29,6 @@ def later(update: Update, seconds: float = 1.0, **changes: Any) -> Update:
     return replace(
         update, snapshot=replace(update.snapshot, at=update.snapshot.at + seconds, **changes)
     )
-
-
-async def keys(pilot: Pilot[Any], *names: str) -> str:
-    """Press keys, and wait until the picture stands still."""
-    for name in names:
-        await pilot.press(name)
-        await pilot.pause()
-    text = ""
-    while text != (text := picture(pilot.app)):
-        await pilot.pause(0.05)
-    return text
 
 
 async def test_pause_holds_the_picture_and_goes_on() -> None:

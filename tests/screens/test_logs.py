@@ -10,12 +10,10 @@ import pytest
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
 from support.logs import recording, with_log
-from support.player import app_for, compare, picture, player_of
+from support.player import app_for, compare, keys, player_of
 from support.record import load
 
 if TYPE_CHECKING:
-    from textual.pilot import Pilot
-
     from hangtop.application import HangtopApp
     from hangtop_core.updates import Update
 
@@ -31,14 +29,6 @@ def without_log() -> Update:
     ranks = tuple(replace(r, process=replace(r.process, outputs=tty)) for r in job.ranks)
     snapshot = replace(update.snapshot, jobs=(replace(job, ranks=ranks),))
     return replace(update, snapshot=snapshot)
-
-
-async def keys(pilot: Pilot[Any], *names: str) -> str:
-    """Press keys; what stands on the screen then."""
-    for name in names:
-        await pilot.press(name)
-        await pilot.pause()
-    return picture(pilot.app)
 
 
 def output(app: HangtopApp) -> TextPane:

@@ -12,12 +12,11 @@ from hangtop.application import HangtopApp
 from hangtop.views.common import rank_key, span
 from hangtop.views.ranks import class_of
 from hangtop_core.commandlog import CommandRecord
-from support.player import app_for, picture, player_of
+from support.player import app_for, keys, player_of
 from support.record import load
 
 if TYPE_CHECKING:
     import pytest
-    from textual.pilot import Pilot
 
     from hangtop_core.updates import Update
 
@@ -36,17 +35,6 @@ def changed(update: Update, seconds: float = 1.0, **states: dict[str, Any]) -> U
     )
     at = update.snapshot.at + seconds
     return replace(update, snapshot=replace(update.snapshot, at=at, nodes=nodes))
-
-
-async def keys(pilot: Pilot[Any], *names: str) -> str:
-    """Press keys, and wait until the picture stands still."""
-    for name in names:
-        await pilot.press(name)
-        await pilot.pause()
-    text = ""
-    while text != (text := picture(pilot.app)):
-        await pilot.pause(0.05)
-    return text
 
 
 def column(text: str, word: str) -> list[str]:
@@ -271,6 +259,24 @@ async def test_a_shell_says_what_it_runs_and_comes_back(monkeypatch: pytest.Monk
         assert noted[1] == ("ended", "done")
         monkeypatch.setattr(player_of(app), "shell", lambda node: None)
         assert "knows no command for a shell" in await keys(pilot, "exclamation_mark")
+        assert "hangtop was started with --readonly" in await keys(pilot, "T")
+
+
+async def test_the_network_is_tested_after_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+    monkeypatch.setattr(pager, "report", lambda command, where: ran.append(command))
+    monkeypatch.setattr(HangtopApp, "suspend", lambda self: contextlib.nullcontext())
+    app = app_for(load("cluster"))
+    async with app.run_test(size=SIZE) as pilot:
+        assert "not started on nodes that could be tested" in await keys(pilot, "T")
+        app.nettest = ("python", "-m", "hangtop", "nettest", "--nodes=node-[1-4]")
+        text = await keys(pilot, "T")
+        assert "hangtop nettest '--nodes=node-[1-4]' --port=29511" in text
+        assert "not run" in await keys(pilot, "n")
+        assert ran == []
+        await keys(pilot, "T", "y")
+        assert ran == [[*app.nettest, "--port=29511"]]
+        assert ("ended", "done") in player_of(app).asked
 
 
 async def test_a_trace_can_be_read_while_it_runs() -> None:
@@ -280,7 +286,7 @@ async def test_a_trace_can_be_read_while_it_runs() -> None:
         tracing = player_of(app).tracing
         assert tracing is not None
         tracing[1]([f"00:00:0{n % 10} call_{n}(" for n in range(80)])
-        assert "call_79" in await keys(pilot, "f", "f", "f"), "its lines, not folded"
+        assert "call_79" in await keys(pilot, "f", "f", "f", "f"), "its lines, not folded"
         text = await keys(pilot, "F", "home")
         assert "call_0(" in text
         tracing[1](["00:00:09 call_80("])

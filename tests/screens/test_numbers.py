@@ -13,24 +13,15 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.numerics import First, Frame, Measure, Numerics
 from hangtop_core.report import diagnosis_text
 from hangtop_core.updates import Update
-from support.player import app_for, picture, player_of
+from support.player import app_for, keys, picture, player_of
 from support.record import load
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from textual.pilot import Pilot
 
 replace = msgspec.structs.replace
 SIZE = (120, 36)
-
-
-async def keys(pilot: Pilot[Any], *names: str) -> str:
-    """Press keys, and return the picture."""
-    for name in names:
-        await pilot.press(name)
-        await pilot.pause()
-    return picture(pilot.app)
 
 
 def with_inf(name: str = "skip") -> Update:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangtop.views.common import span
-from support.player import app_for, compare, picture
+from support.player import app_for, compare, keys
 from support.record import load
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
@@ -24,33 +24,38 @@ def quiet_for(name: str, node: int) -> str:
     return span(snapshot.at + 0.4 - seen)
 
 
-async def draw(name: str, size: tuple[int, int], *keys: str, **options: bool) -> str:
-    app = app_for(load(name), **options)
-    async with app.run_test(size=size) as pilot:
+async def draw(name: str, size: tuple[int, int], *pressed: str, **options: bool) -> str:
+    """What stands on the screen after some keys."""
+    async with app_for(load(name), **options).run_test(size=size) as pilot:
         await pilot.pause()
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
-        return picture(app)
+        return await keys(pilot, *pressed)
+
+
+async def pages(
+    name: str, size: tuple[int, int], *wanted: str, **options: bool
+) -> list[tuple[str, str]]:
+    """Pages of one app, opened one after the other: their names, and what stands on them."""
+    async with app_for(load(name), **options).run_test(size=size) as pilot:
+        await pilot.pause()
+        return [(page, await keys(pilot, PAGES[page])) for page in wanted]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("page", PAGES)
-async def test_skip(page: str, size: tuple[int, int], update_screens: bool) -> None:
-    text = await draw("skip", size, PAGES[page])
-    compare(f"skip-{page}-{size[0]}x{size[1]}", text, update_screens)
+async def test_skip(size: tuple[int, int], update_screens: bool) -> None:
+    for page, text in await pages("skip", size, *PAGES):
+        compare(f"skip-{page}-{size[0]}x{size[1]}", text, update_screens)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in ALONE])
 @pytest.mark.parametrize("name", RECORDINGS[1:-1])
-async def test_other_hangs(name: str, page: str, update_screens: bool) -> None:
-    text = await draw(name, (120, 36), PAGES[page])
-    compare(f"{name}-{page}-120x36", text, update_screens)
+async def test_other_hangs(name: str, update_screens: bool) -> None:
+    wanted = [page for page in PAGES if page not in ALONE]
+    for page, text in await pages(name, (120, 36), *wanted):
+        compare(f"{name}-{page}-120x36", text, update_screens)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize(
-    ("what", "keys"),
+    ("what", "pressed"),
     [
         ("nodes", ("9",)),
         ("equal-nodes", ("9", "t", "tab")),
@@ -62,9 +67,9 @@ async def test_other_hangs(name: str, page: str, update_screens: bool) -> None:
     ],
 )
 async def test_a_node_that_is_lost(
-    what: str, keys: tuple[str, ...], size: tuple[int, int], update_screens: bool
+    what: str, pressed: tuple[str, ...], size: tuple[int, int], update_screens: bool
 ) -> None:
-    text = await draw("cluster", size, *keys)
+    text = await draw("cluster", size, *pressed)
     compare(f"cluster-{what}-{size[0]}x{size[1]}", text, update_screens)
     if what != "diff" and size[0] >= 120:
         assert "node-3 lost" in text.splitlines()[0]
@@ -80,7 +85,7 @@ async def test_a_job_that_progresses_blames_nobody(update_screens: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("what", "keys"),
+    ("what", "pressed"),
     [
         ("help", ("question_mark",)),
         ("environment", ("e",)),
@@ -94,34 +99,36 @@ async def test_a_job_that_progresses_blames_nobody(update_screens: bool) -> None
         ("by-class", ("t", "t")),
     ],
 )
-async def test_what_keys_open(what: str, keys: tuple[str, ...], update_screens: bool) -> None:
-    text = await draw("skip", (120, 36), *keys)
+async def test_what_keys_open(what: str, pressed: tuple[str, ...], update_screens: bool) -> None:
+    text = await draw("skip", (120, 36), *pressed)
     compare(f"open-{what}-120x36", text, update_screens)
 
 
-@pytest.mark.parametrize("page", PAGES)
-async def test_ascii_has_nothing_else(page: str, update_screens: bool) -> None:
-    text = await draw("skip", (120, 36), PAGES[page], ascii=True)
-    assert text.isascii()
-    compare(f"ascii-{page}-120x36", text, update_screens)
+async def test_ascii_has_nothing_else(update_screens: bool) -> None:
+    for page, text in await pages("skip", (120, 36), *PAGES, ascii=True):
+        assert text.isascii(), page
+        compare(f"ascii-{page}-120x36", text, update_screens)
 
 
 @pytest.mark.parametrize("size", [(10, 3), (1, 1), (20, 5), (40, 12), (300, 90)])
-@pytest.mark.parametrize("page", PAGES)
-async def test_any_size_is_drawn(page: str, size: tuple[int, int]) -> None:
-    text = await draw("dataloader-worker", size, PAGES[page], "tab", "tab", "z")
-    assert text.count("\n") == size[1]
-    assert max(len(row) for row in text.splitlines()) <= size[0]
+async def test_any_size_is_drawn(size: tuple[int, int]) -> None:
+    async with app_for(load("dataloader-worker")).run_test(size=size) as pilot:
+        for page, key in PAGES.items():
+            text = await keys(pilot, key, "tab", "tab", "z")
+            assert text.count("\n") == size[1], page
+            assert max(len(row) for row in text.splitlines()) <= size[0], page
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("name", RECORDINGS)
-async def test_the_verdict_is_seen_at_every_size(name: str, size: tuple[int, int]) -> None:
+async def test_the_verdict_is_seen_at_every_size(name: str) -> None:
     update = load(name)
     (diagnosis,) = update.diagnoses.values()
     best = diagnosis.verdicts[0]
-    text = await draw(name, size)
-    assert "HUNG" in text
-    assert best.cause in text
-    words = " ".join(text.replace("│", " ").split())
-    assert " ".join(best.summary.split()[:8]) in words
+    async with app_for(update).run_test(size=(300, 90)) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            text = await keys(pilot)
+            assert "HUNG" in text, size
+            assert best.cause in text, size
+            words = " ".join(text.replace("│", " ").split())
+            assert " ".join(best.summary.split()[:8]) in words, size

@@ -17,13 +17,11 @@ from hangtop.widgets.line_table import LineTable
 from hangtop_core.analysis.flight.picture import FileProblem, examine
 from hangtop_core.model import Failure, Recorder, RecorderWay
 from support.flight import Job, large, stalled, traces
-from support.player import app_for, compare, picture, player_of, settled
+from support.player import app_for, compare, keys, picture, player_of, settled
 from support.record import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from textual.pilot import Pilot
 
     from hangtop_core.updates import Update
 
@@ -38,16 +36,6 @@ def files(job: Job, ranks: Iterable[int] | None = None, **options: bool) -> File
     problem = FileProblem("/dumps/rank_9", "refused", why)
     seen = examine(found, [problem], len(found) + 1)
     return FilesApp(FileSource(seen, "/dumps"), live=False, files=seen, **options)
-
-
-async def keys(pilot: Pilot[Any], *names: str) -> str:
-    """Press keys, and wait until the picture stands still."""
-    await pilot.press(*names)
-    await pilot.pause()
-    text = ""
-    while text != (text := picture(pilot.app)):
-        await pilot.pause(0.02)
-    return text
 
 
 def current(app: HangtopApp, name: str) -> Any:

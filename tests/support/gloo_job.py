@@ -7,8 +7,8 @@ gloo_job.py crowded N    as `steps`, with N more threads in every rank that wake
 gloo_job.py late PATH    slow steps, until rank 1 opens a FIFO (and makes PATH.opens); when that
                          has a writer, steps until there is PATH.end, and all end well
 gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sleep for ever
-gloo_job.py pipe PATH    rank 1 reads from a FIFO nobody writes to
-gloo_job.py flock PATH   rank 0 holds a file lock, rank 1 waits for it
+gloo_job.py waits DIR    rank 1 reads from DIR/fifo, to which nobody writes, and rank 2 waits for a
+                         lock of DIR/lock, which rank 0 holds
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
 gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
@@ -133,20 +133,16 @@ def workers() -> None:
         time.sleep(0.01)
 
 
-def pipe(path: str) -> None:
-    if dist.get_rank() == 1:
-        fd = os.open(path, os.O_RDWR)
-        os.read(fd, 1)
+def waits(folder: str) -> None:
+    rank = dist.get_rank()
+    lock = open(f"{folder}/lock", "w")  # noqa: SIM115  # it is to be held
+    if rank == 0:
+        fcntl.flock(lock, fcntl.LOCK_EX)
     dist.barrier()
-
-
-def flock(path: str) -> None:
-    file = open(path, "w")  # noqa: SIM115  # the lock is to be held
-    if dist.get_rank() == 0:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    dist.barrier()
-    if dist.get_rank() == 1:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    if rank == 1:
+        os.read(os.open(f"{folder}/fifo", os.O_RDWR), 1)
+    if rank == 2:
+        fcntl.flock(lock, fcntl.LOCK_EX)
     dist.barrier()
 
 
@@ -190,7 +186,7 @@ def main() -> None:
     elif kind == "collective":
         hang_in_collective(2)
     else:
-        kinds = (steps, slow, crowded, late, workers, pipe, flock, unmatched, two, overflow)
+        kinds = (steps, slow, crowded, late, workers, waits, unmatched, two, overflow)
         {one.__name__: one for one in kinds}[kind](*rest)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,10 +21,12 @@ MARK = "HANGTOP_TEST_MARK"
 
 
 def free_port() -> int:
-    """Return a TCP port nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port nobody has, and that nobody is given who asks for any."""
+    while True:
+        port = random.randrange(10000, 29000)  # /proc/sys/net/ipv4/ip_local_port_range is above
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Started:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangtop.application import HangtopApp
+from hangtop.files import CaptureSource
 from hangtop_core.descriptors import Opener, Openers
 from hangtop_core.gather import Sampled
 from hangtop_core.traces import StraceResult
@@ -19,11 +21,14 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from hangtop_core.asks import Ask
+    from hangtop_core.capture import Capture
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.outputs import Wanted
     from hangtop_core.updates import Update
 
 SCREENS = Path(__file__).parents[1] / "screens" / "pictures"
+FRAME_S = 0.03
+"""More than Textual lets pass between what is to be drawn and drawing it."""
 
 
 class Player:
@@ -128,6 +133,11 @@ def app_for(update: Update | None, **options: Any) -> HangtopApp:
     return HangtopApp(Player(update), clock=lambda: at, **options)
 
 
+def app_on(capture: Capture) -> HangtopApp:
+    """The app on a capture, as `hangtop open` shows it."""
+    return HangtopApp(CaptureSource(capture), live=False, capture=capture)
+
+
 def player_of(app: HangtopApp) -> Player:
     """The source of an app made by `app_for`."""
     assert isinstance(app.source, Player)
@@ -138,6 +148,35 @@ def picture(app: App[Any]) -> str:
     """What stands on the screen, as text."""
     strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+async def idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
+    """Wait until the app's event loop has nothing to do, and nothing that is due within a frame.
+
+    Takes the place of Textual's `wait_for_idle`, which waits for 20 ms in which the process used no
+    CPU, several times per key: here it is over as soon as it is true, and a machine that gives this
+    process no time in 20 ms does not end it too soon.
+    """
+    loop: Any = asyncio.get_running_loop()
+    until = loop.time() + max_sleep
+    while loop.time() < until:
+        await asyncio.sleep(0)
+        if loop._ready:
+            continue
+        due = min((one.when() for one in loop._scheduled if not one.cancelled()), default=until)
+        if due - loop.time() > FRAME_S:
+            return
+        await asyncio.sleep(max(due - loop.time(), 0.0))
+
+
+async def keys(pilot: Pilot[Any], *names: str) -> str:
+    """Press keys, wait until the picture stands still, and return it."""
+    await pilot.press(*names)
+    await pilot.pause()
+    text = ""
+    while text != (text := picture(pilot.app)):
+        await pilot.pause(0.02)
+    return text
 
 
 async def settled(pilot: Pilot[Any], holds: Callable[[], bool], limit_s: float = 60.0) -> bool:

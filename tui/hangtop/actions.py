@@ -52,47 +52,47 @@ def needs_live(now: Situation) -> str | None:
 
 def can_sample(now: Situation) -> str | None:
     """py-spy must be there, and the rank alive."""
-    return needs_rank(now) or needs_live(now) or _silent(now) or _sampler(now) or _gone(now)
+    return needs_live(now) or needs_rank(now) or _silent(now) or _sampler(now) or _gone(now)
 
 
 def can_ask_all(now: Situation) -> str | None:
     """There must be a job, and somebody to ask."""
-    return needs_job(now) or needs_live(now)
+    return needs_live(now) or needs_job(now)
 
 
 def can_dump(now: Situation) -> str | None:
     """A dump is written by the rank, on its node."""
     ranks = None if now.job is None or now.job.ranks else "no rank of this job is seen"
-    return needs_processes(now) or needs_job(now) or ranks or _writes(now)
+    return needs_live(now) or needs_job(now) or ranks or _writes(now)
 
 
 def can_native(now: Situation) -> str | None:
     """Native frames pause the target while they are read."""
-    return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
+    return _writes(now) or needs_rank(now) or _silent(now) or _gone(now)
 
 
 def can_strace(now: Situation) -> str | None:
     """strace must be there, and not run already."""
     if now.tracing:
         return "a trace is running; S stops it"
-    wrong = needs_rank(now) or _writes(now) or _silent(now)
+    wrong = _writes(now) or needs_rank(now) or _silent(now)
     return wrong or _tool(now, "strace") or _gone(now)
 
 
 def can_stop(now: Situation) -> str | None:
     """A trace must be running."""
-    return None if now.tracing else "no trace is running"
+    return needs_live(now) or (None if now.tracing else "no trace is running")
 
 
 def can_core(now: Situation) -> str | None:
     """gdb stops the rank while it writes its memory."""
-    wrong = needs_rank(now) or _writes(now) or _silent(now)
+    wrong = _writes(now) or needs_rank(now) or _silent(now)
     return wrong or _tool(now, "gdb") or _gone(now)
 
 
 def can_debug(now: Situation) -> str | None:
     """A prompt stops the rank; whether there is a way to one is said when it is asked for."""
-    return needs_rank(now) or _writes(now) or _silent(now) or _gone(now)
+    return _writes(now) or needs_rank(now) or _silent(now) or _gone(now)
 
 
 def can_nettest(now: Situation) -> str | None:
@@ -101,9 +101,8 @@ def can_nettest(now: Situation) -> str | None:
 
 
 def _writes(now: Situation) -> str | None:
-    if now.readonly:
-        return "hangtop was started with --readonly"
-    return needs_live(now)
+    readonly = "hangtop was started with --readonly" if now.readonly else None
+    return needs_live(now) or readonly
 
 
 def _tool(now: Situation, name: str) -> str | None:
@@ -135,15 +134,15 @@ def needs_node(now: Situation) -> str | None:
 
 def can_shell(now: Situation) -> str | None:
     """The way to the node must be known; what is done there is the user's own."""
-    return needs_node(now) or needs_live(now)
+    return needs_live(now) or needs_node(now)
 
 
 def can_retry(now: Situation) -> str | None:
     """Only what does not answer can be connected to again."""
-    if now.node is not None and now.node.state in ("ready", "slow", "connecting"):
+    if now.live and now.node is not None and now.node.state in ("ready", "slow", "connecting"):
         how = "being connected to already" if now.node.state == "connecting" else "connected"
         return f"{now.node.name} is {how}: there is nothing to try again"
-    return needs_node(now) or needs_live(now)
+    return needs_live(now) or needs_node(now)
 
 
 def has_earlier(now: Situation) -> str | None:
@@ -178,7 +177,7 @@ def several_jobs(now: Situation) -> str | None:
 
 def has_trace(now: Situation) -> str | None:
     """There must be a trace to read."""
-    return None if now.traced else "there is no trace; s starts one"
+    return needs_live(now) or (None if now.traced else "there is no trace; s starts one")
 
 
 def has_stacks(now: Situation) -> str | None:
@@ -199,99 +198,13 @@ class Action:
     """Where it works; empty is everywhere."""
     risk: Risk = "none"
     possible: Possible = always
+    live: bool = False
+    """Whether it is of running jobs alone: in a capture, and on files, no key leads to it."""
 
+    def offered(self, now: Situation) -> bool:
+        """Whether it can be possible at all, now or later."""
+        return now.live or not self.live
 
-FOOTERS: dict[str, tuple[str, ...]] = {
-    "overview": (
-        "open",
-        "next_outlier",
-        "sample",
-        "filter",
-        "sort_next",
-        "group",
-        "pause",
-        "help",
-        "quit",
-    ),
-    "stacks": (
-        "open",
-        "next_outlier",
-        "merged",
-        "cut",
-        "native",
-        "unfold",
-        "sample_all",
-        "diff",
-        "help",
-    ),
-    "rank": (
-        "next_rank",
-        "sample",
-        "strace",
-        "descriptors",
-        "environment",
-        "cut",
-        "zoom",
-        "copy",
-        "help",
-    ),
-    "recorder": (
-        "open",
-        "next_outlier",
-        "read_recorders",
-        "sample",
-        "filter",
-        "copy",
-        "next_pane",
-        "help",
-        "quit",
-    ),
-    "verdict": (
-        "open",
-        "copy",
-        "copy_all",
-        "pager",
-        "next_pane",
-        "zoom",
-        "pause",
-        "palette",
-        "help",
-    ),
-    "gpus": (
-        "open",
-        "next_outlier",
-        "filter",
-        "sort_next",
-        "group",
-        "zoom",
-        "copy",
-        "help",
-        "quit",
-    ),
-    "logs": (
-        "open",
-        "next_error",
-        "filter",
-        "follow_log",
-        "wrap_log",
-        "read_logs",
-        "pager",
-        "help",
-        "quit",
-    ),
-    "nodes": (
-        "open",
-        "retry",
-        "shell",
-        "next_outlier",
-        "filter",
-        "sort_next",
-        "group",
-        "help",
-        "quit",
-    ),
-}
-"""At most nine per screen, in an order that never changes."""
 
 KEY_NAMES = {
     "question_mark": "?",
@@ -333,6 +246,7 @@ PAIRED = {
     "sample": "b/B",
     "retry": "r/R",
     "read_recorders": "r/R",
+    "step_back": "[ ]",
 }
 """Keys as the footer shows them, where two belong together."""
 

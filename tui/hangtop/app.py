@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from hangtop_core.errors import UsageError
-from hangtop_core.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,13 +84,11 @@ def run_app(
         readonly=bool(getattr(options, "readonly", False)),
         live=live,
         files=files,
+        capture=capture,
         keymap=keymap,
     )
     app.state.job_name = job_key
     app.nettest = tuple(nettest)
-    if capture is not None:
-        app.state.history = History(capture.pictures)
-        app.state.taken = capture.header
     app.tell(notice)
     app.run(mouse=mouse)
     return app.return_code or 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 
-from hangtop.actions import key_name, page_names
+from hangtop.actions import key_name, needs_live, page_names
 from hangtop.bridge import Bridge
 from hangtop.files import NOTHING_RUNS, SCREENS
 from hangtop.handlers import Handlers
@@ -29,8 +29,10 @@ from hangtop.screens.stacks import StacksPage
 from hangtop.screens.verdict import VerdictPage
 from hangtop.spans import line
 from hangtop.state import State
+from hangtop.stylesheet import KeptStylesheet
 from hangtop.views.common import find_rank
 from hangtop_core.analysis.openers import openers_text
+from hangtop_core.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from hangtop.messages import Answered, TraceLines, Updated
     from hangtop.source import Source
     from hangtop_core.analysis.flight.picture import Picture
+    from hangtop_core.capture import Capture
     from hangtop_core.model import Job, Snapshot
 
 TELL_SECONDS = 8.0
@@ -87,10 +90,13 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         readonly: bool = False,
         live: bool = True,
         files: Picture | None = None,
+        capture: Capture | None = None,
         keymap: Keymap | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """With `files` what dump files show, with `capture` its pictures: then `live` is false."""
         super().__init__(ansi_color=True)
+        self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.theme = "ansi-dark"
         self.keymap = keymap or Keymap()
         for key in self.keymap.all_keys():
@@ -98,6 +104,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.ascii = ascii
         self.mouse_on = mouse
         self.state = State(readonly=readonly, live=live, files=files is not None)
+        if capture is not None:
+            self.state.history = History(capture.pictures)
+            self.state.taken = capture.header
         self.source = source
         self.real_now = clock
         self.nettest: tuple[str, ...] = ()
@@ -267,8 +276,9 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         other = self.keymap.elsewhere(key)
         if other is not None:
-            where = page_names(other.screens, 2)
-            self.tell(f"{key_name(key)} works on {where}: {other.help}", "dim")
+            where = f"{key_name(key)} works on {page_names(other.screens, 2)}: {other.help}"
+            never = needs_live(self.state.situation(page.NAME)) if other.live else None
+            self.tell(never or where, "dim")
 
     def perform(self, name: str) -> None:
         """Do an action, or say why it is not possible."""

@@ -128,7 +128,7 @@ class Asking:
     def do_refresh(self) -> None:
         """Show the newest picture and try lost nodes."""
         state = self._app.state
-        lost = self._app.requests.retry() if state.live else []
+        lost = self._app.requests.retry()
         if not state.paused:
             state.take(state.newest)
         self._app.tell(

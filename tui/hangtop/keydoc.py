@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from hangtop.actions import FOOTERS, GROUPS, Action, keys_of, page_names
+from hangtop.actions import GROUPS, Action, keys_of, page_names
 from hangtop.keymap import ACTIONS
+from hangtop.views.footer import FOOTERS
 
 INTRODUCTION = """\
 # Keys

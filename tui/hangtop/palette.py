@@ -52,7 +52,7 @@ def suggest(
         ]
     if digits.isdecimal():
         return items
-    if "interval".startswith(text.split(" ")[0] if text else ""):
+    if now.live and "interval".startswith(text.split(" ")[0] if text else ""):
         value = text.partition(" ")[2] or "5"
         items.append(_item(f"interval {value}", "seconds between two pictures; 1 is usual"))
     items += [_action(action, now) for action in _actions(text, now, actions)]
@@ -62,7 +62,7 @@ def suggest(
 def _actions(text: str, now: Situation, actions: Iterable[Action]) -> list[Action]:
     found = []
     for action in actions:
-        here = not action.screens or now.screen in action.screens
+        here = action.offered(now) and (not action.screens or now.screen in action.screens)
         if here and action.id not in HIDDEN and text in f"{action.id} {action.help}".casefold():
             found.append(action)
     found.sort(key=lambda action: not action.id.startswith(text))

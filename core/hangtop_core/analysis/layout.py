@@ -51,6 +51,8 @@ class Seat(Struct, frozen=True):
     """Whether ranks of the same launcher are there."""
     named: bool = False
     """Whether its node is only told by taking the nodes that were named for those of the job."""
+    unseen: str | None = None
+    """Why its node was not observed; None where it was, or is not known."""
 
 
 class _Block(NamedTuple):
@@ -59,6 +61,24 @@ class _Block(NamedTuple):
     node: str
     first: int
     size: int
+
+
+class _Unseen:
+    """Why nodes were not observed."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._nodes = {node.name: node for node in snapshot.nodes}
+
+    def why(self, name: str | None) -> str | None:
+        """Of one node; None where it was, or is not known."""
+        if name is None:
+            return None
+        node = self._nodes.get(name)
+        if node is None:
+            return "it is not among the nodes that were named"
+        if node.state in OBSERVED:
+            return None
+        return f"{node.state}: {clean(node.cause or 'no answer yet')}"
 
 
 def number(rank: Rank, names: Iterable[str]) -> int | None:
@@ -95,16 +115,19 @@ def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:
     told, guessed = _names(snapshot, job, blocks, size) if size else ({}, {})
     launchers = {launcher.node for launcher in job.launchers}
     free = _free(snapshot, job)
+    unseen = _Unseen(snapshot)
     found = []
     for one in lacking:
         if one in inside:
             block = inside[one]
-            seat = Seat(one, block.node, one - block.first, beside=True)
+            why = unseen.why(block.node)
+            seat = Seat(one, block.node, one - block.first, beside=True, unseen=why)
         elif size:
             group = one // size
             node = told.get(group) or guessed.get(group)
             named = group not in told and node not in launchers
-            seat = Seat(one, node, one % size, group, () if node else free, named=named)
+            why, among = unseen.why(node), () if node else free
+            seat = Seat(one, node, one % size, group, among, named=named, unseen=why)
         else:
             seat = Seat(one, among=free)
         found.append(seat)
@@ -192,18 +215,7 @@ def by_node(some: Iterable[Seat]) -> tuple[tuple[Seat, ...], ...]:
     """Missing ranks by the node they should be on; those of unknown nodes come last."""
     groups: dict[object, list[Seat]] = defaultdict(list)
     for seat in some:
-        groups[seat.node if seat.node is not None else seat.among].append(seat)
+        # Those that may be on the same nodes share the tuple of them, which is long.
+        groups[seat.node if seat.node is not None else id(seat.among)].append(seat)
     ordered = sorted(groups.values(), key=lambda one: (one[0].node is None, one[0].rank))
     return tuple(tuple(one) for one in ordered)
-
-
-def unseen(snapshot: Snapshot, seat: Seat) -> str | None:
-    """Return why the node of a seat was not observed; None where it was, or is not known."""
-    if seat.node is None:
-        return None
-    node = next((one for one in snapshot.nodes if one.name == seat.node), None)
-    if node is None:
-        return "it is not among the nodes that were named"
-    if node.state in OBSERVED:
-        return None
-    return f"{node.state}: {clean(node.cause or 'no answer yet')}"

@@ -250,7 +250,8 @@ class SrunLauncher:
         return ByHand(f"{shlex.join(self._step())} sh -c", shlex.join(options))
 
     def _step(self) -> list[str]:
-        return ["srun", "--overlap", f"--jobid={self._job.id}", "-N1", "-n1", "-w", self._node]
+        beside = ["--overlap", "--gres=none", f"--jobid={self._job.id}"]
+        return ["srun", *beside, "-N1", "-n1", "-w", self._node]
 
     @property
     def channel(self) -> SrunChannel | None:

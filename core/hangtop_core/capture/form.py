@@ -21,9 +21,9 @@ SUFFIX = ".hangtop"
 HEADER_BYTES = 8192
 """Room that is kept for the header, which is written last and stands first."""
 
-MAX_LINE = 64 << 20
+MAX_LINE = 32 << 20
 """Bytes of one line."""
-MAX_BYTES = 2 << 30
+MAX_BYTES = 1 << 30
 """Of all lines together, without compression."""
 MAX_LINES = 2_000_000
 MAX_PICTURES = 4_000

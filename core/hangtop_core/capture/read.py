@@ -29,6 +29,7 @@ from hangtop_core.capture.form import (
     VERSION,
     Header,
 )
+from hangtop_core.capture.memory import Room
 from hangtop_core.capture.traces import Traces
 from hangtop_core.commandlog import MAX_RECORDS, CommandRecord
 from hangtop_core.diagnosis import Diagnosis
@@ -106,10 +107,11 @@ def load(path: str) -> Capture:
 def _load(name: str, file: gzip.GzipFile) -> Capture:
     lines = Lines(file)
     header = _header(name, next(iter(lines), None))
-    reader = Reader(header)
+    reader, room = Reader(header), Room()
     wrong: str | None = None
     try:
         for line in lines:
+            room.take(line)
             reader.take(line)
             if reader.ended:
                 break

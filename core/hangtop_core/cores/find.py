@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PATTERN = Path("/proc/sys/kernel/core_pattern")
+MAX_BELOW = 1024
+"""Directories in a directory that are looked into."""
 MAX_NAMES = 20_000
 """Names that are looked at in one directory."""
 
@@ -45,9 +47,25 @@ def present(place: Place, directories: Iterable[str]) -> list[str]:
 
 
 def in_directory(directory: str) -> list[str]:
-    """All cores in one directory, by name."""
+    """All cores in one directory, by name, and those in its directories that are called so.
+
+    Ranks that run in a directory each leave their cores there.
+    """
     everything = Place("", directory=directory, name=re.compile(".*"))
-    return sorted(path for path, _ in _candidates(directory, everything) if elf.is_core(path))
+    named = Place("", directory=directory, name=re.compile(".*core.*"))
+    found = [path for path, _ in _candidates(directory, everything)]
+    for below in _directories(directory):
+        found += [path for path, _ in _candidates(below, named)]
+    return sorted(filter(elf.is_core, found))
+
+
+def _directories(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            some = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(some)[:MAX_BELOW]
 
 
 def _candidates(directory: str, place: Place) -> Iterator[tuple[str, float]]:

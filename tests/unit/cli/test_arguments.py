@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.main import build_parser, main
 
@@ -44,6 +45,16 @@ def test_the_same_words_for_the_same_things_in_every_command() -> None:
     seconds = {o for o, found in spelt.items() if "S" in found.values()}
     assert {"--for", "--observe", "--hang-after", "--limit"} <= seconds
     assert not [o for o, found in spelt.items() if "SECONDS" in found.values()]
+
+
+def test_the_nodes_of_this_command_line_are_spelt_for_another() -> None:
+    given = ["-w", "gpu[1-8]", "-x", "gpu3", "--via", "ssh", "--sudo", "--init", "module load a"]
+    words = again(options_of(*given), "nettest")
+    assert words[1:4] == ("-m", "hangtop", "nettest")
+    parsed = options_of(*words[3:])
+    assert (parsed.nodes, parsed.exclude, parsed.via) == (["gpu[1-8]"], ["gpu3"], "ssh")
+    assert (parsed.sudo, parsed.init, parsed.connect_timeout) == (True, "module load a", 10.0)
+    assert again(options_of(), "nettest")[3:] == ("nettest",)
 
 
 def test_options_reach_the_session() -> None:

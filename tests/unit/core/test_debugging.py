@@ -45,6 +45,17 @@ def test_on_another_node_by_the_hook_of_the_run() -> None:
     assert found.argv[-1].startswith("/opt/bin/python3.11 -S -s /runs/7/hook/hangtop_hook/")
 
 
+def test_srun_shows_a_prompt_that_is_no_line() -> None:
+    shell = "srun --overlap --jobid=7 -w n1 sh -c"
+    assert plan(shell=shell).argv[:3] == ("srun", "--pty", "--overlap")
+    world = World()
+    node = Node("n1", "ready", uid=1000, shell=shell)
+    process = {"uid": 1000, "exe": "/opt/bin/python3.11", "env": RUN}
+    rank = world.add(user("train", 3), SLEEP, process=process)
+    found = debugging(world.snapshot(), rank, node, terminal=False)
+    assert found.argv[:2] == ("srun", "--unbuffered")
+
+
 def test_python_3_14_by_its_own_remote_debugging() -> None:
     found = plan(process={"env": {}, "exe": "/opt/bin/python3.14"})
     assert found.argv[:4] == ("/opt/bin/python3.14", "-m", "pdb", "-p")

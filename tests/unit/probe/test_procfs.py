@@ -260,3 +260,20 @@ def test_namespaces_are_told_by_their_inode() -> None:
     assert procfs.namespace("self", "pid") == os.stat("/proc/self/ns/pid").st_ino
     assert procfs.namespace("self", "nothing") is None
     assert procfs.namespace(str(2**22 + 7), "net") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "is_to_stop"),
+    [
+        ("SigPnd:\t0000000000000000\nShdPnd:\t0000000000040000\n", True),  # by kill
+        ("SigPnd:\t0000000000040001\nShdPnd:\t0000000000000000\n", True),  # by a tracer
+        ("SigPnd:\t0000000000000000\nShdPnd:\t0000000000020002\n", False),
+        ("SigPnd:\tx\n", False),
+    ],
+)
+def test_a_stop_that_has_not_come_yet(tmp_path: Path, status: str, is_to_stop: bool) -> None:
+    for tid, text in ((7, "SigPnd:\t0000000000000000\n"), (8, status)):
+        (tmp_path / f"7/task/{tid}").mkdir(parents=True)
+        (tmp_path / f"7/task/{tid}/status").write_text(text)
+    assert procfs.is_to_stop(7, str(tmp_path)) is is_to_stop
+    assert not procfs.is_to_stop(9, str(tmp_path))

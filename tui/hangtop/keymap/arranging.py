@@ -76,11 +76,12 @@ ARRANGING: tuple[Action, ...] = (
         "Hold the picture still, and back to live; collection goes on",
         "Find and arrange",
         possible=can_pause,
+        live=True,
     ),
     Action(
         "step_back",
         ("left_square_bracket",),
-        "back",
+        "history",
         "Back to the picture before, held still; the farther back, the coarser",
         "Find and arrange",
         possible=has_earlier,

@@ -25,6 +25,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("overview", "stacks", "rank", "recorder"),
         possible=can_sample,
+        live=True,
     ),
     Action(
         "sample_all",
@@ -33,6 +34,7 @@ ASKING: tuple[Action, ...] = (
         "Take the stacks of all ranks now",
         "Ask the node",
         possible=can_ask_all,
+        live=True,
     ),
     *TRACE_ASKS,
     Action(
@@ -44,6 +46,7 @@ ASKING: tuple[Action, ...] = (
         ("rank",),
         "asks",
         can_core,
+        live=True,
     ),
     Action(
         "debug",
@@ -54,6 +57,7 @@ ASKING: tuple[Action, ...] = (
         ("rank",),
         "asks",
         can_debug,
+        live=True,
     ),
     Action(
         "retry",
@@ -63,6 +67,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=can_retry,
+        live=True,
     ),
     Action(
         "read_recorders",
@@ -72,6 +77,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("recorder",),
         possible=can_ask_all,
+        live=True,
     ),
     Action(
         "dump_recorders",
@@ -82,6 +88,7 @@ ASKING: tuple[Action, ...] = (
         ("recorder",),
         "asks",
         can_dump,
+        live=True,
     ),
     Action(
         "retry_all",
@@ -91,6 +98,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         ("nodes",),
         possible=needs_live,
+        live=True,
     ),
     Action(
         "nettest",
@@ -100,6 +108,7 @@ ASKING: tuple[Action, ...] = (
         "Ask the node",
         risk="asks",
         possible=can_nettest,
+        live=True,
     ),
     Action(
         "shell",
@@ -108,6 +117,7 @@ ASKING: tuple[Action, ...] = (
         "Your own shell on this node, or on this rank's; hangtop waits until you leave it",
         "Ask the node",
         possible=can_shell,
+        live=True,
     ),
     Action(
         "refresh",
@@ -115,5 +125,7 @@ ASKING: tuple[Action, ...] = (
         "refresh",
         "Try lost nodes again now, and repaint",
         "Ask the node",
+        possible=needs_live,
+        live=True,
     ),
 )

@@ -23,6 +23,7 @@ KEEPING: tuple[Action, ...] = (
         "Write everything that is known, with the kept pictures, into a file; secrets masked",
         "Keep",
         possible=can_capture,
+        live=True,
     ),
     Action(
         "editor",

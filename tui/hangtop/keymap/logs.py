@@ -17,6 +17,6 @@ LOG_ACTIONS: tuple[Action, ...] = (
     Action("wrap_log", ("W",), "wrap", "Wrap long lines, or cut them", "Look", LOGS),
     Action(
         "read_logs", ("r",), "read", "Read the logs of this job again now", "Ask the node", LOGS,
-        possible=can_ask_all,
+        possible=can_ask_all, live=True,
     ),
 )  # fmt: skip

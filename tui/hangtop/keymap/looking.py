@@ -35,6 +35,7 @@ LOOKING: tuple[Action, ...] = (
         STACKY,
         "asks",
         can_native,
+        live=True,
     ),
     Action(
         "threads",

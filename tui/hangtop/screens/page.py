@@ -9,9 +9,9 @@ from textual.containers import Container
 from textual.screen import Screen
 
 from hangtop import query
-from hangtop.actions import FOOTERS
 from hangtop.columns import Order
-from hangtop.spans import EMPTY, Line, cells, line, spread
+from hangtop.spans import EMPTY, Line, line, spread
+from hangtop.views.footer import footer
 from hangtop.views.headline import headline, tabs
 from hangtop.views.timeline import slider
 from hangtop.widgets.bar import Bar
@@ -241,25 +241,7 @@ class Page(Screen[None], inherit_bindings=False):
         return line(*parts, " ")
 
     def _foot(self, width: int) -> Line:
-        now = self.state.situation(self.NAME)
-        out: Line = line(" ")
-        for name in FOOTERS[self.NAME]:
-            action = self.hangtop.keymap.by_id[name]
-            possible = action.possible(now) is None
-            key = self.hangtop.keymap.shown(name)
-            if not key:
-                continue
-            item = line(
-                (key, "key" if possible else "off"),
-                " ",
-                (action.label, "" if possible else "off"),
-                "  ",
-            )
-            last = name in ("help", "quit")
-            if cells(out) + cells(item) > width - (0 if last else 8) and name != "help":
-                continue
-            out = (*out, *item)
-        return out
+        return footer(self.state.situation(self.NAME), self.hangtop.keymap, width)
 
     # Moving in the active pane
 

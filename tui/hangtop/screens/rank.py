@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAYBE = ("children", "numerics")
 """Panes that are there only when they have something to show."""
+NOT_TAKEN = "nobody had asked for them when this picture was taken"
 READ_AGAIN_S = 30.0
 """Descriptors are read again this long after the last time, while the screen is looked at."""
 
@@ -136,7 +137,7 @@ class RankPage(Page):
     def _fill_tables(self, rank: Rank, now: float) -> None:
         snapshot = self.state.snapshot
         table = self.table("files")
-        why = self.state.unread.get(rank_key(rank), "")
+        why = self.state.unread.get(rank_key(rank), "" if self.state.live else NOT_TAKEN)
         table.retitle(*files.files_title(rank, now, why))
         asking = self._asked[0] == rank_key(rank)
         table.set_items(files.file_rows(rank, snapshot), files.files_empty(rank, asking, why))

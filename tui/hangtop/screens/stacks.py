@@ -103,7 +103,8 @@ class StacksPage(OutlierPage):
         if self.per_rank:
             title = line(("STACKS OF EACH RANK", "title"))
         tree.retitle(title, note, hint)
-        tree.set_items(rows, [line(("No rank gave a stack yet; B asks all of them.", "dim"))])
+        none = "No rank gave a stack yet" + ("; B asks all of them." if state.live else ".")
+        tree.set_items(rows, [line((none, "dim"))])
         if self.hangtop.lead is not None or not self._led:
             self._led = True
             goal = self._start(rows)

@@ -125,7 +125,7 @@ def stack_now(
     sample = rank.sample
     if sample is None or not sample.threads:
         failure = sample.failure.text if sample is not None and sample.failure else ""
-        why = f"no stack: {failure}" if failure else "no stack has been taken yet; b takes it"
+        why = f"no stack: {failure}" if failure else "no stack has been taken yet"
         return title, [*lines, line((why, "warn"))]
     frames = snapshot.stacks.get(sample.threads[0].stack, ())
     return title, [*lines, *frame_lines(frames, cut=cut)]

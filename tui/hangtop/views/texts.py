@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop.actions import GROUPS, Action, keys_of
+from hangtop.actions import GROUPS, Action, keys_of, needs_live
 from hangtop.items import Item
 from hangtop.spans import EMPTY, Line, cells, fit, labelled, line, plain
 from hangtop.views.common import ago, clock, span, state_line, worst_first
@@ -36,7 +36,12 @@ NOT_READ = line(("  not read", "dim"))
 
 
 def help_lines(now: Situation, actions: Sequence[Action]) -> list[Line]:
-    """Keys of this screen first, then all others, with why one is not possible now."""
+    """Keys of this screen first, then all others, with why one is not possible now.
+
+    What is of running jobs alone is only named where none is looked at.
+    """
+    never = [action for action in actions if not action.offered(now)]
+    actions = [action for action in actions if action.offered(now)]
     lines = [line(("On this screen", "title"))]
     here = [a for a in actions if now.screen in a.screens and a.id not in PLAIN_MOVES]
     lines += [_help_line(action, now) for action in here]
@@ -49,6 +54,10 @@ def help_lines(now: Situation, actions: Sequence[Action]) -> list[Line]:
     elsewhere = [a for a in others if a.id not in PLAIN_MOVES]
     lines += [EMPTY, line(("On other screens", "title"))]
     lines += [_help_line(action, None) for action in elsewhere]
+    if never:
+        told = ", ".join(f"{keys_of(action)} {action.label}" for action in never)
+        why = needs_live(now) or ""
+        lines += [EMPTY, line(("Keys of running jobs", "title"), (f"  {why}", "dim")), line(told)]
     lines += [
         EMPTY,
         line(

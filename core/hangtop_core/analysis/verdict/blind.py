@@ -9,7 +9,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis import stacks
 from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import uses_cuda
-from hangtop_core.analysis.layout import seats, unseen
+from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.kernelline import deaths
@@ -90,7 +90,7 @@ def _absent(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> Iterator[Bli
     """Ranks that were not found: those of nodes that could not be observed by their node."""
     groups: dict[str | None, list[Seat]] = defaultdict(list)
     for seat in empty:
-        groups[unseen(snapshot, seat)].append(seat)
+        groups[seat.unseen].append(seat)
     named = {node.name: node for node in snapshot.nodes}
     for reason, some in groups.items():
         nodes = tuple(sorted({seat.node for seat in some if seat.node is not None}))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import kernelline
-from hangtop_core.analysis.layout import place_text, unseen
+from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.cores import core_steps
@@ -187,11 +188,14 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
     """Ranks that had left before anybody looked, where the kernel tells of one that fits."""
     if not case.waiters:
         return
-    lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
+    lacking = [seat for seat in case.seats if seat.unseen is None and seat.beside]
+    there: dict[str, list[Rank]] = defaultdict(list)
+    for rank in case.job.ranks if lacking else ():
+        there[rank.node].append(rank)
     for seat in lacking:
-        if seat.node is None or seat.local is None or not seat.beside:
+        if seat.node is None or seat.local is None:
             continue
-        beside = {r.local_rank: r for r in case.job.ranks if r.node == seat.node}
+        beside = {rank.local_rank: rank for rank in there[seat.node]}
         names = {rank.process.comm[:15] for rank in beside.values()}
         for told in reversed(_told(case, seat.node, kind)):
             fits = _fits(told.known.pid, seat.local, beside)

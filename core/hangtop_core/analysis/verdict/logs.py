@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.analysis.layout import unseen
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
@@ -209,7 +208,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             # What the C++ runtime prints as it aborts has no rank before it.
             aborted = [s for s in case.subjects if s.rank.process.exit_code == -signal.SIGABRT]
             blamed = tuple(aborted) if len(aborted) == 1 else ()
-        away = [s for s in case.seats if s.rank in ranks and unseen(case.snapshot, s) is None]
+        away = [s for s in case.seats if s.rank in ranks and s.unseen is None]
         owner = _by_segment(case, one) if not ranks else None
         blamed = blamed or ((owner,) if owner is not None else ())
         told_why = any(s.activity.kind in GONE for s in blamed) or bool(away or owner)

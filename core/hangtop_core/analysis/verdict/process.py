@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.layout import by_node, place_text, unseen
+from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     absent,
@@ -83,7 +83,7 @@ def _vanished(case: Case) -> Iterator[Hit]:
     Those that a launcher started beside others, and, once ranks have met, those of other nodes.
     """
     met = not any(s.activity.kind == "init" for s in case.waiters)
-    lacking = [seat for seat in case.seats if unseen(case.snapshot, seat) is None]
+    lacking = [seat for seat in case.seats if seat.unseen is None]
     for some in by_node(seat for seat in lacking if seat.beside or met):
         node = some[0].node
         if node is None or not case.waiters:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text, unseen
+from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
@@ -118,7 +118,7 @@ def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return  # those are why they did not find one another
     here = {rank.rank for rank in case.job.ranks}
     # Those that stood beside others have left: `rank-exited` says so.
-    lacking = [s for s in case.seats if unseen(case.snapshot, s) is None and not s.beside]
+    lacking = [s for s in case.seats if s.unseen is None and not s.beside]
     blind = [node.name for node in case.snapshot.nodes if node.state not in OBSERVED]
     for some in by_node(lacking):
         node = some[0].node

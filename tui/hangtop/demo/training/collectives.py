@@ -23,7 +23,7 @@ class Skip(Trainer):
             self.cool_down()
             return loss
         self.sync_gradients()
-        self.optimizer.step()
+        self.update()
         return loss
 
     def loss_is_spiking(self) -> bool:
@@ -46,7 +46,7 @@ class SkipSilent(Trainer):
         if self.step == HANG_STEP + 5:
             self.end_epoch()
         self.sync_gradients()
-        self.optimizer.step()
+        self.update()
         return loss
 
     def end_epoch(self) -> None:
@@ -98,7 +98,7 @@ class DdpSkip(Ddp):
     def forward_backward(self, batch: Batch) -> Tensor:
         """Stay behind on rank 3, between forward and backward."""
         inputs, targets = batch
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         loss = nn.functional.mse_loss(self.model(inputs), targets)
         if self.goes_wrong(rank=3):
             self.inspect_outlier()

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 HANG_STEP = 5
 """The step at which scenarios go wrong: late enough that everything is connected."""
+RATE = 1e-3
 
 Batch = tuple[Tensor, Tensor]
 
@@ -49,7 +50,6 @@ class Trainer:
         self.jitter = random.Random(self.rank)
         torch.manual_seed(0)
         self.model: nn.Module = self.build_model()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.loader = DataLoader(self.dataset(), batch_size=8, num_workers=self.workers)
 
     def build_model(self) -> nn.Module:
@@ -80,13 +80,13 @@ class Trainer:
         """Forward, backward, average the gradients over all ranks, update."""
         loss = self.forward_backward(batch)
         self.sync_gradients()
-        self.optimizer.step()
+        self.update()
         return loss
 
     def forward_backward(self, batch: Batch) -> Tensor:
         """Compute the loss of a batch and the gradients of this rank."""
         inputs, targets = batch
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         loss = nn.functional.mse_loss(self.model(inputs), targets)
         loss.backward()
         return loss.detach()
@@ -100,6 +100,14 @@ class Trainer:
         sizes = [gradient.numel() for gradient in gradients]
         for gradient, mean in zip(gradients, flat.split(sizes), strict=True):
             gradient.copy_(mean.view_as(gradient))
+
+    def update(self) -> None:
+        """Plain gradient descent. Any optimizer of torch.optim would import torch's compiler first,
+        which takes as long as importing torch itself."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter -= RATE * parameter.grad
 
     def log_metrics(self, loss: Tensor) -> None:
         """Print the loss now and then, on the first rank."""
