@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.layout import place_text, unseen
+from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence
 from hangtop_core.analysis.verdict.steps import Command, word
@@ -73,7 +73,7 @@ def absent_by_groups(case: Case) -> Iterator[Hit]:
         return
     by_node: dict[str, list[Seat]] = {}
     for seat in case.seats:
-        if seat.node is not None and seat.beside and unseen(case.snapshot, seat) is None:
+        if seat.node is not None and seat.beside and seat.unseen is None:
             by_node.setdefault(seat.node, []).append(seat)
     for node, lacking in by_node.items():
         beside = [rank for rank in case.job.ranks if rank.node == node]
