@@ -60,7 +60,7 @@ class Block(Protocol):
 class Traceback:
     """A Python traceback with all exceptions chained to it."""
 
-    def __init__(self, order: int, line: str, own: bool = False) -> None:
+    def __init__(self, order: int, line: str, own: bool) -> None:
         """Begin with the line that says so; ``own`` where torch's hook has printed every line."""
         self.order = order
         self.lines = [line]
@@ -198,7 +198,7 @@ class Summary:
     _RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
     _EXIT = re.compile(r"(-?\d+) \(pid: (\d+)\)")
 
-    def __init__(self, order: int, line: str, near: float = 0.0) -> None:
+    def __init__(self, order: int, line: str, near: float) -> None:
         self.order = order
         self.lines = [line]
         self._near = near

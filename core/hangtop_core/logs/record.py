@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from hangtop_core.analysis.frames import package
 from hangtop_core.logs.known import Part
 from hangtop_core.logs.prefix import Origin
 from hangtop_core.text import clean, signal_name
@@ -65,7 +66,7 @@ class Record(Struct, frozen=True):
     @property
     def where(self) -> Call | None:
         """The innermost frame of a traceback that is in no library."""
-        own = [call for call in self.calls if not _is_library(call.file)]
+        own = [call for call in self.calls if package(call.file) is None]
         return own[-1] if own else (self.calls[-1] if self.calls else None)
 
     @property
@@ -107,15 +108,6 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
         text = text.replace(f"{{{name}}}", fields.get(name, "").strip())
     text = re.sub(r"\(\s*\)|:\s*$", "", _BLANKS.sub(" ", text))
     return clean(text.replace(" ,", ",").replace(" :", ":"), 400)
-
-
-def _is_library(path: str) -> bool:
-    return (
-        "/site-packages/" in path
-        or "/dist-packages/" in path
-        or re.search(r"/lib(?:64)?/python\d", path) is not None
-        or path.startswith("<frozen")
-    )
 
 
 def ending(status: int) -> str:
