@@ -240,7 +240,7 @@ def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
     return lines
 
 
-def frame_line(frame: Frame, hidden: int = 0, size: int = 0) -> Line:
+def frame_line(frame: Frame, hidden: int, size: int) -> Line:
     """`all_reduce  torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
     library = is_library(frame)
     where = place(frame) if frame.file else ""
