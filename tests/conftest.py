@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,10 @@ LIMIT_S = 900
 """Seconds for a real test: much more than what it waits for can take on any machine."""
 RUN = secrets.token_hex(6)
 """Inherited by every process that these tests start, however deep."""
+# Containers often forbid Python to keep what it has compiled. Then each of the hundreds of
+# processes that tests start would compile all of hangtop anew, which is half of its start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -66,6 +66,21 @@ class Openers(Struct, frozen=True):
     """Processes whose descriptors may not be read."""
 
 
+class FilePosition(Struct, frozen=True, gc=False):
+    """How far a rank has come in the file that its main thread was last seen to read or write."""
+
+    fd: int
+    target: Text
+    position: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    """Bytes from the beginning, as the kernel keeps it: read and write move it when they return."""
+    writes: bool = False
+    size: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    """When it was first seen; None where its file system did not answer."""
+    mount: Text | None = None
+    fstype: Text | None = None
+    server: Text | None = None
+
+
 class Descriptor(Struct, frozen=True):
     """One open descriptor of a process."""
 

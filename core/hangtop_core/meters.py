@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from hangtop_core.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Meters(Struct, frozen=True, gc=False):
@@ -35,6 +41,19 @@ class Meters(Struct, frozen=True, gc=False):
     """Of that, what grew while the main thread wrote (/proc/PID/task/PID/io)."""
     major_faults: int | None = None
     rss: int | None = None
+
+
+MetersPart: Any = msgspec.defstruct(
+    "MetersPart",
+    [(item.name, item.type | UnsetType, UNSET) for item in msgspec.structs.fields(Meters)],
+)
+"""Some of them, as they are sent: those that changed."""
+
+
+def told(part: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return by name what a `MetersPart` holds; ``names`` are those that were sent."""
+    found = {name: getattr(part, name, UNSET) for name in names}
+    return {name: value for name, value in found.items() if value is not UNSET}
 
 
 class Stalled(Struct, frozen=True, gc=False):

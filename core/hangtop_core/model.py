@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor, Mount
+from hangtop_core.descriptors import Descriptor, FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -94,7 +94,7 @@ class Node(Struct, frozen=True):
     oom_killed_at: float | None = None
     """When that number was last seen to grow."""
     cgroups: Annotated[tuple[Cgroup, ...], Meta(max_length=256)] = ()
-    """Those of its processes, and those above, that limit memory or have something to tell."""
+    """Those of its processes, and those above that have something to tell."""
     kernel_lines: tuple[KernelLine, ...] = ()
     """Telling lines of the kernel log, oldest first; `capabilities` says when it is unreadable."""
     mounts: tuple[Mount, ...] = ()
@@ -189,7 +189,7 @@ class Process(Struct, frozen=True):
     dumping_core: bool = False
     frozen: bool = False
     frozen_by: Text | None = None
-    """Directory of the group that somebody has frozen: its own one, or one above."""
+    """Directory of the group that was frozen: its own one, or one above."""
     net_ns: int | None = None
     """Its network namespace, by inode, where it is not the probe's: a container of its own."""
     versions: Mapping[str, Text] = field(default_factory=dict)
@@ -197,6 +197,7 @@ class Process(Struct, frozen=True):
     limits: Limits = Limits()
     stalled: tuple[Stalled, ...] = ()
     """Of ranks: TCP connections whose other end acknowledges nothing."""
+    file: FilePosition | None = None  # of ranks
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""
@@ -337,6 +338,9 @@ class Rank(Struct, frozen=True):
     """When its main thread was last seen to write, and its log to grow."""
     wrote_at: float | None = None
     """When it last wrote much: a log line now and then is not."""
+    file_moved_at: float | None = None
+    """When its position in `Process.file` last moved by more than noise."""
+    file_rate: float | None = None  # bytes a second, at `file_moved_at`
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

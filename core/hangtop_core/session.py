@@ -202,9 +202,13 @@ class Session(Asking):
         return self._rhythm.wait(
             now,
             urgent=self._collector.urgent,
-            rests=self._judge.settled and not self._collector.store.news,
+            rests=self._rests,
             behind=not self._inbox.empty(),
         )
+
+    @property
+    def _rests(self) -> bool:
+        return self._judge.settled and not self._collector.store.news
 
     def _patience(self) -> float:
         due = self._wait(time.monotonic())
@@ -238,7 +242,8 @@ class Session(Asking):
         self._collector.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)
         self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
-        update = Update(snapshot, diagnoses, round(time.perf_counter() - began, 4))
+        cost, pause = time.perf_counter() - began, self._rhythm.gap(rests=self._rests)
+        update = Update(snapshot, diagnoses, round(cost, 4), round(pause, 1))
         with self._news:
             self._latest = update
             self._news.notify_all()

@@ -16,6 +16,7 @@ from hangtop_core import cgroups, fixes, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.devices import Devices
+from hangtop_core.meters import Meters
 from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.outputs import Outputs
 from hangtop_core.places import Places
@@ -162,6 +163,9 @@ class Store:
         if known is not None and changes.get("start", known.process.start) != known.process.start:
             self._forget_live(view, known, at, None)
             known = None
+        if "meters" in changes:
+            last = known.process.meters if known is not None else Meters()
+            changes["meters"] = msgspec.structs.replace(last, **changes["meters"])
         if known is None:
             self._add(view, number, changes, at, complain)
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from hangtop_core.fileway import IO_NOISE, Way
 from hangtop_core.meters import grown
 from hangtop_core.model import (
     DescriptorTable,
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from hangtop_core.ras import Ras
     from hangtop_core.stacktable import StackTable
 
-IO_NOISE = 512.0
-"""Bytes a second that mean nothing: a heartbeat, a log line, a metrics socket."""
 MUCH = 65536.0
 """Bytes a second that a program writes which saves something, however slowly."""
 SHARE_WINDOW = 5.0
@@ -82,6 +81,7 @@ class Tracked:
         self.printed_at: float | None = None
         self.wrote_at: float | None = None
         self.worked_at: float | None = None
+        self.way = Way()
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
         self.sample: StackSample | None = None
@@ -136,6 +136,8 @@ class Tracked:
         old = self.process
         new = msgspec.structs.replace(old, **changes)
         changed = self._see_movement(old.meters, new.meters, at, before)
+        if "file" in changes:
+            self.way.see(old.file, new.file, at, before)
         if not changed and _only_waited(old.meters, new.meters):
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:
@@ -276,6 +278,8 @@ class Tracked:
                 printed_at=self.printed_at,
                 wrote_at=self.wrote_at,
                 worked_at=self.worked_at,
+                file_moved_at=self.way.moved_at,
+                file_rate=self.way.rate,
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
             )

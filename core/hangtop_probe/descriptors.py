@@ -136,7 +136,7 @@ class Reader:
         row = opening.read(self.pid, self.mounts.values())
         source = row.pop("source", None) if row is not None else None
         if row is not None and source is not None and node.is_network(row["fstype"]):
-            row["server"] = server_name(source)
+            row["server"] = node.server_name(source)
         return row
 
     def descriptor(self, fd: int) -> Optional[Message]:
@@ -170,7 +170,7 @@ class Reader:
         if mount is not None:
             row.update(mount=mount.point, fstype=mount.fstype)
             if node.is_network(mount.fstype):
-                row["server"] = server_name(mount.source)
+                row["server"] = node.server_name(mount.source)
             else:
                 self._add_status(row, fd)
                 if "w" in info.mode:
@@ -252,14 +252,6 @@ class Reader:
         stats = [procfs.read_stat(pid) for pid in {owner.pid for owner in owners}]
         live = sorted((s for s in stats if s is not None), key=lambda s: (s.start, s.pid))
         return {"peer_pid": live[0].pid, "peer_name": live[0].comm} if live else {}
-
-
-def server_name(source: str) -> Optional[str]:
-    """Return the server of a network mount: `filer` of `filer:/export`, `host` of `//host/s`."""
-    if source.startswith("//"):
-        return source[2:].split("/")[0] or None
-    host, colon, _ = source.partition(":/")
-    return host.split("@")[-1] if colon and "@tcp" not in host else host if colon else None
 
 
 def handle(request: Request, rights: permission.Rights) -> Message:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Optional, Sequence, Tuple
 
-from . import activity, facts, procfs
+from . import activity, facts, fileposition, procfs
 
 if TYPE_CHECKING:
     from .cgroups import Held
+    from .guard import Guard
 
 Identity = Tuple[int, int]
 """pid and start time: a pid alone may have been given to another process."""
@@ -30,6 +31,7 @@ class Entry:
         self.threads: FrozenSet[str] = frozenset()
         self.activity = activity.Activity(stat.pid)
         self.slow: Dict[str, Any] = {}
+        self.file: Optional[fileposition.Position] = None
         self.held: Optional[Held] = None
         """How its CPU quota had held it back when that was last told."""
         self.versions: Dict[str, str] = {}
@@ -44,6 +46,14 @@ class Entry:
     def identity(self) -> Identity:
         """Return pid and start time."""
         return self.stat.pid, self.stat.start
+
+    def look_at_file(
+        self, threads: Sequence[activity.ThreadRow], guard: Guard
+    ) -> Optional[Dict[str, Any]]:
+        """Return how far it is in what its main thread, the first one, reads or writes."""
+        if self.file is None:
+            self.file = fileposition.Position(self.stat.pid, guard)
+        return self.file.look(threads[0] if threads else None)
 
     @property
     def young(self) -> bool:

@@ -58,6 +58,14 @@ def is_network(fstype: str) -> bool:
     return fstype in NETWORK_FILE_SYSTEMS or fstype.startswith(("fuse.", "nfs"))
 
 
+def server_name(source: str) -> Optional[str]:
+    """Return the server of a network mount: `filer` of `filer:/export`, `host` of `//host/s`."""
+    if source.startswith("//"):
+        return source[2:].split("/")[0] or None
+    host, colon, _ = source.partition(":/")
+    return host.split("@")[-1] if colon and "@tcp" not in host else host if colon else None
+
+
 def boot_id() -> str:
     """Return the id the kernel gave itself at boot."""
     return procfs.text((procfs.read("/proc/sys/kernel/random/boot_id") or b"").strip())

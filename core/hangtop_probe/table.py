@@ -251,6 +251,7 @@ class Table:
         )
         if role.role == "rank":
             fields["stalled"] = [] if zombie else self.stalled.of(stat.pid)
+            fields["file"] = entry.look_at_file(threads, self._file_guard)
         if zombie and (self.rights.capable or entry.facts.uid == self.rights.uid):
             fields["exit_code"] = procfs.wait_status(stat.exit_status)
         return fields

@@ -13,7 +13,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.launch import SUPPORT, Started, free_port
-from support.places import NoPlaceError, frozen_disk, limited, small_disk
+from support.places import NoPlaceError, frozen_disk, limited, slow_disk, small_disk
 from support.processes import PATIENCE, wait_until
 from support.standing import main_stack
 
@@ -32,11 +32,13 @@ CAUSES = {
     "core": "rank-dumping-core",
     "disk": "disk-full",
 }
-OPTIONS = Options(hang_after=4.0)
 
 
 class Dying:
     """A job whose rank 1 dies once `gate` exists."""
+
+    group: Path | None = None
+    """The cgroup of rank 1, where it has one of its own."""
 
     def __init__(self, gate: Path, *how: str) -> None:
         self.gate = gate
@@ -73,6 +75,11 @@ class Dying:
         diagnosis = update.diagnoses.get(key)
         return diagnosis.verdicts[0] if diagnosis is not None and diagnosis.verdicts else None
 
+    def cause(self, update: Update) -> str | None:
+        """The cause of that."""
+        verdict = self.verdict(update)
+        return verdict.cause if verdict is not None else None
+
     def _is(self, master: str | None) -> bool:
         return (master or "").endswith(f":{self.port}")
 
@@ -98,7 +105,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dying]]
         }
         started: dict[str, Dying] = {}
         for name, words in how.items():
-            started[name] = Dying(here / name, *words)
+            started[name] = Dying(here / f"gate-of-{name}", *words)
+            started[name].group = group if name == "memory" else None
             stack.enter_context(started[name].started)
             # A process that writes its core cannot be killed before it can write.
             stack.callback(disk.thaw)
@@ -112,7 +120,9 @@ def explained(jobs: dict[str, Dying], update: Update) -> bool:
 
 
 def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
-    with Session(OPTIONS, diagnose) as session:
+    # Only these jobs: stacks of others, which may start just now, would keep the probe busy.
+    options = Options(hang_after=4.0, pids=tuple(one.started.pid for one in jobs.values()))
+    with Session(options, diagnose) as session:
         ready = session.wait(lambda u: all(one.waits(u) for one in jobs.values()), 2 * PATIENCE)
         assert ready is not None, session.latest
         for one in jobs.values():
@@ -124,6 +134,48 @@ def test_explained_as_it_happens_and_afterwards(jobs: dict[str, Dying]) -> None:
         assert verdict is not None
         assert {"kernel", "process"} & {fact.source for fact in verdict.evidence}, name
         assert verdict.next_steps, name
-    with Session(OPTIONS, diagnose) as session:
+        if one.group is not None:
+            texts = [fact.text for fact in verdict.evidence if f"cgroup {one.group}:" in fact.text]
+            assert ["1 of its processes killed" in text for text in texts] == [True], verdict
+    with Session(options, diagnose) as session:
         late = session.wait(lambda u: explained(jobs, u), PATIENCE)
         assert late is not None, session.latest and session.latest.diagnoses
+
+
+def test_a_file_that_is_slow_is_told_from_one_that_stands_still(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("needs root and mkfs.ext4, for a disk of its own")
+    with ExitStack() as stack:
+        try:
+            point, members, limit = stack.enter_context(slow_disk(tmp_path, 200 << 10, "read"))
+        except NoPlaceError as error:
+            pytest.skip(str(error))
+        shard = point / "shard-17"
+        with shard.open("wb") as file:
+            file.write(bytes(96 << 20))
+            os.fsync(file.fileno())
+        job = Dying(tmp_path / "gate", "read", str(members), str(shard))
+        stack.enter_context(job.started)
+        stack.callback(limit, 0)
+        options = Options(hang_after=4.0, pids=(job.started.pid,))
+        session = stack.enter_context(Session(options, diagnose))
+        assert session.wait(job.waits, PATIENCE), session.latest
+        job.gate.touch()
+        # GIVEN a rank that others wait for, and that reads what its disk gives it
+        seen = session.wait(lambda u: job.cause(u) == "long-phase", PATIENCE)
+        assert seen is not None, session.latest and job.verdict(session.latest)
+        verdict = job.verdict(seen)
+        assert verdict is not None
+        assert ([one.rank for one in verdict.culprits], verdict.victims) == ([1], (0, 2))
+        assert f"reads {shard} on {point} (ext4) at " in verdict.summary
+        assert "% of 96.0 MiB" in verdict.summary
+        # WHEN its disk gives next to nothing more
+        limit(1)
+        # THEN its position does not move, and that is a hang
+        seen = session.wait(lambda u: job.cause(u) == "io-wait", PATIENCE)
+        assert seen is not None, session.latest and job.verdict(session.latest)
+        verdict = job.verdict(seen)
+        assert verdict is not None
+        told = [fact.text for fact in verdict.evidence if "its position is" in fact.text]
+        assert ["has not moved for" in text for text in told] == [True], verdict
+        assert [one.rank for one in verdict.culprits] == [1]

@@ -7,6 +7,7 @@ of each rank prints texts as torch 2.4 to 2.15, NCCL and Linux print them, see `
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ import pytest
 from hangtop_core import outputs
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
+from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE
 
@@ -106,6 +108,12 @@ def watchdog(rank: int, text: str) -> str:
 
 def test_without_lines_nobody_is_blamed(job: Talking) -> None:
     job.verdict("unknown")
+    # A script is told that it hangs and that no cause was found.
+    pids = [str(rank.process.pid) for rank in job.ranks()]
+    done = run_hangtop("watch", "--once", "--json", "--hang-after", "2", "--pid", *pids)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, told[-1]["event"]) == (11, "hang"), done.stderr
+    assert [one["cause"] for one in told[-1]["diagnosis"]["verdicts"]] == ["unknown"]
 
 
 def test_versions_that_ranks_print_are_compared(job: Talking) -> None:

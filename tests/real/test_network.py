@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.session import Options, Session
 from support.cluster import Cluster, why_not
+from support.launch import SUPPORT
+from support.middlebox import MARK
 from support.processes import PATIENCE
 from support.remote_jobs import SCRIPT, on_node
 
@@ -137,6 +140,45 @@ def test_tcp_that_does_not_get_through(cluster: Cluster, monkeypatch: pytest.Mon
         assert "TCP between node-1 and node-2 does not get through" in verdict.summary
         assert {one.rank for one in verdict.culprits} <= {0, 1}
         assert any("times in a row" in fact.text for fact in verdict.evidence)
+
+
+def test_a_transport_that_stands_still_though_all_is_acknowledged(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something between the nodes goes on taking what is sent, and passes nothing on."""
+    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": cluster.node(1).address, "MASTER_PORT": "29504"}
+    told["TORCH_FR_BUFFER_SIZE"] = "200"
+    launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
+    box = (str(SUPPORT / "middlebox.py"), "4000", "/run/stuck")
+    rule = f"OUTPUT -p tcp -d 10.77.0.0/16 -m multiport ! --dports 22,{BRIDGED},29504"
+    rule += f" -m mark ! --mark {MARK} -j REDIRECT --to-ports 4000"
+    with ExitStack() as stack:
+        for number, node in enumerate(cluster.nodes, 1):
+            stack.enter_context(on_node(cluster, number, *box))
+            stack.callback(node.sh, "rm -f /run/stuck; iptables -t nat -F OUTPUT")
+            node.sh(f"iptables -t nat -A {rule}")
+            ready = "until (: < /dev/tcp/127.0.0.1/4000) 2>/dev/null; do sleep 0.1; done"
+            node.sh(f"timeout 180 bash -c '{ready}'")
+        # GIVEN a job that makes steps, whose recorders can be read
+        for number, rank in ((1, "0"), (2, "1")):
+            argv = (str(SCRIPT), "served", "/run")
+            stack.enter_context(on_node(cluster, number, *argv, RANK=rank, **told))
+        session = stack.enter_context(Session(Options(hang_after=3.0), diagnose, launchers))
+        ready = session.wait(lambda now: connected(now, "29504"), PATIENCE)
+        assert ready, session.latest
+        # WHEN what is between them is stuck
+        for node in cluster.nodes:
+            node.sh("touch /run/stuck")
+        # THEN all have joined one operation, nobody is blamed, and it is said what it is not
+        found = session.wait(lambda now: causes(now, "29504") == ["all-joined-transport"], PATIENCE)
+        assert found is not None, session.latest
+        job = of(found, "29504")
+        assert job is not None
+        diagnosis = found.diagnoses[job.key]
+        assert (diagnosis.state, diagnosis.verdicts[0].culprits) == ("hung", ())
+        out = {cause for one in diagnosis.ruled_out for cause in one.causes}
+        assert {"rank-exited", "mismatched-collective", "tcp-peer-dead", "node-unreachable"} <= out
 
 
 def test_an_interface_that_leads_to_no_other_node(

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,9 +28,11 @@ from hangtop_probe.requests import Refused, Request
 from hangtop_probe.tools import Tools
 from support import readonly_tour, stranger
 from support.booted import Booted, hide_the_shared_paths
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.real
 WAITS = """
@@ -97,7 +98,7 @@ def test_readonly_touches_no_rank_and_nothing_listens(
     try:
         done = subprocess.run(
             [*strace, "-o", str(log), *tour],
-            capture_output=True, text=True, timeout=150, check=False, env=environ,
+            capture_output=True, text=True, timeout=2 * PATIENCE, check=False, env=environ,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         assert os.read(pipe, 10) == b"", "nothing was written into the rank's pipe"
@@ -223,7 +224,8 @@ def test_a_core_is_written_into_nothing_that_another_user_has_laid(place: Path, 
 
 LISTEN = """
 import os, socket, sys, time
-end = socket.socket(socket.AF_UNIX); end.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o777); end.listen()
+end = socket.socket(socket.AF_UNIX); end.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o777)
+end.listen()
 print("listens"); time.sleep(60)
 """
 CALL = """
@@ -304,7 +306,8 @@ def test_copying_writes_to_no_file_that_another_user_chose(place: Path) -> None:
     victim = place / "victim"
     victim.write_text("precious")
     theirs = stranger.owned(place / "theirs", 0o777)
-    lay = f"os.mkdir('{theirs}/hangtop', 0o777); os.symlink('{victim}', '{theirs}/hangtop/copied.txt')"
+    lay = f"os.mkdir('{theirs}/hangtop', 0o777)"
+    lay += f"; os.symlink('{victim}', '{theirs}/hangtop/copied.txt')"
     stranger.does(f"import os; os.umask(0); {lay}")
     told = clipboard.copy("x", lambda _: None, environ={}, folder=theirs / "hangtop")
     assert f"belongs to user id {stranger.UID}" in told

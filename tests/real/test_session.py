@@ -411,7 +411,7 @@ def test_examples_of_the_pages_run_in_a_notebook_and_leave_nothing(job: Started)
         input=json.dumps(here),
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=2 * PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ gloo_job.py workers      every rank has 2 DataLoader workers; those of rank 1 sl
 gloo_job.py waits DIR    rank 1 reads from DIR/fifo, to which nobody writes, and rank 2 waits for a
                          lock of DIR/lock, which rank 0 holds
 gloo_job.py server DIR   a worker server per rank on a unix socket, then hangs as `collective`
+gloo_job.py served DIR   the same, then `steps`
 gloo_job.py mpi ADDRESS  as `collective`, where mpirun has numbered the ranks and nothing else has
 gloo_job.py unmatched    rank 2 waits for a message nobody sends, the others in all_reduce
 gloo_job.py two          two pairs with a group each: rank 1 stops itself in one, and rank 3 in the
@@ -177,11 +178,11 @@ def main() -> None:
         dist.init_process_group("gloo", f"tcp://{rest[0]}", rank=rank, world_size=size)
         hang_in_collective(2)
     dist.init_process_group("gloo")
-    if kind == "server":
+    if kind in ("server", "served"):
         from torch._C._distributed_c10d import _WorkerServer
 
         server = _WorkerServer(f"{rest[0]}/{os.getpid()}.sock", -1)
-        hang_in_collective(2)
+        steps() if kind == "served" else hang_in_collective(2)
         server.shutdown()
     elif kind == "collective":
         hang_in_collective(2)

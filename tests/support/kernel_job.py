@@ -1,9 +1,10 @@
 """A gloo job whose rank 1 the kernel ends, or refuses something, while others wait; run by tests.
 
 kernel_job.py LAUNCH HOW: starts 3 ranks, waits for each, and does not end the others when one ends.
-HOW is `segfault`, `abort`, `memory CGROUP` (goes into that cgroup, and over its limit),
-`core DIR` (crashes with DIR as its directory and no limit on cores) or `disk DIR` (writes to DIR
-until it has succeeded).
+HOW is `segfault`, `abort`, `memory CGROUP` (is in that cgroup, and goes over its limit),
+`core DIR` (crashes with DIR as its directory and no limit on cores), `disk DIR` (writes to DIR
+until it has succeeded) or `read MEMBERS FILE` (goes into the cgroup of which MEMBERS is the list,
+and reads FILE from disk).
 """
 
 from __future__ import annotations
@@ -40,10 +41,16 @@ def die(how: str, where: str) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
         ctypes.string_at(0)
     elif how == "memory":
-        Path(where, "cgroup.procs").write_text(str(os.getpid()))
         held = []
         while True:
             held.append(bytearray(os.urandom(1 << 20)))
+
+
+def load(path: str) -> None:
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while file.read(1 << 18):
+            pass
 
 
 def save(where: str) -> None:
@@ -56,7 +63,9 @@ def save(where: str) -> None:
             time.sleep(0.5)
 
 
-def train(how: str, where: str = "") -> None:
+def train(how: str, where: str = "", file: str = "") -> None:
+    if how == "memory" and os.environ["RANK"] == "1":
+        Path(where, "cgroup.procs").write_text(str(os.getpid()))
     import torch
     import torch.distributed as dist
 
@@ -69,6 +78,9 @@ def train(how: str, where: str = "") -> None:
         if how == "disk":
             os.chdir(where)
             save(where)
+        if how == "read":
+            Path(where).write_text(str(os.getpid()))
+            load(file)
         die(how, where)
     wait_for_rank_1(dist.distributed_c10d._get_default_store())
 

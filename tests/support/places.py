@@ -95,9 +95,11 @@ def frozen_disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @contextmanager
-def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path, Callable[[], None]]]:
-    """A file system; the list of the processes that write to it at no more than this rate; and
-    what lets them write as they can."""
+def slow_disk(
+    tmp_path: Path, bytes_per_s: int, what: str = "write"
+) -> Iterator[tuple[Path, Path, Callable[[int], None]]]:
+    """A file system; the list of the processes that read or write it at no more than this rate;
+    and what sets another rate for them, 0 for none."""
     root = Path("/sys/fs/cgroup/blkio")
     group = root / f"hangtop-test-{uuid.uuid4().hex[:8]}"
     if not (root / "tasks").exists():
@@ -114,10 +116,11 @@ def slow_disk(tmp_path: Path, bytes_per_s: int) -> Iterator[tuple[Path, Path, Ca
         device = point.stat().st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
         group.mkdir()
-        rate = group / "blkio.throttle.write_bps_device"
+        rate = group / f"blkio.throttle.{what}_bps_device"
         try:
             rate.write_text(f"{number} {bytes_per_s}")
-            yield point, group / "cgroup.procs", lambda: _write(rate, f"{number} 0")
+            members = group / "cgroup.procs"
+            yield point, members, lambda most: _write(rate, f"{number} {most}")
         finally:
             rate.write_text(f"{number} 0")
             _remove(group)

@@ -94,9 +94,9 @@ def main() -> None:
     pager.status = lambda command: 0  # type: ignore[assignment]
     HangtopApp.suspend = lambda self: contextlib.nullcontext()  # type: ignore[assignment,method-assign]
     with Session(Options(pids=(int(pid),), readonly=True), diagnose) as session:
-        session.wait(lambda update: bool(update.snapshot.jobs), 60)
+        session.wait(lambda update: bool(update.snapshot.jobs), 180)
         pressed = asyncio.run(press_everything(session))
-    print(json.dumps({"said": said, "pressed": pressed}))
+    sys.stdout.write(json.dumps({"said": said, "pressed": pressed}))
 
 
 if __name__ == "__main__":

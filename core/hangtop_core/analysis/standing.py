@@ -114,7 +114,7 @@ class Watcher:
         found = self._by_scheduler(left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
-            found = self._or_moved(found, rank.io_moved_at)
+            found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
         return self._or_threads(rank, found) if activity.by_thread else found
 
     def loads(self, rank: Rank, activity: Activity) -> bool:
@@ -172,7 +172,7 @@ class Watcher:
     def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
         found = self.by_stack(rank.sample, left_at(rank), seen)
         if activity.kind in _MOVES_DATA:
-            found = self._or_moved(found, rank.io_moved_at)
+            found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
         if activity.kind in _PRINTS and seen - found.since < PRINTS_S:
             # Only its own main thread's lines: a spinner or heartbeat in a thread says nothing,
             # nor does what somebody prints who waits for others, or sleeps.

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAGIC = b"\x1f\x8b"
+LATER = frozenset({"command", "earlier", "end"})
+"""What is written when the newest picture is."""
 MAX_NODES = 100_000
 MAX_RANKS = 1 << 18
 MAX_OUTPUTS = 4096
@@ -59,6 +61,8 @@ class Capture(Struct, frozen=True):
     """The verdict as text, by job."""
     cut: str | None = None
     """Why there may have been more, when it could not be read to its end."""
+    partial: bool = False
+    """Whether that was within the newest picture, of which nodes and ranks are missing then."""
 
     @property
     def newest(self) -> Update:
@@ -115,8 +119,10 @@ def _load(name: str, file: gzip.GzipFile) -> Capture:
             reader.take(line)
             if reader.ended:
                 break
-    except (Damaged, RecursionError) as error:
+    except Damaged as error:
         wrong = f"line {lines.count} is damaged: {clean(str(error), 300)}"
+    except RecursionError:
+        wrong = f"line {lines.count} is damaged: it is nested too deeply"
     if wrong is None and not reader.ended:
         wrong = lines.wrong or "it ends before its end"
     if reader.base is None:
@@ -194,6 +200,7 @@ class Reader:
         self.header = header
         self.base: Update | None = None
         self.ended = False
+        self._partial = True
         self._traces = Traces()
         self._maker = Maker(self._traces.get)
         self._stacks: dict[str, tuple[Frame, ...]] = {}
@@ -236,6 +243,7 @@ class Reader:
             if kind in raw:
                 if kind not in ("base", "verdict") and self.base is None:
                     raise Damaged("it has no base")
+                self._partial = self._partial and kind not in LATER
                 taker(raw)
                 return
 
@@ -328,6 +336,7 @@ class Reader:
             tuple(self._commands),
             self._texts,
             cut,
+            self._partial,
         )
 
 

@@ -70,7 +70,7 @@ def told(one: Fold) -> str:
     record = one.record
     text = record.means or record.text
     if record.code == "traceback":
-        text = f"ended with {record.text}" if record.part == "root" else record.means or record.text
+        text = f"raised {record.text}" if record.part == "root" else record.means or record.text
         if record.fields.get("first"):
             text += f" (after {record.fields['first']})"
         if record.where is not None:

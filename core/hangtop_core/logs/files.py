@@ -58,13 +58,17 @@ class Found(NamedTuple):
 def find(arguments: Sequence[str]) -> tuple[list[Found], list[str]]:
     """Files to read, and arguments that lead to none.
 
-    A directory stands for all that looks like a log in it; `-` for standard input.
+    A directory stands for all that looks like a log in it; `-` for standard input. What is
+    `refused` leads to none.
     """
     paths: dict[str, None] = {}
     nothing = []
     for one in arguments:
         if one == "-" or (os.path.exists(one) and not os.path.isdir(one)):
-            paths[one] = None
+            if refused(one) is None:
+                paths[one] = None
+            else:
+                nothing.append(one)
         elif os.path.isdir(one):
             inside = sorted(_inside(one))
             paths.update(dict.fromkeys(inside))
@@ -73,6 +77,28 @@ def find(arguments: Sequence[str]) -> tuple[list[Found], list[str]]:
             nothing.append(one)
     whose = places(paths)
     return [Found(path, whose[path]) for path in list(paths)[:MAX_FILES]], nothing
+
+
+def refused(path: str) -> str | None:
+    """Why a path is not read: it has no end, or reading would wait or take lines away from others.
+
+    A pipe that was handed over as a descriptor, as by `<(zcat log.gz)`, is read, and so is `-`.
+    """
+    try:
+        info = os.fstat(0) if path == "-" else os.stat(path)
+    except (OSError, ValueError):
+        return None  # it is told when it is opened
+    mode = info.st_mode
+    own = path == "-" or path.startswith(("/dev/fd/", "/dev/stdin", "/proc/self/fd/"))
+    if stat.S_ISFIFO(mode) and not own:
+        return "it is a FIFO: what is read from it nobody else gets, and it may never end"
+    # Of standard input only what never ends: (1, 5) is /dev/zero, see null(4) and random(4).
+    endless = os.major(info.st_rdev) == 1 and os.minor(info.st_rdev) in (5, 7, 8, 9)
+    if stat.S_ISCHR(mode) and (endless or not (own or path == "/dev/null")):
+        return "it is a device, which has no end"
+    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        return "it is no file"
+    return None
 
 
 def _inside(folder: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shlex
 import statistics
@@ -229,10 +230,15 @@ def mpirun_line(facts: Facts, python: str | None) -> str:
     found = python or next(known, "python3")
     names = {facts.spots[node].interface for node in nodes}
     environ = ["-x", f"GLOO_SOCKET_IFNAME={names.pop()}"] if len(names) == 1 else []
+    # Open MPI may take an interface that leads nowhere, for its daemons as for its messages.
+    spot = facts.spots[host]
+    network = str(ipaddress.ip_network(f"{spot.address}/{spot.length}", strict=False))
+    tcp = [f"{part}_tcp_if_include" for part in ("oob", "btl")]
     argv = [
         "mpirun",
         *("-np", str(len(nodes)), "--host", ",".join(f"{node}:1" for node in nodes)),
         *("--map-by", "node"),
+        *(word for option in tcp for word in ("--mca", option, network)),
         *environ,
         *(found, str(PROGRAM), facts.spots[host].address, str(facts.port)),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ RAISE = str(RECORDINGS / "tee_raise.out")
 def test_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", RAISE]) == 10
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "FIRST ERROR: rank 1: ended with KeyError: 'labels' at job.py:13 (step)"
+    assert lines[0] == "FIRST ERROR: rank 1: raised KeyError: 'labels' at job.py:13 (step)"
     assert "  | KeyError: 'labels'" in lines
     assert "Verdict: rank-exited   confidence 0.90 (high)" in lines
     assert lines[-1] == "Read 127 lines of ranks 0-3 from 1 file (6.7 KiB)."
@@ -60,6 +61,23 @@ def test_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data.encode())))
     assert main(["logs", "-"]) == 10
     assert "rank 1 (train-0): ended by SIGKILL" in capsys.readouterr().out
+
+
+def test_what_has_no_end_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Reading a FIFO would wait for a writer, and take its lines from who else reads it."""
+    fifo = tmp_path / "x.log"
+    os.mkfifo(fifo)
+    for path, why in ((str(fifo), "it is a FIFO"), ("/dev/zero", "has no end")):
+        for more in ([], ["--rank", "0"], ["--around", "11:17:50"]):
+            assert main(["logs", path, *more]) == 12
+            assert f"{path} is not read: it is a" in (told := capsys.readouterr().err)
+            assert why in told
+    # A pipe that the shell hands over is read.
+    read, write = os.pipe()
+    os.write(write, b"[rank1]: ValueError: x\n")
+    os.close(write)
+    assert main(["logs", f"/dev/fd/{read}"]) in (0, 10, 11)
+    assert "Read 1 line " in capsys.readouterr().out
 
 
 def test_nothing_wrong_and_nothing_there(

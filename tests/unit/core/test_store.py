@@ -480,6 +480,17 @@ def test_what_time_and_a_launcher_that_polls_bring_is_no_news(bench: Bench) -> N
     assert job.ranks[0].sample.count == 2, "a picture is made of it all the same"
 
 
+def test_of_meters_only_those_that_changed_are_sent(bench: Bench) -> None:
+    bench.fold(0, process(100, 0, meters=meters(cpu_s=3.0, read_bytes=70, rss=5)))
+    bench.fold(1, {"pid": 100, "meters": {"cpu_s": 4.0, "main_last_ran_s": None}})
+    found = bench.ranks()[0].process.meters
+    assert (found.cpu_s, found.read_bytes, found.rss) == (4.0, 70, 5)
+    assert found.main_last_ran_s is None
+    bench.fold(2, {"pid": 100, "meters": {"cpu_s": "much", "rss": 6}})
+    assert bench.ranks()[0].process.meters == found
+    assert bench.wrong
+
+
 @pytest.mark.parametrize("what", ["meters", "stack", "gone", "new", "node"])
 def test_whatever_may_change_a_verdict_is_news(bench: Bench, what: str) -> None:
     bench.fold(0, launcher(99), process(100, 0))

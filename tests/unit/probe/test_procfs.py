@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_probe import activity, descriptors, facts, locks, procfs, sockets, syscalls
+from hangtop_probe import activity, descriptors, facts, locks, node, procfs, sockets, syscalls
 
 STAT = (
     b"4711 (py (thon) 3) S 4700 4711 4690 0 -1 4194304 30011 0 7 0 105 22 0 0 20 0 6 0 209981 "
@@ -189,7 +189,7 @@ def test_fdinfo() -> None:
     ],
 )
 def test_server_names(source: str, server: str | None) -> None:
-    assert descriptors.server_name(source) == server
+    assert node.server_name(source) == server
 
 
 PARSERS = [

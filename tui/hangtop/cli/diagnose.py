@@ -133,7 +133,7 @@ def why_longer(stalled_for_s: float | None, hang_after: float) -> str:
 
 
 def exit_status(diagnosis: Diagnosis) -> int:
-    """The exit status that tells a script what was found."""
+    """The exit status that tells a script what was found; `unknown` explains nothing."""
     if diagnosis.state == "hung":
-        return 10 if diagnosis.verdicts else 11
+        return 10 if any(one.cause != "unknown" for one in diagnosis.verdicts) else 11
     return 13 if diagnosis.state == "unknown" else 0

@@ -159,6 +159,8 @@ class LogsPage(Page):
             return [line((f"No line holds {self.search!r}; Esc clears it.", "dim"))]
         if stream.rank is None:
             return [line(("Every line of this file is told to be some rank's.", "dim"))]
+        if stream.shared:
+            return views.shared_lines(stream)
         lack = views.lack_lines(logs) if stream.unread else []
         return lack or [line(("It has printed nothing that was read.", "dim"))]
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 NARROW = (100, 30)
 """Below these columns or lines, one pane at a time."""
-
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
@@ -201,7 +200,8 @@ class Page(Screen[None], inherit_bindings=False):
             return  # the screen is being taken down
         state = self.state
         if state.taken is not None:
-            self.query_one("#slider", Bar).show(partial(slider, state.history, state.shown))
+            line_of = partial(slider, state.history, state.shown, incomplete=state.incomplete)
+            self.query_one("#slider", Bar).show(line_of)
         self.query_one("#headline", Bar).show(
             lambda width: headline(
                 state.snapshot,
@@ -211,6 +211,7 @@ class Page(Screen[None], inherit_bindings=False):
                 paused=state.paused,
                 live=state.live,
                 captured=state.taken is not None,
+                pause=state.pause,
                 width=width,
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ class Stream:
     last: str
     unread: str = ""
     """Why there is nothing to show."""
+    shared: int = 0
+    """How many ranks print to its file, where no name and no prefix tells them apart."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Logs:
                 shared[one.node] = one
             else:
                 owned.setdefault(file.place.rank, []).append(one)
+        sharing = Counter(rank.node for rank in job.ranks if rank.rank not in owned)
         for rank in job.ranks:
             own = owned.get(rank.rank, [])
             # What it printed last matters, not which of its files that is.
@@ -99,6 +103,7 @@ class Logs:
                 newest.changed if newest is not None else None,
                 last,
                 why.get(rank.rank, "") if newest is None else "",
+                0 if own or newest is None or last else sharing[rank.node],
             )
         for one in (one for one in shared.values() if one.size):
             key = f"file {one.node} {one.inode}"
@@ -246,13 +251,32 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
         Column(
             "last",
             "LAST LINE",
-            lambda one: line((one.unread, "warn")) if one.unread else line(one.last or one.path),
+            _last,
             flex=True,
             minimum=10,
             maximum=400,
             drop=1,
         ),
     )
+
+
+def _last(one: Stream) -> Line:
+    if one.unread:
+        return line((one.unread, "warn"))
+    if one.shared:
+        return line((f"{one.path}, which {plural(one.shared, 'rank')} of its node share", "dim"))
+    return line(one.last or one.path)
+
+
+def shared_lines(one: Stream) -> list[Line]:
+    """Why nothing is shown of a rank that prints to one file with others."""
+    count = plural(one.shared, "rank")
+    text = f"{count} of {one.node} print to {one.path}, and no line of it tells which of them did."
+    how = "torchrun --tee 3, srun --label or a logger with the rank in each line tells them apart."
+    return [
+        line((text, "dim")),
+        line(("The row ", "dim"), ("-", "key"), (" has all of its lines. ", "dim"), (how, "dim")),
+    ]
 
 
 def _severity(one: Stream) -> tuple[bool, int]:

@@ -204,6 +204,11 @@ class Case:
             return None
         return max(self.at - node.last_seen, 0.0)
 
+    def ended_at(self, subject: Subject) -> float | None:
+        """When a rank ended: a zombie when it last ran, others when they were gone."""
+        process, moved = subject.rank.process, subject.rank.moved_at
+        return moved if process.state == "Z" and moved is not None else process.gone_at
+
     def c_function(self, subject: Subject) -> str:
         """`in spin (pool.c:9)`, where C frames of its main thread were asked for; else empty."""
         sample = subject.rank.sample

@@ -13,6 +13,7 @@ from hangtop_core.analysis.verdict.evidence import (
     fact,
     is_are,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
@@ -68,7 +69,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=clean(
                 f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
-                f"{is_are(group, 'It', 'They')} {_plural(activity.text, group)} at {activity.at} "
+                f"{is_are(group, 'It', 'They')} {several(activity.text, group)} at {activity.at} "
                 f"{case.since(group[0])}",
                 800,
             ),
@@ -84,14 +85,6 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             confidence=0.95 if one else None,
             needs=(*_OPEN.get(activity.family or "", ()), *MISSING.needs),
         )
-
-
-def _plural(text: str, group: Sequence[Subject]) -> str:
-    if len(group) == 1:
-        return text
-    verb, _, rest = text.partition(" ")
-    plain = {"is": "are", "has": "have"}.get(verb, verb.removesuffix("s"))
-    return f"{plain} {rest}".strip()
 
 
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -160,7 +153,7 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=clean(
             f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
             f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
-            f"elsewhere: {is_are(heads, 'it', 'they')} {_plural(first.text, heads)} at {first.at}. "
+            f"elsewhere: {is_are(heads, 'it', 'they')} {several(first.text, heads)} at {first.at}. "
             "A send or recv of it is lacking, or one is too many",
             800,
         ),
@@ -234,7 +227,7 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
-                f"{is_are(group, 'it', 'they')} {_plural(group[0].activity.text, group)} at "
+                f"{is_are(group, 'it', 'they')} {several(group[0].activity.text, group)} at "
                 f"{group[0].activity.at}, and {is_are(group, 'gets', 'get')} on; the others have "
                 f"waited {duration(case.waited_s)}",
             ),
@@ -255,7 +248,7 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=(),
         explained=tuple(left),
         summary=clean(
-            f"no rank waits for another: {name_ranks(left)} {_plural(first.text, left)} at "
+            f"no rank waits for another: {name_ranks(left)} {several(first.text, left)} at "
             f"{first.at}. A long phase, not a hang",
             800,
         ),
@@ -271,7 +264,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for group in alike(blind, lambda s: s.activity.text):
         yield Hit(
             subjects=group,
-            summary=sentence(case, f"{who(group)} {_plural(group[0].activity.text, group)}"),
+            summary=sentence(case, f"{who(group)} {several(group[0].activity.text, group)}"),
             evidence=common_facts(case, group),
             steps=trace_steps(group[0]),
             confidence=0.5 if case.waiters and len(group) < len(case.waiters) else 0.3,

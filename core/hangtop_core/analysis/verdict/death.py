@@ -27,8 +27,10 @@ from hangtop_core.analysis.verdict.outofmemory import (
     absent_by_groups,
     counts_none,
     group_facts,
+    killed_before,
     killing,
     limit_steps,
+    limit_text,
 )
 from hangtop_core.analysis.verdict.process import exit_steps
 from hangtop_core.analysis.verdict.steps import Command
@@ -89,7 +91,7 @@ def _about(case: Case, subject: Subject, kind: Kind, codes: Container[int]) -> T
     ``codes`` are the exit statuses that fit.
     """
     code = subject.rank.process.exit_code
-    left = subject.rank.process.gone_at
+    left = case.ended_at(subject)
     pids = {rank.process.pid for rank in case.job.ranks if rank.node == subject.rank.node}
     tids = {thread.tid for thread in subject.rank.process.threads}
     seen = case.nodes.get(subject.rank.node)
@@ -124,12 +126,11 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         told, process = _about(case, subject, "oom", _KILLED), subject.rank.process
         node = case.nodes.get(subject.rank.node)
         counted = node.oom_killed_at if node is not None else None
-        left_at = process.gone_at or case.at
+        left_at = case.ended_at(subject) or case.at
         near = counted is not None and -1.0 <= counted - left_at <= COUNTED_S
         near = near and (told is not None or not _counted_another(case, subject, left_at))
         group = killing(case, subject, left_at, COUNTED_S)
-        near = near and (group is not None or not counts_none(case, subject))
-        near = near or group is not None
+        near = near or group is not None or killed_before(case, subject)
         if told is None and not (near and process.exit_code in (None, -signal.SIGKILL)):
             continue
         when = f" at {told.when}" if told is not None else ""
@@ -143,11 +144,12 @@ def _oom_killed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             explained=_others(case, left, (subject,)),
             summary=sentence(
                 case,
-                f"{who([subject])} was {killed} by the kernel for want of memory{when}",
+                f"{who([subject])} was {killed} by the kernel for want of memory{when}"
+                f"{limit_text(case, subject)}",
             ),
             evidence=(*evidence, *group_facts(case, subject), *_memory_facts(case, subject)),
             steps=_memory_steps(case, subject),
-            confidence=_sure(told is not None, group is not None, process.exit_code is not None),
+            confidence=0.97 if told is not None else _sure(case, subject, group is not None),
         )
     by_log = tuple(_absent_ones(case, "oom", "was killed by the kernel for want of memory"))
     yield from by_log or absent_by_groups(case)
@@ -170,10 +172,14 @@ def _memory_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
         yield fact("process", subject.number, f"{node.name}: {text}")
 
 
-def _sure(told: bool, by_group: bool, code: bool) -> float:
-    if told:
-        return 0.97
-    return (0.93 if code else 0.85) if by_group else (0.85 if code else 0.7)
+def _sure(case: Case, subject: Subject, by_group: bool) -> float:
+    """How sure it is by counts alone; those of its own group tell more than the node's."""
+    known = subject.rank.process.exit_code is not None
+    if by_group:
+        return 0.93 if known else 0.85
+    if killed_before(case, subject):
+        return 0.75
+    return 0.5 if counts_none(case, subject) else 0.85 if known else 0.7
 
 
 def _memory_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
@@ -322,7 +328,7 @@ OOM_KILLED = Rule(
     "before anybody looked, where the cgroup of the ranks beside it has a limit and has counted a "
     "kill.",
     excluded="It left with another status. The kernel log names another process that was killed "
-    "then. Its own cgroup counts kills, and none then.",
+    "then. (Where its own cgroup counts kills and has counted none then, the confidence is 0.50.)",
     confidence=0.97,
     next_steps=("Look at the memory limit of its cgroup", "Fewer DataLoader workers"),
     find=_oom_killed,

@@ -14,7 +14,7 @@ from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.descriptors import Descriptor, FilePosition
     from hangtop_core.model import Process
 
 MAX_ABSENT = 64
 """Missing ranks that are named one by one."""
+MOVES_S = 10.0
+"""What moved so lately gets on: the table of processes may be some seconds old."""
 SHOWN = 4
 """Subjects of one verdict whose evidence is spelt out; the others are counted."""
 
@@ -82,6 +84,15 @@ def who(subjects: Sequence[Subject]) -> str:
 def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
     """The verb form that fits the number of subjects."""
     return one if len(subjects) == 1 else many
+
+
+def several(text: str, subjects: Sequence[Subject]) -> str:
+    """What one subject does as several do it: `has exited` becomes `have exited`."""
+    if len(subjects) == 1:
+        return text
+    verb, _, rest = text.replace("and is a zombie", "and are zombies").partition(" ")
+    plain = {"is": "are", "has": "have", "was": "were"}.get(verb) or verb.removesuffix("s")
+    return f"{plain} {rest}".strip()
 
 
 def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
@@ -235,6 +246,30 @@ def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
             f"{h.how} pid {h.pid} ({h.comm}, state {h.state})" for h in one.holders[:SHOWN]
         )
     return text
+
+
+def position_text(case: Case, subject: Subject) -> str:
+    """`4.0 MiB of 64 MiB of FILE, and has not moved for 0:45`: how far it is in what it reads."""
+    file, moved = subject.rank.process.file, subject.rank.file_moved_at
+    if file is None:
+        return ""
+    text = f"{size(file.position)}{f' of {size(file.size)}' if file.size else ''} of {place(file)}"
+    if moved is not None and case.at - moved < MOVES_S:
+        return f"{text}, and moves by {size(subject.rank.file_rate)} a second"
+    since = max(moved or 0.0, subject.standing.since)
+    return f"{text}, and has not moved {case.ago(since)}".rstrip()
+
+
+def place(file: FilePosition) -> str:
+    """`/data/shard-17 on /data (nfs4, filer)`."""
+    far = f", {file.server}" if file.server else ""
+    return f"{file.target} on {file.mount} ({file.fstype}{far})" if file.mount else file.target
+
+
+def reads(subject: Subject) -> bool:
+    """Whether its main thread is in the file whose position is known."""
+    file, main = subject.rank.process.file, subject.activity.main
+    return file is not None and main is not None and main.fd == file.fd
 
 
 def name_process(process: Process) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import cgroups
@@ -9,7 +10,7 @@ from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.verdict.base import Hit, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence
 from hangtop_core.analysis.verdict.steps import Command, word
-from hangtop_core.text import plural
+from hangtop_core.text import clean, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,25 @@ def killing(case: Case, subject: Subject, left_at: float, within: float) -> Cgro
     return None
 
 
+def limit_text(case: Case, subject: Subject) -> str:
+    """`, in a cgroup that may have 500 MiB (/sys/fs/cgroup/job_7)`, or nothing."""
+    group = cgroups.limited(_groups(case, subject.rank))
+    if group is None:
+        return ""
+    return f", in a cgroup that may have {size(group.limit)} ({clean(group.folder, 120)})"
+
+
+def killed_before(case: Case, subject: Subject) -> bool:
+    """Whether it was dead when it was first seen, killed by whoever, in a group of its own or of
+    its job that had counted a kill by then."""
+    process = subject.rank.process
+    if subject.rank.sample is not None or process.exit_code != -signal.SIGKILL:
+        return False
+    groups = _groups(case, subject.rank)
+    counted = any(g.folder in process.cgroup_folders and g.counts.oom_kills for g in groups)
+    return counted and cgroups.limited(groups) is not None
+
+
 def counts_none(case: Case, subject: Subject) -> bool:
     """Whether its own group counts kills, and has counted none while it was watched."""
     own = subject.rank.process.cgroup_folders
@@ -49,7 +69,9 @@ def counts_none(case: Case, subject: Subject) -> bool:
 def group_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """Limits, use and counts of the groups of a rank that have any."""
     for group in _groups(case, subject.rank):
-        if group.limit is not None or group.counts.oom_kills:
+        own = group.folder in subject.rank.process.cgroup_folders
+        counts = own and group.counts.oom_kills is not None
+        if group.limit is not None or group.counts.oom_kills or counts:
             yield fact("kernel", subject.number, cgroups.describe(group))
 
 

@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.evidence import (
     place_facts,
     process_fact,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.logs import error_text
@@ -39,11 +40,17 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.progress.state == "exited":
         gone = _first_to_fail(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
-        when = min((s.rank.process.gone_at or case.at for s in group), default=case.at)
+        when = min((case.ended_at(s) or case.at for s in group), default=case.at)
         ago = f"{case.ago(when)[4:]} ago" if case.ago(when) else ""
         yield Hit(
             subjects=group,
-            summary=sentence(case, who(group), group[0].activity.text, ago, _said(case, group)),
+            summary=sentence(
+                case,
+                who(group),
+                several(group[0].activity.text, group),
+                ago,
+                _said(case, group),
+            ),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
             ),

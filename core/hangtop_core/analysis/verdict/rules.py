@@ -53,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     data.STARVED,
     storage.FILE_LOCK,
     resources.DISK_FULL,
+    storage.READING,
     storage.IO_WAIT,
     python.OUTPUT,
     python.CHILD,

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
+    MOVES_S,
+    SHOWN,
     alike,
     common_facts,
     descriptor,
     fact,
     is_are,
     name_descriptor,
+    place,
+    position_text,
+    reads,
     sentence,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps, word
+from hangtop_core.text import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +31,10 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Descriptor
+
+
+_PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
+_READS = frozenset({"io", "inline-data", "importing"})
 
 
 def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -72,10 +83,52 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 *([fact("process", first.number, name_descriptor(one))] if one else []),
+                *(
+                    fact("process", s.number, f"its position is {position_text(case, s)}")
+                    for s in group[:SHOWN]
+                    if reads(s)
+                ),
                 *common_facts(case, group),
             ),
             steps=_io_steps(first, one),
             confidence=None if first.activity.family != "open" else 0.85,
+        )
+
+
+def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.waited_s < FLOOR_S:
+        return
+    for subject in left:
+        file, moved = subject.rank.process.file, subject.rank.file_moved_at
+        moves = moved is not None and case.at - moved < MOVES_S
+        slow = subject.activity.kind in _READS or (
+            subject.activity.kind == "busy" and reads(subject)
+        )
+        if file is None or not moves or not slow:
+            continue
+        rate, verb = subject.rank.file_rate or 0.0, "writes" if file.writes else "reads"
+        far = f"{size(file.position)} so far"
+        if file.size and not file.writes:
+            far = f"{file.position / file.size:.0%} of {size(file.size)}"
+            left_s = (file.size - file.position) / rate if rate else 0.0
+            far += f", {duration(left_s)} to go" if left_s >= 1.0 else ""
+        quoted = word(f"/proc/{subject.pid}/fdinfo/{file.fd}")
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} {verb} {place(file)} at {size(rate)} a second: {far}. It gets "
+                f"on, at {subject.activity.at}, and is no hang",
+            ),
+            evidence=(
+                fact("process", subject.number, f"its position is {position_text(case, subject)}"),
+                *common_facts(case, [subject]),
+            ),
+            steps=(
+                on(subject, f"grep pos {quoted}; sleep 5; grep pos {quoted}"),
+                "look why that file system is slow: its server, its quota of requests, the network",
+                "if it is to be so: raise the process group's timeout",
+            ),
         )
 
 
@@ -95,7 +148,10 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     main = subject.activity.main
     number = main.fd if main is not None and main.fd is not None else ""
     steps = [f"ls -l /proc/{subject.pid}/fd/{number}"]
-    if one is not None and (mount := word(one.mount or "")):
+    pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
+    if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
+        steps.append(f"fuser -v {path}  # who has it open: nobody may be there to write to it")
+    elif one is not None and not pipe and (mount := word(one.mount or "")):
         steps.append(f"timeout 5 stat {mount} || echo the file system does not answer")
     steps.append(f"cat /proc/{subject.pid}/stack")
     if main is not None and main.state == "D":
@@ -113,6 +169,9 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         moved = first.rank.io_moved_at
         grows = moved is not None and case.at - moved < 10.0
         told = "and its bytes written grow: not a hang" if grows else "and no bytes move"
+        file = first.rank.process.file
+        if file is not None and file.writes:
+            told += f"; its position is {position_text(case, first)}"
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -141,10 +200,24 @@ FILE_LOCK = Rule(
     find=_file_lock,
     needs=(More("descriptors", "who holds the lock"),),
 )
+READING = Rule(
+    cause="long-phase",
+    title="A rank reads or writes a file slowly, and gets on",
+    seen="Others wait for it, and its main thread is in read or write on a file whose position "
+    "(/proc/PID/fdinfo/FD) has moved in the last 10 s; said are the file, its server, the rate and "
+    "how much is left.",
+    excluded="The position stays: `io-wait`. It saves by torch: `checkpoint-slow`. pread, pwrite "
+    "and mapped files move no position.",
+    confidence=0.85,
+    next_steps=("Look why the file system is slow", "Raise the timeout"),
+    find=_reading,
+    states=ALWAYS,
+)
 IO_WAIT = Rule(
     cause="io-wait",
     title="A rank is blocked in input or output",
-    seen="State D, or a read, write or open that does not return, on a file, pipe or FIFO.",
+    seen="State D, or a read, write or open that does not return, on a file, pipe or FIFO; of a "
+    "file it is told how far the rank is in it, and since when that does not move.",
     excluded="The descriptor is its own stdout or stderr: `output-pipe-full`; a socket: "
     "`remote-service-wait`; bytes still move while it saves: `checkpoint-slow`.",
     confidence=0.93,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from hangtop_core import cgroups
@@ -43,10 +44,10 @@ def killed(*groups: Cgroup, **node: Any) -> Verdict:
         ("rank-oom-killed", 0.93, Cgroup("/sys/fs/cgroup/slurm", counts=KILLED, **GREW), {}),
         ("rank-exited", 0.95, Cgroup(OWN + "9", counts=KILLED, **GREW), {}),
         ("rank-exited", 0.95, Cgroup(OWN, counts=KILLED, before=KILLED), {}),
-        # The node has counted one, and the rank's own group has not: it was another process.
+        # The node has counted one, and the rank's own group has not: it may be another process.
         (
-            "rank-exited",
-            0.95,
+            "rank-oom-killed",
+            0.5,
             Cgroup(OWN, counts=KILLED, before=KILLED),
             {"oom_kills": 3, "oom_killed_at": HUNG_SINCE + 4},
         ),
@@ -68,6 +69,25 @@ def test_a_kill_that_its_cgroup_counts(
         text = "2 of its processes killed for want of memory (1 while watched)"
         assert any(text in one.text and group.folder in one.text for one in found.evidence)
         assert f"grep -s . {group.folder}/memory." in found.next_steps[0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "limit"),
+    [
+        ("rank-oom-killed", -9, 500 << 20),
+        ("rank-exited", -15, 500 << 20),
+        ("rank-exited", -9, None),
+    ],
+)
+def test_a_rank_that_was_dead_when_it_was_first_seen(
+    cause: str, code: int, limit: int | None
+) -> None:
+    world = World()
+    world.waiters(2)
+    world.add(None, None, state="zombie", process={"state": "Z", "exit_code": code, **IN_OWN})
+    world.ranks[-1] = msgspec.structs.replace(world.ranks[-1], sample=None)
+    found = judged(world, Cgroup(OWN, limit, counts=KILLED, before=KILLED)).verdicts[0]
+    assert (found.cause, found.culprits[0].rank) == (cause, 2)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ ORDER = [
     "data-starved",
     "file-lock",
     "disk-full",
+    "long-phase",
     "io-wait",
     "output-pipe-full",
     "child-process-wait",
@@ -75,7 +76,6 @@ ORDER = [
     "version-mismatch",
     "launch-blocking-known-hang",
     "device-sync-on-stuck-stream",
-    "long-phase",
     "unknown",
 ]
 

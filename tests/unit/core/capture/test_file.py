@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import itertools
 import json
 import os
 import stat
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.capture import Facts, Redaction, form, is_capture, load, read, save
+from hangtop_core.capture import Facts, Redaction, form, is_capture, load, memory, read, save
+from hangtop_core.columns import ENTRY, MAX_LENGTH
 from hangtop_core.commandlog import CommandRecord
 from hangtop_core.errors import BadCaptureError, CaptureWriteError
 from hangtop_core.hardware import Gpu
@@ -230,7 +233,8 @@ def zipped(lines: list[Any]) -> bytes:
 
 def test_cut_off_at_any_byte_it_opens_as_far_as_it_goes(whole: bytes, tmp_path: Path) -> None:
     path = tmp_path / "cut"
-    opened, newest = 0, load_bytes(whole, path).newest.snapshot.at
+    opened = partial = 0
+    newest = load_bytes(whole, path).newest
     places = {*range(0, len(whole), 149), *range(40), *range(len(whole) - 40, len(whole))}
     for length in sorted(places):
         found = opens(whole[:length], path)
@@ -239,9 +243,11 @@ def test_cut_off_at_any_byte_it_opens_as_far_as_it_goes(whole: bytes, tmp_path: 
             continue
         opened += 1
         assert found.cut is not None or length >= len(whole) - 16
-        assert found.newest.snapshot.at == newest
+        assert found.newest.snapshot.at == newest.snapshot.at
+        assert found.partial or bare(found.newest) == bare(newest)
+        partial += found.partial
         judged(found.newest.snapshot)
-    assert opened > 10
+    assert opened > partial + 10 > 20
 
 
 def load_bytes(data: bytes, path: Path) -> read.Capture:
@@ -308,6 +314,22 @@ def test_a_line_that_is_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     assert len(out.getvalue()) < 1 << 20
     with pytest.raises(BadCaptureError, match="more than hangtop reads"):
         load_bytes(out.getvalue(), tmp_path / "bomb")
+
+
+def test_what_unpacks_to_too_much_memory_is_cut_off(
+    whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "MOST", 32 << 20)
+    lines = lines_of(whole)
+    trace = next(line for line in lines if "trace" in line)
+    columns = base64.b64encode(zlib.compress(bytes(MAX_LENGTH * ENTRY))).decode()
+    row = trace["row"] | {"length": MAX_LENGTH, "columns": columns}
+    head = lines[: lines.index(trace)]
+    many = [trace | {"trace": number, "row": row} for number in range(4 * memory.EVERY_LINES)]
+    data = zipped([*head, *many])
+    assert len(data) < 1 << 20
+    found = load_bytes(data, tmp_path / "x")
+    assert "more memory than hangtop gives it: 32.0 MiB" in (found.cut or "")
 
 
 def test_limits_hold(whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

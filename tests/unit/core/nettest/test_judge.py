@@ -353,6 +353,7 @@ def test_the_report_and_the_document() -> None:
 
 def test_the_line_for_mpirun_names_nodes_interface_and_store() -> None:
     line = report.mpirun_line(facts(), "/opt/python")
+    assert "--mca btl_tcp_if_include 10.0.0.0/24 " in line
     assert "--host n1:1,n2:1,n3:1" in line
     assert "-x GLOO_SOCKET_IFNAME=eth0 /opt/python" in line
     assert line.endswith("nettest_rank.py 10.0.0.1 29500")
