@@ -18,7 +18,16 @@ from fuzz.target import expect_harmless, target, text_of
 from hangtop.cli import config
 from hangtop.cli.arguments import in_file
 from hangtop_core import kernelline, numericsfiles, numericsreport
-from hangtop_core.attach import bounded, bundle, pdsh, slurm, srun, targets
+from hangtop_core.attach import (
+    bounded,
+    bundle,
+    pdsh,
+    reasons,
+    slurm,
+    slurm_reasons,
+    srun,
+    targets,
+)
 from hangtop_core.attach.ssh import Login
 from hangtop_core.capture import Facts, form, is_capture, load, save
 from hangtop_core.cores import elf, native, pattern, python
@@ -318,3 +327,33 @@ def lines_of_text(data: bytes) -> None:
     for read in (announced_world_size, endpoint, program, script, launch_options):
         read(words)
     expect_harmless(clean(text))
+
+
+ENDINGS = (
+    b"ssh: connect to host gpu07 port 22: Connection refused\r\n",
+    b"alice@gpu07: Permission denied (publickey).\r\n",
+    b"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key for [gpu07]:2222 has"
+    b" changed and you have requested strict checking.\nHost key verification failed.\n",
+    b"bash: line 1: exec: python3: not found\n",
+    b"sudo: a password is required\n",
+    b"srun: error: Unable to create step for job 7: Invalid job id specified\n",
+    b"srun: error: node-2: task 1: Exited with exit code 1\nslurmstepd: error: *** STEP 7.0 ON n1 "
+    b"CANCELLED AT 2026-11-21T11:00:00 DUE TO TIME LIMIT ***\n",
+)
+
+
+@target(lambda: list(ENDINGS))
+def endings(data: bytes) -> None:
+    """Why a connection ended is told in words, with a command that does nothing else."""
+    text = text_of(data)
+    context = reasons.Context("gpu07", "ssh gpu07", "python3", True, "ssh gpu07 python3 -V")
+    step = slurm_reasons.Step("node-2", "7", "alice", "srun hostname")
+    for code in (255, 127, None):
+        for ending in (
+            reasons.explain_login(code, text, False, context),
+            reasons.explain_login(code, text, True, context, log=text),
+            slurm_reasons.explain_srun(code, text, False, step, "python3", False),
+            pdsh.explain(code, text, False, "gpu07", Login()),
+        ):
+            expect_harmless(ending.reason, lines=True)
+            expect_harmless(ending.fix or "", lines=True)

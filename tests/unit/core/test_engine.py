@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach.child import Child, wait_gone
+from hangtop_core.attach.child import Child
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, ClusterShellEngine, Event, Lines
+from support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +132,7 @@ def test_killing_reaches_grandchildren(bench: Bench) -> None:
     while conn not in bench.closed:
         bench.take()
     assert bench.closed[conn].code == -9
-    assert wait_gone(pids[:1], 2)
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pids[0]}"), 2)
     assert not _running(pids[1])
 
 
@@ -177,7 +178,7 @@ def test_stopping_ends_every_child_and_the_thread() -> None:
     pids = [int(lines[0]) for lines in bench.lines.values()]
     bench.engine.stop()
     bench.engine.stop()
-    assert wait_gone(pids, 2)
+    assert wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), 2)
     assert not bench.engine._thread.is_alive()
     while not bench.events.empty():
         bench.take()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hangtop_core import nodeclock
 from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
@@ -217,6 +218,22 @@ def test_a_clock_that_is_set_meanwhile_is_followed(bench: Bench, by: float) -> N
         assert bench.ranks()[0].moved_at == pytest.approx(EPOCH + seconds)
     (node,) = bench.publish().nodes
     assert (node.last_seen, node.clock_skew_s) == (EPOCH + 3, by)
+
+
+@pytest.mark.parametrize("by", [30.0, -30.0, 3600.0])
+@pytest.mark.parametrize("where", ["there", "here"])
+def test_a_clock_that_is_set_a_little_is_followed_where_that_is_told(
+    bench: Bench, by: float, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By so little that what comes might only be late: who was set has noticed."""
+    bench.fold(0, process(100, 0, meters=meters(main_cpu_ns=0, main_last_ran_s=0.0)))
+    moved, told = (0.0, by) if where == "there" else (by, 0.0)
+    monkeypatch.setattr(nodeclock, "_offset", lambda: bench.store._clock._offset + moved)
+    here = EPOCH + 1 + moved
+    assert bench.store.follow_clock("n1", EPOCH + 1 + told, here, told)
+    bench.fold(1 + told, {"pid": 100, "meters": meters(main_cpu_ns=10**9, main_last_ran_s=0.0)})
+    assert bench.ranks(1 + moved)[0].moved_at == pytest.approx(here)
+    assert bench.publish().nodes[0].clock_skew_s == told - moved
 
 
 def test_what_is_only_late_is_no_clock_that_was_set(bench: Bench) -> None:

@@ -133,7 +133,7 @@ MESSAGES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     streams=st.lists(st.lists(MESSAGES, min_size=1, max_size=5), min_size=1, max_size=5),
     order=st.randoms(use_true_random=False),
