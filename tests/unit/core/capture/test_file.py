@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -383,10 +382,3 @@ def test_what_a_later_version_adds_is_left_out(whole: bytes, tmp_path: Path) -> 
     found = load_bytes(zipped(lines), tmp_path / "x")
     assert found.cut is None
     assert bare(found.newest) == bare(load_bytes(whole, tmp_path / "y").newest)
-
-
-TEXT = st.text(max_size=20)
-PLAIN = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | TEXT
-JSON = st.recursive(
-    PLAIN, lambda one: st.lists(one, max_size=4) | st.dictionaries(TEXT, one, max_size=4)
-)
