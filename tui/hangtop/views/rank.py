@@ -116,6 +116,7 @@ def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
         *last_seen(snapshot, rank, now),
         *_condition(rank, now, quiet),
         *_waits(process),
+        *_file(rank, now - quiet),
         labelled("cpu", shares),
         labelled("memory", counts),
         *(labelled("gpu", describe(slot.gpu)) for slot in Slots(snapshot.nodes).of(rank)),
@@ -196,6 +197,18 @@ def _waits(process: Process) -> list[Line]:
     if main is None or not (main.syscall or main.wchan):
         return []
     return [labelled("waits in", line(_call(main), ("  wchan ", "label"), main.wchan or "-"))]
+
+
+def _file(rank: Rank, now: float) -> list[Line]:
+    """How far it is in what it reads or writes, and since when that does not move."""
+    file, moved = rank.process.file, rank.file_moved_at
+    if file is None or rank.state in ("exited", "zombie"):
+        return []
+    far = size(file.position) + (f" of {size(file.size)}" if file.size else "")
+    rate = f", {size(rank.file_rate)}/s" if rank.file_rate and moved else ""
+    last = "has not moved" if moved is None else f"moved {ago(moved, now)}{rate}"
+    verb = "writes" if file.writes else "reads"
+    return [labelled(verb, line(f"{file.target}  ", ("at ", "label"), f"{far}  {last}"))]
 
 
 def _call(thread: Thread) -> str:
