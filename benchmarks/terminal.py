@@ -19,6 +19,7 @@ import argparse
 import os
 import re
 import select
+import signal
 import statistics
 import struct
 import sys
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 SIZE = (120, 36)
 LINK_B = 20_000
 PATIENCE_S = 240.0
+REST_S = 30.0
+"""Seconds after the verdict in which what it asks for still comes."""
 TICKS = os.sysconf("SC_CLK_TCK")
 PEER = """
 import sys
@@ -183,19 +186,21 @@ def main() -> None:
     options = parser.parse_args()
     ranks = options.nodes * 8
     fleet = str(Path(__file__).with_name("fleet.py"))
-    hang_at = 60.0 + options.nodes / 25 + 2 * options.seconds
     print(figures.HEAD)
     with terminal(sys.executable, "-c", PEER, str(ranks)) as peer:
         peer.read_until(lambda text: "1 ranks" in text)
         bare = press(peer, options.seconds)
     began = time.monotonic()
-    with terminal(sys.executable, fleet, str(options.nodes), "--tui", "--hang-at", f"{hang_at}",
+    with terminal(sys.executable, fleet, str(options.nodes), "--tui", "--hang-at", "-1",
                   "--churn", "1") as shown:  # fmt: skip
         shown.read_until(lambda text: re.search(rf"\b{ranks}(/{ranks})? ", text))
-        first = time.monotonic() - began
-        figures.row(f"{ranks:,} ranks: start to the first full overview", "2 s", f"{first:.1f} s")
+        first, worked = time.monotonic() - began, shown.cpu()
+        figures.row(f"{ranks:,} ranks: start to the first full overview", "2 s",
+                    f"{first:.1f} s, of which {worked:.1f} s are the app's own CPU")  # fmt: skip
         shown.read_for(5.0)
+        worked, began = shown.cpu(), time.monotonic()
         took = press(shown, options.seconds)
+        busy = (shown.cpu() - worked) / (time.monotonic() - began)
         figures.row(
             "key, every row changing: p50, p90",
             "p90 50 ms",
@@ -203,10 +208,12 @@ def main() -> None:
             f"resting DataTable {statistics.median(bare):.0f}, {figures.p90(bare):.0f} ms, "
             f"{figures.p90(bare) / figures.p90(took):.1f}x",
         )
+        figures.row("app and head meanwhile: CPU", "-", f"{busy:.1%}")
         late = slowly(shown, options.seconds)
         figures.row("link of 20 kB/s: at most behind", "0.2 s", f"{late:.2f} s")
+        os.kill(shown.process.pid, signal.SIGUSR1)
         shown.read_until(lambda text: "missing-collective" in text)
-        shown.read_for(30.0)
+        shown.read_for(REST_S)
         cpu = shown.cpu()
         shown.read_for(options.seconds)
         rest = (shown.cpu() - cpu) / options.seconds

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.jobs import POOL_VARIABLE
 from support.processes import command_line, wait_until, with_variable
@@ -17,11 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
+# A busy machine makes any example slow, which is no fault of what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 RUN_VARIABLE = "HANGTOP_TEST_RUN"
 LIMIT_S = 900
 """Seconds for a real test: much more than what it waits for can take on any machine."""
 RUN = secrets.token_hex(6)
 """Inherited by every process that these tests start, however deep."""
+# Containers often forbid Python to keep what it has compiled. Then each of the hundreds of
+# processes that tests start would compile all of hangtop anew, which is half of its start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,8 +24,9 @@ FIRST_PID = 4000
 STEP_NS = 40_000_000
 """CPU time of a main thread in a second of training."""
 CREDIT = 64
-HELD_S = 30.0
-"""As in hangtop_probe/watch.py: seconds for which the meters of a launcher are held back."""
+HELD_S, QUIET_S, MAX_REST_S = 30.0, 30.0, 6.0
+"""As in hangtop_probe/watch.py: how long meters of a launcher are held back; after how long pieces
+that tell nothing are left out, and for how long at most."""
 Message = dict[str, Any]
 
 
@@ -77,7 +78,10 @@ class SimulatedNode:
         self._due = 0.0
         self._sent: set[str] = set()
         self._told: dict[int, int] = {}
+        self._meters_told: dict[int, Message] = {}
+        self._recorder_told: set[int] = set()
         self._minor_at = 0.0
+        self._changed_at = self._sent_at = 0.0
 
     def hello(self, now: float) -> Message:
         """The first message of a connection."""
@@ -108,7 +112,11 @@ class SimulatedNode:
         elif op == "cancel":
             return
         elif op in ("descriptors", "recorder"):
-            for seq, pid in enumerate(message["pids"]):
+            pids = message["pids"]
+            if op == "recorder" and message.get("news"):
+                pids = [pid for pid in pids if pid not in self._recorder_told]
+                self._recorder_told.update(pids)
+            for seq, pid in enumerate(pids):
                 row = self._rows.get(pid, {})
                 failure = {"kind": "missing", "text": "not recorded", "fix": None}
                 data = {"pid": pid, "start": row.get("start"), "at": self._epoch + now}
@@ -125,9 +133,17 @@ class SimulatedNode:
         pause = self._watch["interval"]
         self._due = max(self._due + pause, now)
         self._advance(now, pause)
+        piece = self._piece(now, pause)
+        rest = min(self._watch.get("rest", 0.0), MAX_REST_S)
+        if "set" in piece and now != self._minor_at:
+            self._changed_at = now
+        if now - self._changed_at > QUIET_S:
+            piece["pause"] = max(pause, rest)
+            if "set" not in piece and now - self._sent_at < rest - pause / 2:
+                return None
+        self._sent_at = now
         self._credit -= 1
         seq, self._seq = self._seq, self._seq + 1
-        piece = self._piece(now, pause)
         return {"id": self._watch["id"], "seq": seq, "data": piece}
 
     @property
@@ -159,10 +175,12 @@ class SimulatedNode:
             if whole:
                 changed[str(pid)] = {**row, "meters": self._meters(pid, now)}
             elif self._told[pid] != steps and (minor or pid != FIRST_PID):
-                changed[str(pid)] = {"meters": self._meters(pid, now)}
+                meters, old = self._meters(pid, now), self._meters_told[pid]
+                part = {k: v for k, v in meters.items() if v != old[k] or k == "main_last_ran_s"}
+                changed[str(pid)] = {"meters": part}
             else:
                 continue
-            self._told[pid] = steps
+            self._told[pid], self._meters_told[pid] = steps, self._meters(pid, now)
         piece: Message = {"at": round(self._epoch + now, 3)}
         if changed:
             piece["set"] = changed
@@ -206,6 +224,7 @@ class SimulatedNode:
                 "GROUP_WORLD_SIZE": str(story.nodes),
                 "MASTER_ADDR": story.name(0),
                 "TORCHELASTIC_RUN_ID": "fleet",
+                **story.env,
             }
         return new
 

@@ -25,6 +25,8 @@ class Story(Struct, frozen=True):
     flapping: tuple[int, ...] = ()
     """Nodes that lose their connection again and again."""
     flap_s: float = 5.0
+    env: dict[str, str] = {}
+    """Variables of all ranks besides, or instead."""
     dead: tuple[int, ...] = ()
     """Nodes that never say anything."""
 

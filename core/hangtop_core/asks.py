@@ -139,6 +139,7 @@ class Asks:
             "entries": min(MAX_ENTRIES, max(MIN_ENTRIES, ALL_ENTRIES // max(ranks, 1))),
             "trigger": trigger,
             "inject": inject,
+            "news": by_itself,
         }
         what = "ask the flight recorder"
         deadline = 30.0
@@ -201,7 +202,7 @@ class Asks:
             piece = messages.decode(raw, reports.LogPiece)
             self._collector.answers.log(node, piece)
 
-        params: dict[str, Any] = {"pids": list(pids), "paths": list(paths)}
+        params: dict[str, Any] = {"pids": list(pids), "paths": list(paths), "news": by_itself}
         if window is not None:
             params["window"] = window
         else:

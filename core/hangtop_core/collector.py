@@ -42,8 +42,11 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-
-
+REST, REST_NODE = 2.0, 1 / 128
+"""Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
+each node that there is."""
+LATE = 2.0
+"""Seconds between two ticks that count as waited for nodes: in more of them nobody listened."""
 ENDING_S = 5.0
 """Seconds that the connection of a probe that ends may take to end, too."""
 
@@ -71,7 +74,7 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
-        self._next_round = self._next_look = 0.0
+        self._ticked = self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
         self._reading: set[str] = set()
         """Nodes that are asked for logs."""
@@ -147,9 +150,14 @@ class Collector:
             link.on_lines(event.conn, event.lines, now)
         self._router.consumed(event.conn, event.size)
 
-    def tick(self, now: Moment) -> None:
-        """Do what is due."""
+    def tick(self, now: Moment, behind: bool = False) -> None:
+        """Do what is due; ``behind``: what nodes have said waits to be handled."""
         self._now = now
+        late = now.mono - self._ticked - (0.0 if behind else LATE) if self._ticked else 0.0
+        self._ticked = now.mono
+        if late > 0.0:  # stopped, or on a machine with no time for us: no node is to blame
+            for link in self.links.values():
+                link.forgive(late, now)
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
         for name, ending in list(self._ending.items()):
@@ -214,14 +222,15 @@ class Collector:
         watching = self._watching
         if not watching.enabled:
             return
-        params = {**watching.request(), "silence": link.silence}
+        rest = max(REST, len(self.links) * REST_NODE)
+        params = {**watching.request(), "silence": link.silence, "rest": rest}
         link.table_came(now, watching.interval)
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
-            if self.store.follow_clock(link.name, piece.at, self._now.epoch):
+            if self.store.follow_clock(link.name, piece.at, self._now.epoch, piece.clock_set):
                 link.note(f"a clock was set: there it is {view.skew:+.0f} s against here now")
             self.store.fold_watch(link.name, piece, link.note)
             link.table_came(self._now, piece.pause)
@@ -272,6 +281,8 @@ class Collector:
         if plan.numerics:
             self.ask_by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
         if plan.recorder and not self._watching.readonly:
+            for pid in plan.recorder:  # what was said before is not said again
+                view.live[pid].recorder_asked = now
             self.ask_by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
 
     def _note_cost(self, link: Link, said: object) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from hangtop_core.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Meters(Struct, frozen=True, gc=False):
@@ -37,6 +43,19 @@ class Meters(Struct, frozen=True, gc=False):
     rss: int | None = None
 
 
+MetersPart: Any = msgspec.defstruct(
+    "MetersPart",
+    [(item.name, item.type | UnsetType, UNSET) for item in msgspec.structs.fields(Meters)],
+)
+"""Some of them, as they are sent: those that changed."""
+
+
+def told(part: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return by name what a `MetersPart` holds; ``names`` are those that were sent."""
+    found = {name: getattr(part, name, UNSET) for name in names}
+    return {name: value for name, value in found.items() if value is not UNSET}
+
+
 class Stalled(Struct, frozen=True, gc=False):
     """A TCP connection that gets nowhere: mostly one on which nothing is acknowledged.
 
@@ -51,3 +70,8 @@ class Stalled(Struct, frozen=True, gc=False):
     """In a row."""
     state: Text = "ESTABLISHED"
     """Or SYN_SENT: nobody has answered yet; or CLOSE_WAIT: the other end has closed it."""
+
+
+def grown(old: int | None, new: int | None) -> int:
+    """By how much a counter has grown; 0 where it is not known, or began anew."""
+    return max(new - old, 0) if old is not None and new is not None else 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
+from hangtop_core.sampling import NUMERICS
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Need
@@ -91,7 +92,7 @@ def lacking(update: Update, job: Job, elapsed: float, at_least: float) -> Lack |
         return None
     if elapsed < at_least:
         return "time"
-    if diagnosis.state == "hung" and elapsed < FIRST_STACKS_S and lacks_stacks(job, update):
+    if diagnosis.state == "hung" and elapsed < FIRST_STACKS_S and lacks_answers(job, update):
         return "stacks"
     if decided(diagnosis, elapsed) or not _has_processes(job, update):
         return None
@@ -109,12 +110,12 @@ def _has_processes(job: Job, update: Update) -> bool:
     return now is not None and bool(now.ranks or now.launchers)
 
 
-def lacks_stacks(job: Job, update: Update) -> bool:
-    """Whether there is a rank that may still give its first stack."""
+def lacks_answers(job: Job, update: Update) -> bool:
+    """Whether there is a rank that may still give its first stack, or what it found not finite."""
     now = follow(job, update.snapshot)
     ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
     return now is not None and any(
-        rank.sample is None
+        (rank.sample is None or (NUMERICS in rank.process.env and rank.numerics is None))
         and rank.node in ready
         and rank.state not in ("exited", "zombie")
         and not rank.process.denied

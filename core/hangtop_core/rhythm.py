@@ -12,10 +12,12 @@ DIAGNOSE_SHARE = 3.0
 """Pictures are at least this many times as far apart as making one takes."""
 URGENT_SHARE = 10.0
 """The same where they are not to wait for the interval."""
-SETTLED_SHARE = 50.0
+SETTLED_SHARE = 500.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
 """Seconds between two pictures then at most, unless the interval is longer."""
+DEAR_SHARE, DEAR_S = 40.0, 10.0
+"""The same two where making one takes a good part of a second."""
 BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""
 BEHIND_S = 10.0
@@ -38,21 +40,23 @@ class Rhythm:
         self._ended = ended
         self._cpu, self._took = cpu, ended - began
 
-    def wait(self, now: float, *, urgent: bool, rests: bool, behind: bool) -> float:
-        """Seconds until the next one is due; 0 or less when it is.
+    def gap(self, *, urgent: bool = False, rests: bool = False, behind: bool = False) -> float:
+        """Seconds from the end of one picture to the next.
 
         Args:
-            now: the time.
             urgent: whether something came that should not wait for the interval.
             rests: whether nothing came that could change what is concluded.
             behind: whether something that came still waits to be read.
         """
-        gap = self._interval
+        cpu, gap = self._cpu, self._interval
         if urgent:
-            gap = min(gap, max(URGENT_GAP, self._cpu * URGENT_SHARE))
+            gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:
-            gap = max(gap, min(self._cpu * SETTLED_SHARE, SETTLED_S))
-        gap = max(gap, 0.1, self._cpu * DIAGNOSE_SHARE)
-        if behind:
-            gap = max(gap, min(self._took * BEHIND_SHARE, BEHIND_S))
-        return self._ended + gap - now
+            dear = min(cpu * DEAR_SHARE, DEAR_S)
+            gap = max(gap, min(cpu * SETTLED_SHARE, SETTLED_S), dear)
+        gap = max(gap, 0.1, cpu * DIAGNOSE_SHARE)
+        return max(gap, min(self._took * BEHIND_SHARE, BEHIND_S)) if behind else gap
+
+    def wait(self, now: float, *, urgent: bool, rests: bool, behind: bool) -> float:
+        """Seconds from now until the next picture is due; 0 or less when it is."""
+        return self._ended + self.gap(urgent=urgent, rests=rests, behind=behind) - now

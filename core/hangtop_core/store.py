@@ -16,6 +16,7 @@ from hangtop_core import cgroups, fixes, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.devices import Devices
+from hangtop_core.meters import Meters
 from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.outputs import Outputs
 from hangtop_core.places import Places
@@ -78,7 +79,7 @@ class Store:
         self._job_of: dict[tuple[str, int, int], str] = {}
         self._observed_since: float | None = None
         self._news = True
-        self._tick = 0
+        self._tick, self._clock = 0, nodeclock.Here()
 
     # Nodes
 
@@ -103,12 +104,19 @@ class Store:
         view.same_clock = same_machine
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
 
-    def follow_clock(self, name: str, clock: float, at: float) -> bool:
-        """Follow a clock that was set, there or here: else what moves seems old. Whether it was."""
+    def follow_clock(self, name: str, clock: float, at: float, by: float = 0.0) -> bool:
+        """Follow a clock that was set, ``by`` what its node says, or here. Whether it was."""
+        here = self._clock.set_by()
+        for other in self.nodes.values() if here else ():
+            other.skew -= 0.0 if other.same_clock else here
         view = self.nodes[name]
-        if view.same_clock or not nodeclock.was_set(view.skew, clock, at):
+        if view.same_clock:
             return False
-        view.skew = clock - at
+        view.skew += by
+        if nodeclock.was_set(view.skew, clock, at):
+            view.skew = clock - at
+        elif not (by or here):
+            return False
         view.at = None
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
         return True
@@ -162,6 +170,9 @@ class Store:
         if known is not None and changes.get("start", known.process.start) != known.process.start:
             self._forget_live(view, known, at, None)
             known = None
+        if "meters" in changes:
+            last = known.process.meters if known is not None else Meters()
+            changes["meters"] = msgspec.structs.replace(last, **changes["meters"])
         if known is None:
             self._add(view, number, changes, at, complain)
             return

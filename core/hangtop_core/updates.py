@@ -46,3 +46,5 @@ class Update(Struct, frozen=True):
     """By `Job.key`; under ``""`` when there is no job."""
     cost_s: float = 0.0
     """Seconds it took to make the snapshot and the diagnoses."""
+    pause_s: float = 1.0
+    """Seconds after which the next one comes at the latest; sooner where something new is told."""

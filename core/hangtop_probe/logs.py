@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat as stat_module
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import permission, procfs, secrets, table
 from .guard import Guard, Hanging
@@ -19,6 +19,8 @@ WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
 """Bytes from the end of a file that are sent, and at most."""
 MAX_FILES = 64
 """Files of one request."""
+MAX_GIVEN = 4096
+"""Files and descriptors of which is remembered what was said."""
 SECONDS = 3.0
 """Time in which a file must be read."""
 
@@ -45,9 +47,14 @@ class Logs:
         self._table = processes
         self._rights = rights
         self._guard = Guard(4)
+        self._given: Dict[Tuple[str, Optional[int], Optional[int]], Message] = {}
+        """What was last said of a file by a descriptor of a process, without its text."""
 
     def handle(self, request: Request) -> Message:
-        """Send a piece for every file, and for every further descriptor that leads to it."""
+        """Send a piece for every file, and for every further descriptor that leads to it.
+
+        With ``news``, what would be said once more of a file that was read is left out.
+        """
         message = request.message
         size = message.get("window")
         window = min(size, MAX_WINDOW) if isinstance(size, int) and size > 0 else WINDOW
@@ -69,10 +76,25 @@ class Logs:
     def _give(
         self, request: Request, piece: Optional[Message], pid: Optional[int], fd: Optional[int]
     ) -> None:
-        if piece is not None:
-            stat = procfs.read_stat(pid) if pid is not None else None
-            piece.update(pid=pid, fd=fd, start_time=stat.start if stat else None)
+        if piece is None:
+            return
+        stat = procfs.read_stat(pid) if pid is not None else None
+        piece.update(pid=pid, fd=fd, start_time=stat.start if stat else None)
+        if not self._is_known(request, piece):
             request.give(piece)
+
+    def _is_known(self, request: Request, piece: Message) -> bool:
+        """Whether the head has this file, and was told all of this before."""
+        inode, since = piece.get("inode"), request.message.get("since")
+        if inode is None:
+            return False
+        if len(self._given) > MAX_GIVEN:
+            self._given.clear()
+        said = {key: value for key, value in piece.items() if key not in ("at", "text", "start")}
+        key = (inode, piece["pid"], piece["fd"])
+        before, self._given[key] = self._given.get(key), said
+        news = "text" in piece or not isinstance(since, dict) or inode not in since
+        return bool(request.message.get("news")) and before == said and not news
 
     def _piece(
         self,

@@ -25,7 +25,7 @@ from .hardware import Hardware
 from .logs import Logs
 from .requests import Message, Refused, Request
 from .resolver import Resolver
-from .server import Handler, describe
+from .server import UNENDING, Handler, describe
 from .stacks import Sampler
 from .table import Table
 from .tools import Tools
@@ -33,8 +33,6 @@ from .watch import BUDGET, Watch
 
 if TYPE_CHECKING:
     from .nettest import Nettest
-
-UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
 
 
 class Probe:
@@ -49,6 +47,8 @@ class Probe:
         self.gpus = Gpus(self.tools)
         self.sampler = Sampler(self.tools, self.table)
         self.logs = Logs(self.table, self.rights)
+        self._told: Dict[int, str] = {}
+        """By process, why its recorder could not be read when that was last told."""
         self.resolver = Resolver(self.table, self._resolve)
         self.bear_silence: Callable[[float], None] = _ignore
         """Is told by the head after which silence to end."""
@@ -66,7 +66,9 @@ class Probe:
             "descriptors": lambda request: descriptors.handle(request, self.rights),
             "holders": lambda request: holders.handle(request, self.rights),
             "ras": lambda request: ras.handle(request, self.rights),
-            "recorder": lambda request: recorder.handle(request, self.rights, self.tools),
+            "recorder": lambda request: recorder.handle(
+                request, self.rights, self.tools, self._told
+            ),
             "log": self.logs.handle,
             "core": lambda request: cores.handle(request, self.tools, self.rights),
             "numerics": lambda request: numerics.handle(request, self.rights),
@@ -123,15 +125,18 @@ class Probe:
         try:
             interval = float(message.get("interval") or 1.0)
             budget = float(message.get("budget") or BUDGET)
+            rest = float(message.get("rest") or 0.0)
         except (TypeError, ValueError):
-            raise Refused("error", "interval or budget is no number") from None
-        watch = Watch(self.table, interval, Hardware(self.gpus), budget)
+            raise Refused("error", "interval, budget or rest is no number") from None
+        watch = Watch(self.table, interval, Hardware(self.gpus), budget, rest)
         self.resolver.start(watch.interval)
         while True:
             request.wait_credit()
             if message.pop("resync", False):
                 watch.restart()
-            request.piece(watch.piece)
+            piece = watch.next_piece()
+            if piece is not None:
+                request.give(piece)
             self._wait(request, watch.pause)
 
     def _wait(self, request: Request, seconds: float) -> None:

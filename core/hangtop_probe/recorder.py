@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from .recorderways import Way
     from .tools import Tools
 
+_WHY = ("start", "failure", "ways", "source", "path")
+"""What does not change as long as there is nothing to read, for the same reason."""
 _PART_KINDS = ("calls", "sites", "groups")
 
 
-def handle(request: Request, rights: permission.Rights, tools: Tools) -> Message:
-    """Answer `recorder`: a piece per process. Calls, stacks and groups are sent once for all."""
+def handle(
+    request: Request, rights: permission.Rights, tools: Tools, told: Dict[int, str]
+) -> Message:
+    """Answer `recorder`: a piece per process. Calls, stacks and groups are sent once for all.
+
+    With ``news``, what says once more why there is nothing, as ``told`` has it, is left out.
+    """
     message = request.message
+    again = bool(message.get("news"))
     pids, teller = pids_of(message), Teller()
     numbers = message.get("ranks") or {}
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), 4)) as pool:
@@ -32,7 +40,11 @@ def handle(request: Request, rights: permission.Rights, tools: Tools) -> Message
             rank = number if isinstance(number, int) else None
             reading = Reading(pid, rank, message, tools, request.cancelled)
             piece = reading.run(rights)
-            request.piece(lambda: teller.tell(piece))
+            why = json.dumps([piece.get(key) for key in _WHY]) if "trace" not in piece else ""
+            same = bool(why) and told.get(pid) == why
+            told[pid] = why
+            if not (again and same):
+                request.piece(lambda: teller.tell(piece))
 
         for job in [pool.submit(one, pid) for pid in pids]:
             job.result()

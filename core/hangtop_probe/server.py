@@ -24,6 +24,8 @@ SILENCE = 60.0
 MAX_REQUESTS = 32
 UNLIMITED = 1 << 60
 """Pieces that may be sent where nobody can allow more."""
+UNENDING = "pdsh could not end a trace: it sends nothing to a probe that runs"
+"""Why a probe that is pushed to cannot trace."""
 
 Handler = Callable[[Request], Optional[Message]]
 

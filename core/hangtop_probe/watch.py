@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Container, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import activity, cgroupload, kernellog, node, secrets, table
 from .guard import Guard, Hanging
@@ -20,6 +20,8 @@ _FREE_S = 10.0
 _MAX_STRINGS = 20000
 """Futex addresses come and go: the table starts anew when it has grown to this."""
 _MAX_INTERVAL = 30.0
+_CLOCK_STEP_S = 0.5
+"""A clock that is corrected slowly moves less than this between two passes."""
 _STARTED = time.monotonic()
 HELD_S = 30.0
 """Seconds for which is held back what moves all the time and means little by itself. Of a job that
@@ -27,8 +29,15 @@ hangs nothing else moves, and a thousand nodes are to cost next to nothing then.
 POLLING_S = 0.05
 """CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
 stores that only poll take some ms each second."""
+MAX_REST_S = 6.0
+"""Longest such pause: a table that is late by 10 s means that a node stands still."""
+_TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
+"""Parts of a piece that mean that something happens."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
 """Facts of the node that are held back."""
+_QUIET_S = 30.0
+"""Seconds in which nothing but what is held back has changed, after which a piece that would tell
+nothing is left out, but for one every `rest` seconds: a thousand nodes that rest cost the head."""
 _SHORT_S = 1.0
 """Pauses up to this need not be told: the other end waits far longer before it wonders."""
 
@@ -61,6 +70,34 @@ class Strings:
     def restart(self) -> None:
         """Forget everything: the other end is to be told anew."""
         self._numbers, self._new = {}, {}
+
+
+class Steady:
+    """Holds back that a thread was caught running, until it is in two passes in a row.
+
+    Threads that poll for ever are, now and then. The main thread of a rank is always told.
+    """
+
+    def __init__(self) -> None:
+        self._ran: Dict[int, Set[int]] = {}
+        self._shown: Dict[int, List[activity.ThreadRow]] = {}
+
+    def rows(
+        self, pid: int, rank: bool, rows: List[activity.ThreadRow]
+    ) -> List[activity.ThreadRow]:
+        """Return the rows of a process as they are to be told."""
+        runs = {row.tid for row in rows if row.state == "R" and not (rank and row.tid == pid)}
+        new = runs - self._ran.get(pid, set())
+        if new:
+            shown = {row.tid: row for row in self._shown.get(pid, ())}
+            rows = [shown.get(row.tid, row) if row.tid in new else row for row in rows]
+        self._ran[pid], self._shown[pid] = runs, rows
+        return rows
+
+    def forget(self, present: Container[int]) -> None:
+        """Forget processes that are not there any more."""
+        for pid in [pid for pid in self._ran if pid not in present]:
+            del self._ran[pid], self._shown[pid]
 
 
 class Delta(NamedTuple):
@@ -101,9 +138,16 @@ class Differ:
             if len(new) == 1 and "meters" in new and _is_minor(old, fields, minor):
                 now[pid] = {**fields, "meters": old["meters"]}
             elif new:
+                if old.get("meters") and new.get("meters"):
+                    new["meters"] = _part(old["meters"], new["meters"])
                 changed[str(pid)] = new
         self._sent, self.whole = now, False
         return Delta(changed, gone)
+
+
+def _part(old: Dict[str, Any], new: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the meters that changed, and when the main thread ran: that counts from this piece."""
+    return {k: v for k, v in new.items() if old.get(k) != v or k == "main_last_ran_s"}
 
 
 def _is_minor(old: Dict[str, Any], new: Dict[str, Any], minor: bool) -> bool:
@@ -127,7 +171,9 @@ class Watch:
         interval: float,
         machine: Hardware,
         budget: float = BUDGET,
+        rest: float = 0.0,
     ) -> None:
+        """``rest``: seconds between two pieces at most that are sent although they tell nothing."""
         self.table = processes
         self.hardware = machine
         self.interval = min(max(interval, 0.1), 60.0)
@@ -138,9 +184,13 @@ class Watch:
         self._groups = cgroupload.Groups()
         self._strings = Strings()
         self._differ = Differ()
+        self._steady = Steady()
+        self._rest = min(max(rest, 0.0), MAX_REST_S)
+        self._told_at = self._sent_at = time.monotonic()
         self._node: Dict[str, Any] = {}
         self._facts: Dict[str, Any] = {}
         self._passes = 0
+        self._clock = _offset()
         self._read_at: Dict[str, float] = {}
         self._cost = 0.0
         self._cpu = self._spent()
@@ -155,8 +205,10 @@ class Watch:
         self.table.scan()
         processes = self.table.processes()
         folders = set()
-        for fields in processes.values():
-            fields["threads"] = [self._row(row) for row in fields["threads"]]
+        self._steady.forget(processes)
+        for pid, fields in processes.items():
+            rows = self._steady.rows(pid, fields["role"] == "rank", fields["threads"])
+            fields["threads"] = [self._row(row) for row in rows]
             folders.update(fields.get("cgroup_folders", ()))
         whole = self._differ.whole
         minor = self._is_due("minor", HELD_S) or whole
@@ -165,14 +217,33 @@ class Watch:
         parts.update(self.hardware.changes())
         parts["strings"] = self._strings.take_new()
         piece = {"at": at, **{name: part for name, part in parts.items() if part}}
+        by = self._clock_set()
+        if by:
+            piece["clock_set"] = by
         if whole:
             piece["whole"] = True
         if minor:
             piece["probe_cpu"] = probe_cpu()
             piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
-        if self.pause > _SHORT_S:
-            piece["pause"] = round(self.pause, 2)
+        if not minor and any(name in parts and parts[name] for name in _TELLING):
+            self._told_at = time.monotonic()
+        pause = max(self.pause, self._rest) if self._rests else self.pause
+        if pause > _SHORT_S:
+            piece["pause"] = round(pause, 2)
+        return piece
+
+    @property
+    def _rests(self) -> bool:
+        return self._rest > 0.0 and time.monotonic() - self._told_at > _QUIET_S
+
+    def next_piece(self) -> Optional[Dict[str, Any]]:
+        """Make a pass; None where it tells nothing, and nothing is what has been told for long."""
+        piece, now = self.piece(), time.monotonic()
+        idle = piece.keys() <= {"at", "pause"} and self._rests
+        if idle and now - self._sent_at < self._rest - self.interval / 2:
+            return None
+        self._sent_at = now
         return piece
 
     def restart(self) -> None:
@@ -181,6 +252,12 @@ class Watch:
         self._differ.restart()
         self.hardware.restart()
         self._node = {}
+
+    def _clock_set(self) -> float:
+        """Return by how many seconds the clock was set since the last pass, 0 mostly."""
+        before, self._clock = self._clock, _offset()
+        by = round(self._clock - before, 3)
+        return by if abs(by) > _CLOCK_STEP_S else 0.0
 
     def _row(self, row: activity.ThreadRow) -> List[Optional[int]]:
         number = self._strings.number
@@ -257,6 +334,11 @@ class Watch:
     def _python_processes(self) -> List[str]:
         found = self.table.python_processes()[:20]
         return [" ".join(secrets.mask_arguments(cmdline))[:500] for cmdline in found]
+
+
+def _offset() -> float:
+    """The wall clock against the time since boot, which nobody sets."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def probe_cpu() -> float:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,43 +15,46 @@ from hangtop.demo.gallery import BY_NAME, GALLERY
 from hangtop.demo.runner import Demo, DemoError, missing
 from support.processes import PATIENCE, is_alive, wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.real
 needs_torch = pytest.mark.skipif(
     missing(BY_NAME["skip"]) is not None, reason="torch is not installed"
 )
 
 
-@pytest.fixture
-def runner() -> Iterator[subprocess.Popen[str]]:
-    """A process that keeps a demo with a stopped rank, which SIGTERM alone would not end."""
+@needs_torch
+@pytest.mark.parametrize(
+    ("number", "scenario", "count"),
+    [
+        # Four ranks, torchrun and the keeper; SIGTERM alone would not end the rank that is stopped.
+        (signal.SIGKILL, "stopped", 6),
+        # No rank yet: what matters is how the program itself takes the signal.
+        (signal.SIGINT, "rendezvous", 2),
+        (signal.SIGTERM, "rendezvous", 2),
+        (signal.SIGHUP, "rendezvous", 2),
+    ],
+)
+def test_job_ends_with_the_process_that_started_it(
+    number: signal.Signals, scenario: str, count: int
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "hangtop.demo.runner", "stopped"],
+        [sys.executable, "-m", "hangtop.demo.runner", scenario],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    ) as process:
-        yield process
-        process.kill()
-
-
-@needs_torch
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_job_ends_with_the_process_that_started_it(
-    number: signal.Signals, runner: subprocess.Popen[str]
-) -> None:
-    assert runner.stdout is not None
-    directory = Path(runner.stdout.readline().split()[-1])
-    pids = [int(word) for word in re.findall(r"\d+", runner.stdout.readline())]
-    assert len(pids) == 6  # four ranks, torchrun, the keeper
-    assert all(is_alive(pid) for pid in pids)
-    os.kill(runner.pid, number)
-    runner.wait(timeout=PATIENCE)
-    assert wait_until(lambda: not any(is_alive(pid) for pid in pids))
-    assert wait_until(lambda: not directory.exists())
+    ) as runner:
+        try:
+            assert runner.stdout is not None
+            directory = Path(runner.stdout.readline().split()[-1])
+            pids = [int(word) for word in re.findall(r"\d+", runner.stdout.readline())]
+            assert len(pids) == count
+            assert all(is_alive(pid) for pid in pids)
+            os.kill(runner.pid, number)
+            runner.wait(timeout=PATIENCE)
+            assert wait_until(lambda: not any(is_alive(pid) for pid in pids))
+            assert wait_until(lambda: not directory.exists())
+        finally:
+            runner.kill()
 
 
 @needs_torch

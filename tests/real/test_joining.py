@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop.cli.opening import opened
 from hangtop_core.analysis.peers import peers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.ssh import Login, SshLauncher
+from hangtop_core.capture import Facts, Redaction, save
 from hangtop_core.session import Options, Session
 from support.cluster import Cluster, why_not
 from support.processes import PATIENCE
@@ -28,8 +30,9 @@ from support.terminals import read_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hangtop_core.analysis.peers import Peer
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Snapshot
     from hangtop_core.updates import Update
 
 pytestmark = [
@@ -262,6 +265,42 @@ def test_sockets_name_the_ranks_on_other_nodes(seen: Update) -> None:
         }
         everybody = {(0, "node-1"), (1, "node-2"), (2, "node-3")}
         assert others >= everybody - {(one.rank, one.node)}, found
+
+
+@pytest.mark.parametrize("redaction", [Redaction(), Redaction(paths=True, hosts=True)], ids=repr)
+def test_a_capture_of_several_nodes_says_the_same(
+    seen: Update, redaction: Redaction, tmp_path: Path
+) -> None:
+    key = job_at(seen, HUNG).key
+    saved = save(tmp_path / "nodes", [seen], Facts(job=key, hang_after=6.0), redaction)
+    found, notices = opened(saved.path)
+    assert (found.cut, notices) == (None, [])
+    assert found.header.holds["nodes"] == 3
+    then, now = seen.snapshot, found.newest.snapshot
+    hidden = [node.addresses == () or node.addresses[0].startswith("198.18.") for node in now.nodes]
+    assert all(hidden) == redaction.hosts
+    assert [(node.name, node.state) for node in now.nodes] == [
+        (node.name, node.state) for node in then.nodes
+    ], "node-1 is the first name that a node gets instead, too"
+    job = job_at(found.newest, HUNG)
+    assert placed(job) == placed(job_at(seen, HUNG))
+    for port, wanted in TOLD.items():
+        causes = [one.cause for one in diagnosis(found.newest, port).verdicts[: len(wanted)]]
+        assert causes == [cause for cause, _ in wanted], port
+    (culprit,) = diagnosis(found.newest, HUNG).verdicts[0].culprits
+    assert (culprit.rank, culprit.node) == (2, "node-3")
+    for one in job.ranks:
+        assert one.sample is not None
+        names = [frame.name for frame in now.stacks[one.sample.threads[0].stack]]
+        assert "hang_in_collective" in names
+    assert {(end, peer.rank, peer.node) for end, peer in ends_of(now)} == {
+        (end, peer.rank, peer.node) for end, peer in ends_of(then)
+    }
+
+
+def ends_of(snapshot: Snapshot) -> list[tuple[tuple[str, int], Peer]]:
+    """Who is at the other end of the sockets of each process."""
+    return [((end.node, end.pid), peer) for end, peer in peers(snapshot).items()]
 
 
 def test_the_command_of_the_verdict_shows_that_rank(seen: Update) -> None:

@@ -37,8 +37,7 @@ def hung(table: Table, job: Started, count: int) -> bool:
     """Whether all ranks are there and have been quiet for a while."""
     ranks = mine(table, job)
     return set(ranks) == set(range(count)) and all(
-        len(rank["threads"]) >= 3 and (rank["meters"]["main_last_ran_s"] or 0) > 1
-        for rank in ranks.values()
+        len(rank["threads"]) >= 3 and table.rested(rank["pid"]) > 1 for rank in ranks.values()
     )
 
 
@@ -407,7 +406,7 @@ def test_orphaned_ranks_are_found(served: tuple[Started, Path], probe: ProbeClie
         late = Table(fresh)
         late.until(lambda t: set(mine(t, job)) == {0, 1, 2})
         for rank in mine(late, job).values():
-            assert rank["meters"]["main_last_ran_s"] > 1  # also before this probe came
+            assert late.rested(rank["pid"]) > 1  # also before this probe came
 
 
 def test_a_process_that_leaves_and_one_that_is_no_python(probe: ProbeClient) -> None:

@@ -2,55 +2,38 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
-from hangtop.application import HangtopApp
 from hangtop.cli.opening import opened
-from hangtop.files import NO_NODE, CaptureSource
+from hangtop.files import NO_NODE
 from hangtop.views.timeline import slider
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import Facts, load, save
+from hangtop_core.errors import BadCaptureError
 from hangtop_core.history import History
-from support.player import app_for, compare, picture, player_of, settled
+from hangtop_core.text import duration
+from support.player import app_for, app_on, compare, picture, player_of, settled
+from support.record import capture as captured
 from support.record import load as recording
+from support.record import path_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hangtop_core.capture import Capture
-    from hangtop_core.updates import Update
 
 SIZES = ((80, 24), (120, 36), (200, 50))
 SCREENS = {"1": "overview", "2": "stacks", "3": "rank", "4": "recorder", "5": "verdict",
            "6": "gpus", "8": "logs", "9": "nodes"}  # fmt: skip
 
 
-def pictures(name: str, count: int = 5, apart: float = 60.0) -> list[Update]:
-    """Some minutes before a recording; the job is seen from the second picture on."""
-    update = recording(name)
-    snapshot = update.snapshot
-    found = []
-    for number in range(count):
-        at = snapshot.at - (count - 1 - number) * apart
-        jobs = snapshot.jobs if number else ()
-        found.append(replace(update, snapshot=replace(snapshot, at=at, jobs=jobs)))
-    return found
-
-
 @pytest.fixture
-def capture(tmp_path: Path) -> Capture:
-    saved = save(tmp_path / "a.hangtop", pictures("skip"), Facts(job=None, hang_after=10.0))
-    return opened(saved.path)[0]
-
-
-def app_on(capture: Capture) -> HangtopApp:
-    app = HangtopApp(CaptureSource(capture), live=False, clock=lambda: 1.8e9)
-    app.state.history = History(capture.pictures)
-    app.state.taken = capture.header
-    return app
+def capture() -> Capture:
+    return captured("skip")
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -60,7 +43,8 @@ async def test_a_capture_looks_like_this(
     app = app_on(capture)
     async with app.run_test(size=size) as pilot:
         await pilot.press("left_square_bracket")
-        assert await settled(pilot, lambda: "4 of 5" in picture(app))
+        count = len(capture.pictures)
+        assert await settled(pilot, lambda: f"{count - 1} of {count}" in picture(app))
         name = f"capture-{size[0]}x{size[1]}"
         compare(name, picture(app), update_screens)
 
@@ -77,17 +61,20 @@ async def test_keys_go_through_its_history(capture: Capture) -> None:
             assert app.state.snapshot is not None
             return app.state.snapshot.at
 
-        assert "5 of 5" in picture(app)
-        assert [await after("left_square_bracket") for _ in range(4)] == times[3::-1]
-        assert "1 of 5, 4:00 before the last" in picture(app)
+        count = len(times)
+        assert f"{count} of {count}" in picture(app)
+        assert [await after("left_square_bracket") for _ in times[1:]] == times[-2::-1]
+        told = f"1 of {count}, {duration(times[-1] - times[0])} before the last"
+        assert await settled(pilot, lambda: told in picture(app))
         assert await after("left_square_bracket") == times[0]
         assert app.told[0] == "no earlier picture is kept"
         assert await after("right_square_bracket") == times[1]
-        assert await after("right_curly_bracket") == times[4]
-        assert await after("right_square_bracket") == times[4]
+        assert await after("right_curly_bracket") == times[-1]
+        assert await after("right_square_bracket") == times[-1]
         assert app.told[0] == "this is the newest picture: [ goes back"
         assert await after("left_curly_bracket") == times[0]
-        assert await after("ctrl+end") == times[4]
+        assert "still looking" not in picture(app)
+        assert await after("ctrl+end") == times[-1]
 
 
 async def test_every_screen_works_and_nobody_is_asked(capture: Capture) -> None:
@@ -100,6 +87,11 @@ async def test_every_screen_works_and_nobody_is_asked(capture: Capture) -> None:
                 await pilot.press(key)
                 await pilot.pause()
             assert "■ capture" in picture(app)
+            foot = picture(app).splitlines()[-1]
+            assert "[ ] history" in foot
+            assert not {"stack", "stacks", "strace", "retry", "shell", "read", "pause"} & {
+                *foot.split()
+            }
         for keys in ("1b", "1B", "3s", "9R"):
             await pilot.press(*keys)
             await pilot.pause()
@@ -110,13 +102,21 @@ async def test_every_screen_works_and_nobody_is_asked(capture: Capture) -> None:
         await pilot.press("w")
         await pilot.pause()
         assert app.told[0] == "this is a capture already"
+        await pilot.press("1", "s")
+        assert await settled(pilot, lambda: app.told[0] == NO_NODE), "a key of Rank"
+        await pilot.press("question_mark", "end")
+        assert await settled(pilot, lambda: f"Keys of running jobs  {NO_NODE}" in picture(app))
+        assert "s strace, S stop" in picture(app)
+        await pilot.press("escape", "colon", *"stack")
+        assert await settled(pilot, lambda: "Merged stacks" in picture(app))
+        assert "sample" not in picture(app)
 
 
 async def test_w_writes_what_is_known_with_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    some = pictures("dataloader-worker", 3)
+    some = captured("dataloader-worker").pictures[-3:]
     app = app_for(some[0])
     async with app.run_test(size=(120, 36)) as pilot:
         for one in some[1:]:
@@ -135,7 +135,9 @@ async def test_w_writes_what_is_known_with_its_history(
 
 
 def test_the_slider_goes_by_time() -> None:
-    some = pictures("skip", 3)
+    some = list(captured("skip").pictures[-3:])
+    first = some[1].snapshot.at - 60.0
+    some[0] = replace(some[0], snapshot=replace(some[0].snapshot, at=first))
     some[1] = replace(some[1], snapshot=replace(some[1].snapshot, at=some[2].snapshot.at - 1.0))
     history = History(some)
     for width in (40, 80, 200):
@@ -157,3 +159,23 @@ def test_what_is_concluded_otherwise_now_is_told(tmp_path: Path) -> None:
     assert "said progressing when it was taken; this one says hung" in notices[0]
     again = diagnose(found.newest.snapshot, found.newest.snapshot.jobs[0], 10.0)
     assert found.newest.diagnoses[key] == again
+
+
+async def test_of_a_picture_that_is_cut_off_the_stored_verdict_is_shown(tmp_path: Path) -> None:
+    lines = gzip.decompress(path_of("skip").read_bytes()).splitlines(keepends=True)
+    path = tmp_path / "cut"
+    path.write_bytes(gzip.compress(b"".join(lines[:3]) + lines[3][:9]))
+    found, notices = opened(str(path))
+    assert notices == ["0 of 4 ranks left, verdict as it was stored: it is cut off"]
+    app = app_on(found)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        assert await settled(pilot, lambda: "missing-collective" in picture(app))
+        head, _, slider_line = picture(app).splitlines()[:3]
+        assert "0 of 4 ranks" in head
+        assert "HUNG" in head
+        assert "■ capture" in head
+        assert slider_line.endswith("incomplete")
+    path.write_bytes(gzip.compress(b"".join(lines[:2])))
+    with pytest.raises(BadCaptureError, match="holds too little: it ends before its end"):
+        opened(str(path))

@@ -27,7 +27,7 @@ def without_log() -> Update:
     (job,) = update.snapshot.jobs
     tty = ("/dev/pts/3", "/dev/pts/3")
     ranks = tuple(replace(r, process=replace(r.process, outputs=tty)) for r in job.ranks)
-    snapshot = replace(update.snapshot, jobs=(replace(job, ranks=ranks),))
+    snapshot = replace(update.snapshot, jobs=(replace(job, ranks=ranks),), outputs=())
     return replace(update, snapshot=snapshot)
 
 

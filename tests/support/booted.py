@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
 from hangtop_probe import boot, wire
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ class Booted:
             self.send(piece)
 
     def end(self) -> int:
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=PATIENCE)
         return self.process.returncode
 
 

@@ -125,6 +125,7 @@ class Table:
         self.node: dict[str, Any] = {}
         self.gone: dict[int, dict[str, Any]] = {}
         self.at = 0.0
+        self._metered: dict[int, float] = {}
 
     def update(self) -> dict[str, Any]:
         """Take in the next piece."""
@@ -139,7 +140,17 @@ class Table:
             self.gone[int(pid)] = {**self.processes.pop(int(pid), {}), **last}
         for pid, fields in piece.get("set", {}).items():
             self.processes[int(pid)] = {**self.processes.get(int(pid), {}), **fields}
+            if "meters" in fields:
+                self._metered[int(pid)] = self.at
         return piece
+
+    def rested(self, pid: int) -> float:
+        """Seconds since the main thread of a process ran, as far as is known.
+
+        That time has passed is never told by itself.
+        """
+        ago = self.processes[pid]["meters"]["main_last_ran_s"]
+        return 0.0 if ago is None else float(ago) + self.at - self._metered[pid]
 
     def until(self, condition: Any, timeout: float = PATIENCE) -> None:
         """Take in pieces until ``condition(self)`` holds."""

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.processes import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -50,7 +52,7 @@ def begin(code: str, *words: str) -> subprocess.Popen[str]:
 def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            argv, capture_output=True, text=True, timeout=60, check=False,
+            argv, capture_output=True, text=True, timeout=PATIENCE, check=False,
             cwd="/", user=UID, group=UID, extra_groups=[],
         )  # fmt: skip
     except OSError as error:

@@ -107,6 +107,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if capture is not None:
             self.state.history = History(capture.pictures)
             self.state.taken = capture.header
+            self.state.incomplete = capture.cut is not None
         self.source = source
         self.real_now = clock
         self.nettest: tuple[str, ...] = ()

@@ -5,17 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from platformdirs import user_state_path
+
+from hangtop.spans import line
 from hangtop_core.capture import Facts, default_name, save, target_names, unused
-from hangtop_core.errors import HangtopError
+from hangtop_core.errors import CaptureWriteError
 from hangtop_core.text import clean, plural, size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hangtop.application import HangtopApp
     from hangtop_core.capture import Saved
+    from hangtop_core.errors import HangtopError
 
 
 def capture(app: HangtopApp) -> None:
-    """Write the pictures that are kept to a new file in the present folder."""
+    """Write the pictures that are kept to a new file: in the present folder, else in hangtop's."""
     state = app.state
     newest = state.newest
     if newest is None:
@@ -30,29 +36,47 @@ def capture(app: HangtopApp) -> None:
         job=state.job.key if state.job is not None else None,
         hang_after=getattr(options, "hang_after", 30.0),
     )
-    path = unused(Path(default_name(newest, state.job)).absolute())
+    name = default_name(newest, state.job)
     state.writing = True
-    app.tell(f"writing {path.name}…", "info")
+    app.tell(f"writing {name}…", "info")
 
     def work() -> None:
-        try:
-            saved = save(path, pictures, facts, None, commands, lambda: not app.is_running)
-        except HangtopError as error:
-            app.call_from_thread(_failed, app, error)
-        else:
-            app.call_from_thread(_written, app, saved)
+        wrong: list[HangtopError] = []
+        for folder in (Path.cwd(), user_state_path("hangtop") / "captures"):
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                stop = not_running(app)
+                saved = save(unused(folder / name), pictures, facts, None, commands, stop)
+            except OSError as error:
+                wrong.append(CaptureWriteError(f"cannot write to {folder}: {error.strerror}"))
+            except CaptureWriteError as error:
+                wrong.append(error)
+            else:
+                app.call_from_thread(_written, app, saved, wrong)
+                return
+        app.call_from_thread(_failed, app, wrong)
 
     app.run_worker(work, thread=True, group="capture", exit_on_error=False)
 
 
-def _failed(app: HangtopApp, error: HangtopError) -> None:
+def not_running(app: HangtopApp) -> Callable[[], bool]:
+    """Whether the user has left: then what is written already will do."""
+    return lambda: not app.is_running
+
+
+def _failed(app: HangtopApp, wrong: Sequence[HangtopError]) -> None:
     app.state.writing = False
-    app.tell(f"{clean(str(error), 300)}  {error.help}", "warn")
+    app.tell("no capture was written", "warn")
+    app.read("NO CAPTURE WAS WRITTEN", [line(clean(str(one), 600)) for one in wrong])
 
 
-def _written(app: HangtopApp, saved: Saved) -> None:
+def _written(app: HangtopApp, saved: Saved, wrong: Sequence[HangtopError]) -> None:
     app.state.writing = False
     count = plural(saved.header.holds.get("pictures", 1), "picture")
     masked = sum(saved.header.redactions.values())
     told = f", {plural(masked, 'secret')} masked" if masked else ""
     app.tell(f"{saved.path}: {size(saved.bytes)}, {count}{told}", "good")
+    if wrong:
+        lines = [line((saved.path, "code")), line("It is there because here it could not be:")]
+        lines += [line(clean(str(one), 600)) for one in wrong]
+        app.read("THE CAPTURE IS IN ANOTHER FOLDER", lines)

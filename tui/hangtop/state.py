@@ -80,6 +80,8 @@ class State:
     trace: Trace | None = None
     taken: Header | None = None
     """Of the capture that is looked at."""
+    incomplete: bool = False
+    """Whether that could not be read to its end."""
     writing: bool = False
     """Whether a capture is being written."""
     unread: dict[str, str] = field(default_factory=dict)
@@ -98,6 +100,11 @@ class State:
         if self.snapshot is None:
             return None
         return self.snapshot.job(self.job_key) or self.snapshot.job(None)
+
+    @property
+    def pause(self) -> float:
+        """Seconds after which another picture is to come at the latest."""
+        return max(self.shown.pause_s if self.shown is not None else 1.0, self.interval)
 
     def note(self, update: Update) -> None:
         """Keep a picture as the newest one."""

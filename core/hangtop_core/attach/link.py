@@ -15,7 +15,7 @@ from hangtop_core.attach import bundle
 from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
-from hangtop_core.attach.pulse import STALLED, Beat, Pulse
+from hangtop_core.attach.pulse import Beat, Pulse
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.share import TOO_MUCH, Share
 from hangtop_core.attach.timing import Moment, Timing
@@ -140,6 +140,11 @@ class Link:
         for conn in (*self._dying, *([self.conn] if self.conn is not None else [])):
             self._engine.kill(conn)
 
+    def forgive(self, seconds: float, now: Moment) -> None:
+        """Count so many seconds not as waited: this end had no time to listen."""
+        self._started = min(self._started + seconds, now.mono)
+        self._pulse.forgive(seconds, now.mono)
+
     # Requests
 
     def request(
@@ -238,7 +243,6 @@ class Link:
             request.time_out()
 
     def _watch_over(self, now: Moment) -> None:
-        timing = self._timing
         if self._ready_since is None:
             if now.mono - self._started > self._patience:
                 self._drop(
@@ -252,14 +256,11 @@ class Link:
             self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
             return
         if beat != "good" and (self.state == "ready" or beat != self._beat):
-            late = f"no answer for more than {timing.slow:g} s"
-            if timing.ping is None:
-                late = f"nothing was heard for {self._pulse.waiting(now.mono):.0f} s"
-            self._set(now, "slow", late if beat == "late" else STALLED)
+            self._set(now, "slow", self._pulse.why(beat, now.mono))
         self._beat = beat
         if self._pulse.ping_due(now.mono):
             self._ping()
-        if self._failures and now.mono - self._ready_since > timing.healthy:
+        if self._failures and now.mono - self._ready_since > self._timing.healthy:
             self._failures = 0
 
     def _ping(self) -> None:

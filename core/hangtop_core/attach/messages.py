@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from hangtop_core import fixes
 from hangtop_core.columns import Parts, TraceRow, Unpacker
 from hangtop_core.descriptors import Descriptor
+from hangtop_core.meters import MetersPart, told
 from hangtop_core.model import (
     DescriptorTable,
     Fact,
@@ -102,6 +103,8 @@ class WatchPiece(Struct, frozen=True):
     gpus: dict[str, Any] = field(default_factory=dict)
     nics: dict[str, Any] = field(default_factory=dict)
     whole: bool | None = None
+    clock_set: Annotated[float, Meta(ge=-1e10, le=1e10)] = 0.0
+    """Seconds by which the node's clock was set since the last piece."""
 
 
 class Gone(Struct, frozen=True):
@@ -243,6 +246,7 @@ _NODE_TYPES: dict[str, Any] = {
         "full_mounts",
     }
 }
+_DELTA_TYPES["meters"] = MetersPart
 _Delta = cast(
     "Callable[..., Struct]",
     msgspec.defstruct(
@@ -286,7 +290,10 @@ def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
 
 
 def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
-    """Decode the changed fields of one process; return them, and what could not be read."""
+    """Decode the changed fields of one process; return them, and what could not be read.
+
+    Of ``meters`` those that changed, by name.
+    """
     if not isinstance(raw, dict):
         return {}, ["is not an object"]
     wrong: list[str] = []
@@ -295,6 +302,8 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     changes = read_fields(raw, _DELTA_TYPES, wrong)
     if changes.get("denied") is not None:
         changes["denied"] = fixes.denied(*changes["denied"])
+    if "meters" in changes:
+        changes["meters"] = told(changes["meters"], raw["meters"])
     if rows is not None:
         try:
             changes["threads"] = _threads(rows, strings)

@@ -27,8 +27,7 @@ from hangtop_core.attach.timing import Timing
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 from hangtop_probe import fixes, wire
-from hangtop_probe.probe import UNENDING
-from hangtop_probe.server import Push
+from hangtop_probe.server import UNENDING, Push
 from hangtop_probe.tools import dying_with_us
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 Beat = Literal["good", "late", "stalled", "lost"]
 """`late`: no answer to a ping for a while; `stalled`: it answers, but its process table does not
 come; `lost`: nothing was heard for so long that the connection is given up."""
-STALLED = (
+_STALLED = (
     "it answers, but its process table stands still: something there hangs while /proc is read, "
     "or the node has no time for it"
 )
@@ -71,3 +71,19 @@ class Pulse:
             return "late"
         stalled = self._table_due is not None and now > self._table_due
         return "stalled" if stalled else "good"
+
+    def why(self, beat: Beat, now: float) -> str:
+        """Return what is wrong, for people."""
+        if beat == "stalled":
+            return _STALLED
+        if self._timing.ping is None:
+            return f"nothing was heard for {self.waiting(now):.0f} s"
+        return f"no answer for more than {self._timing.slow:g} s"
+
+    def forgive(self, seconds: float, now: float) -> None:
+        """Count so many seconds not as waited."""
+        self._heard = min(self._heard + seconds, now)
+        if self._pinged is not None:
+            self._pinged = min(self._pinged + seconds, now)
+        if self._table_due is not None:
+            self._table_due += seconds

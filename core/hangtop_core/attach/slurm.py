@@ -17,7 +17,7 @@ from msgspec import Struct
 from hangtop_core.attach import bounded
 from hangtop_core.attach.targets import expand
 from hangtop_core.errors import UsageError
-from hangtop_core.text import clean
+from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,13 @@ _ASKED = re.compile(
     r"(?P<job>\d{1,10})(?:_(?P<task>\d{1,10})|\+(?P<part>\d{1,6}))?"
     r"(?:\.(?P<step>\d{1,10}|batch|extern|interactive))?"
 )
+MINE = "mine"
+"""Instead of a number: the one job of this user that runs."""
+_MINE = "%i|%j|%M|%D"
+_LISTED = re.compile(
+    r"(\d{1,10}(?:_\d{1,10}|\+\d{1,6})?)\|([^|]{0,256})\|([\d:.-]{1,40})\|(\d{1,7})"
+)
+MAX_LISTED = 20
 _COLUMNS = "%A|%i|%F|%U|%u|%T|%N|%r"
 _ROW = re.compile(
     r"(?P<id>\d{1,10})\|(?P<shown>\d{1,10}(?:_(?:\d{1,10}|\[[0-9,%:.\-]*\])|\+\d{1,6})?)"
@@ -93,16 +100,18 @@ class _Row(NamedTuple):
 
 
 def find_job(asked: str) -> SlurmJob:
-    """Return the job that ``asked`` names: ``123``, ``123_4``, ``123+0`` or ``123.0``.
+    """Return the job that ``asked`` names: ``123``, ``123_4``, ``123+0``, ``123.0``, or ``mine``.
 
     Raises:
         UsageError: when there is no Slurm, no such job, or one that has no processes (any more).
     """
+    asked = _mine() if asked == MINE else asked
     match = _ASKED.fullmatch(asked)
     if match is None:
         raise UsageError(
             f"--job: {clean(asked, 60)!r} is no Slurm job",
-            "A job is a number: 123; 123_4 is of an array, 123+0 a component, 123.0 a step.",
+            "A job is a number: 123; 123_4 is of an array, 123+0 a component, 123.0 a step. "
+            "Yours, where only one runs: --job mine",
         )
     base = asked.partition(".")[0]
     rows = _rows(_squeue(asked, "-t", "all", "-j", base.partition("+")[0], "-o", _COLUMNS))
@@ -127,6 +136,26 @@ def find_job(asked: str) -> SlurmJob:
         parts=parts,
         step=step,
     )
+
+
+def _mine() -> str:
+    """Return the number of the one job of this user that runs.
+
+    Raises:
+        UsageError: none runs, or several, which are listed.
+    """
+    text = _squeue(MINE, "-t", "running", "-u", str(os.geteuid()), "-o", _MINE)
+    found = [match for match in map(_LISTED.fullmatch, text.splitlines()) if match is not None]
+    if not found:
+        raise UsageError("--job mine: no job of yours runs", "`squeue --me` lists those that wait.")
+    if len(found) > 1:
+        listed = [
+            f"  --job {one[1]}  {clean(one[2], 40)}, for {one[3]}, {plural(int(one[4]), 'node')}"
+            for one in found[:MAX_LISTED]
+        ]
+        more = [f"  and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
+        raise UsageError(f"{len(found)} jobs of yours run", "\n".join([*listed, *more]))
+    return found[0][1]
 
 
 def own_job(environ: Mapping[str, str] = os.environ) -> str | None:

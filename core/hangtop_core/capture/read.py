@@ -26,6 +26,7 @@ from hangtop_core.capture.form import (
     MAX_PICTURES,
     MAX_STACKS,
     SCHEMA,
+    SUFFIX,
     VERSION,
     Header,
 )
@@ -43,9 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAGIC = b"\x1f\x8b"
+LATER = frozenset({"command", "earlier", "end"})
+"""What is written when the newest picture is."""
 MAX_NODES = 100_000
 MAX_RANKS = 1 << 18
 MAX_OUTPUTS = 4096
+MOST_TOLD = 3
 
 
 class Capture(Struct, frozen=True):
@@ -59,6 +63,8 @@ class Capture(Struct, frozen=True):
     """The verdict as text, by job."""
     cut: str | None = None
     """Why there may have been more, when it could not be read to its end."""
+    partial: bool = False
+    """Whether that was within the newest picture, of which nodes and ranks are missing then."""
 
     @property
     def newest(self) -> Update:
@@ -90,7 +96,7 @@ def load(path: str) -> Capture:
     name = clean(path, 200)
     try:
         if Path(path).is_dir():
-            raise BadCaptureError(f"{name} is a folder")
+            raise BadCaptureError(f"{name} is a folder", _held(Path(path)))
         if Path(path).exists() and not Path(path).is_file():
             # Opening a pipe that nobody writes to would wait for ever.
             raise BadCaptureError(f"{name} is no regular file")
@@ -104,6 +110,14 @@ def load(path: str) -> Capture:
         raise BadCaptureError(f"cannot read {name}: {error.strerror or error}") from None
 
 
+def _held(folder: Path) -> str | None:
+    """Which captures are in a folder, or in one of its own, as `hangtop watch` makes them."""
+    pattern = f"*{SUFFIX}"
+    found = sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])[-MOST_TOLD:]
+    told = ", ".join(clean(str(one), 200) for one in found)
+    return f"Captures in it: {told}" if found else None
+
+
 def _load(name: str, file: gzip.GzipFile) -> Capture:
     lines = Lines(file)
     header = _header(name, next(iter(lines), None))
@@ -115,8 +129,10 @@ def _load(name: str, file: gzip.GzipFile) -> Capture:
             reader.take(line)
             if reader.ended:
                 break
-    except (Damaged, RecursionError) as error:
+    except Damaged as error:
         wrong = f"line {lines.count} is damaged: {clean(str(error), 300)}"
+    except RecursionError:
+        wrong = f"line {lines.count} is damaged: it is nested too deeply"
     if wrong is None and not reader.ended:
         wrong = lines.wrong or "it ends before its end"
     if reader.base is None:
@@ -194,6 +210,7 @@ class Reader:
         self.header = header
         self.base: Update | None = None
         self.ended = False
+        self._partial = True
         self._traces = Traces()
         self._maker = Maker(self._traces.get)
         self._stacks: dict[str, tuple[Frame, ...]] = {}
@@ -236,6 +253,7 @@ class Reader:
             if kind in raw:
                 if kind not in ("base", "verdict") and self.base is None:
                     raise Damaged("it has no base")
+                self._partial = self._partial and kind not in LATER
                 taker(raw)
                 return
 
@@ -328,6 +346,7 @@ class Reader:
             tuple(self._commands),
             self._texts,
             cut,
+            self._partial,
         )
 
 

@@ -23,7 +23,7 @@ from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_tex
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hangtop_core.model import Node, Snapshot
+    from hangtop_core.model import Snapshot
 
 SECRETS, PATHS, HOSTS = "secrets", "paths", "hosts"
 MAX_TEXT = 4096
@@ -131,21 +131,35 @@ class Redactor:
     def learn(self, snapshots: Sequence[Snapshot]) -> None:
         """Take in which names are those of hosts, and which of folders, before any is written."""
         if self.redaction.hosts:
-            self._learn_hosts({id(one): one for snap in snapshots for one in snap.nodes}.values())
+            for node in {id(one): one for snap in snapshots for one in snap.nodes}.values():
+                self._learn_host(node.name, node.hostname)
         if self.redaction.paths:
             for snapshot in snapshots[-1:]:
                 for text in _with_paths(snapshot):
                     self._names(text)
         self._done.clear()
 
-    def _learn_hosts(self, nodes: Iterable[Node]) -> None:
-        for node in nodes:
-            stand_in = self._hosts.get(node.name) or f"node-{len(set(self._hosts.values())) + 1}"
-            for name in (node.name, node.hostname):
-                if name and not _is_address(name) and not is_loopback(name):
-                    self._hosts.setdefault(name, stand_in)
-                    self._hosts.setdefault(name.partition(".")[0], stand_in)
-                    self._prefixes.add(name.partition(".")[0].rstrip("0123456789"))
+    def learn_hosts(self, names: Iterable[str]) -> None:
+        """Take in names of hosts, each of another one."""
+        if self.redaction.hosts:
+            for name in names:
+                self._learn_host(name, None)
+
+    def learn_paths(self, raw: Any) -> None:
+        """Take in the names of folders in plain data, so that parts of paths are known, too."""
+        if self.redaction.paths:
+            counts = self._counts.copy()
+            self.data(raw)
+            self._counts = counts
+            self._done.clear()
+
+    def _learn_host(self, name: str, hostname: str | None) -> None:
+        stand_in = self._hosts.get(name) or f"node-{len(set(self._hosts.values())) + 1}"
+        for one in (name, hostname):
+            if one and not _is_address(one) and not is_loopback(one):
+                self._hosts.setdefault(one, stand_in)
+                self._hosts.setdefault(one.partition(".")[0], stand_in)
+                self._prefixes.add(one.partition(".")[0].rstrip("0123456789"))
 
     def data(self, raw: Any) -> Any:
         """Plain data with all texts in it masked, keys of objects included."""
@@ -305,5 +319,5 @@ def _is_address(name: str) -> bool:
 
 
 def _short(file: str, short: str) -> str:
-    """The short form of a path, of which folders have other names now."""
-    return short if _LIBRARY.search(file) else file.rpartition("/")[2]
+    """The short form of a path, of which folders have other names now: as many parts of it."""
+    return short if _LIBRARY.search(file) else "/".join(file.split("/")[-short.count("/") - 1 :])

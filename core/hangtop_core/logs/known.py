@@ -12,7 +12,8 @@ init.cc), torch 2.4 to 2.15 (ProcessGroupNCCL.cpp, TCPStore, elastic/multiproces
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 Part = Literal["root", "timeout", "cascade", "exit", "error", "info"]
@@ -35,10 +36,11 @@ class Known:
     """The cause code it supports."""
     kept: str = ""
     """Fields by which lines of one stream are told apart, where only the last of each is kept."""
-    match: re.Pattern[str] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "match", re.compile(self.pattern))
+    @cached_property
+    def match(self) -> re.Pattern[str]:
+        """The pattern, compiled with the first line that holds the needle: most never are."""
+        return re.compile(self.pattern)
 
 
 LOCAL_INTERFACE = (

@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from hangtop.cli import output
 from hangtop.cli.diagnose import exit_status
 from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
-from hangtop_core.observing import decided, lacks_stacks
+from hangtop_core.numerics import Numerics
+from hangtop_core.observing import decided, lacks_answers
+from hangtop_core.sampling import NUMERICS
 from hangtop_core.updates import Update
 from support.build import SLEEP, World, user
 
@@ -104,10 +106,13 @@ def test_ranks_that_may_still_give_a_first_stack_are_waited_for() -> None:
     def lacking(last: Rank, state: NodeState = "ready") -> bool:
         nodes = tuple(replace(node, state=state) for node in whole.nodes)
         now = replace(job, ranks=(*job.ranks[:2], last))
-        return lacks_stacks(job, Update(replace(whole, nodes=nodes, jobs=(now,)), {}, 0.0))
+        return lacks_answers(job, Update(replace(whole, nodes=nodes, jobs=(now,)), {}, 0.0))
 
     assert lacking(late)
     assert not lacking(job.ranks[2])
     assert not lacking(late, "lost")
     assert not lacking(replace(late, state="zombie"))
     assert not lacking(replace(late, process=replace(late.process, denied="it belongs to root")))
+    watched = replace(job.ranks[2], process=replace(job.ranks[2].process, env={NUMERICS: "1"}))
+    assert lacking(watched), "it may tell of a nan"
+    assert not lacking(replace(watched, numerics=Numerics(2, "n1", 7, "/run/rank2")))

@@ -11,6 +11,7 @@ import pytest
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.main import build_parser, main
 from hangtop.cli.targets import launchers, slurm_target
+from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +29,7 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"echo x >>{tmp_path}/asked\n"
         'case "$*" in\n'
         "*'-j 7 '*) echo '7|7|7|20001|alice|SUSPENDED|n[1-3]|None' ;;\n"
+        f"*'-u '*) cat {tmp_path}/mine ;;\n"
         f"*'-j 8 '*) echo '8|8|8|0|root|RUNNING|{HERE}|None' ;;\n"
         "*) echo 'error: Invalid job id specified' >&2; exit 1 ;;\n"
         "esac\n"
@@ -54,6 +56,20 @@ def test_a_job_is_its_nodes_by_ssh_first() -> None:
     assert ways("--job", "7", "-x", "n2", "--via", "srun") == [("n1", "srun"), ("n3", "srun")]
     assert ways("--job", "7", "-w", "n3", "--via", "ssh") == [("n3", "ssh")]
     assert ways("--job", "8") == [(HERE, "this machine")]
+
+
+def test_the_one_job_of_mine(squeue: Path) -> None:
+    mine = squeue / "mine"
+    mine.write_text("7|train|1-02:03:04|3\n")
+    assert ways("--job", "mine") == ways("--job", "7")
+    mine.write_text("7|train|1-02:03:04|3\n8|eval\x1b[2J|5:06|1\n")
+    with pytest.raises(UsageError, match="2 jobs of yours run") as error:
+        ways("--job", "mine")
+    assert "--job 7  train, for 1-02:03:04, 3 nodes" in (error.value.help or "")
+    assert "\x1b" not in (error.value.help or "")
+    mine.write_text("")
+    with pytest.raises(UsageError, match="no job of yours runs"):
+        ways("--job", "mine")
 
 
 def test_without_ssh_srun_is_all_there_is(squeue: Path, monkeypatch: pytest.MonkeyPatch) -> None:

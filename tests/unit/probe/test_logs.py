@@ -24,11 +24,17 @@ class Known:
         self.outputs: dict[str, None] = {}
 
 
-def ask(known: Known | None = None, **message: Any) -> list[dict[str, Any]]:
+def reader(known: Known | None = None) -> logs.Logs:
+    return logs.Logs(known or Known(), permission.rights())  # type: ignore[arg-type]
+
+
+def ask(
+    known: Known | None = None, by: logs.Logs | None = None, **message: Any
+) -> list[dict[str, Any]]:
     """What is answered to a request, without its end."""
     sent: list[dict[str, Any]] = []
     request = Request({"id": 1, "op": "log", **message}, lambda data, urgent: sent.append(data))
-    logs.Logs(known or Known(), permission.rights()).handle(request)  # type: ignore[arg-type]
+    (by or reader(known)).handle(request)
     return [one["data"] for one in sent]
 
 
@@ -137,3 +143,23 @@ def test_secrets_are_masked(tmp_path: Path, printing: Any) -> None:
     wait_for(path, "WANDB")
     (one,) = ask(pids=[pid])
     assert "0123456789" not in one["text"]
+
+
+def test_what_was_said_is_not_said_again_to_who_asks_for_news(
+    tmp_path: Path, printing: Any
+) -> None:
+    path = tmp_path / "train.log"
+    with path.open("w") as file:
+        pid = printing(file)
+    wait_for(path, "hello")
+    one = reader()
+    first = ask(by=one, pids=[pid], news=True)
+    assert [said.get("text") for said in first] == ["hello\n", None], "two descriptors, one file"
+    since = {first[0]["inode"]: first[0]["size"]}
+    assert ask(by=one, pids=[pid], news=True, since=since) == []
+    assert len(ask(by=one, pids=[pid], since=since)) == 2, "a person asked"
+    assert len(ask(by=one, pids=[pid], news=True)) == 2, "the head does not have it"
+    with path.open("a") as file:
+        file.write("more\n")
+    news = ask(by=one, pids=[pid], news=True, since=since)
+    assert [said.get("text") for said in news] == ["more\n", None]

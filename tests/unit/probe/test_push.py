@@ -59,18 +59,18 @@ def test_it_pushes_until_its_time_is_over(tmp_path: Path, version: str) -> None:
     python = str(PYENV / version / "bin" / "python3") if version else sys.executable
     if not Path(python).exists():
         pytest.skip(f"no Python {version} on this machine")
-    push = Push({"*": [WATCH]}, 1.5, 0, 4000, hello=True)
+    push = Push({"*": [WATCH]}, 4.0, 0, 4000, hello=True)
     began = time.monotonic()
     with run(push, tmp_path, python) as process:
         first, *rest = messages(process)
-        assert process.wait(5) == 0
-    assert time.monotonic() - began >= 1.5
+        assert process.wait(60) == 0
+    assert time.monotonic() - began >= 4.0
     assert first["hello"]["protocol"] == wire.PROTOCOL
     able = first["hello"]["capabilities"]
     assert not able["strace"]["ok"]
     assert "pdsh" in able["strace"]["why"]
     *pieces, end = rest
-    assert len(pieces) >= 3
+    assert len(pieces) >= 2
     assert [piece["seq"] for piece in pieces] == list(range(len(pieces)))
     assert pieces[0]["data"]["whole"]
     assert end == {"id": 1, "end": {"cancelled": True}}
@@ -82,7 +82,7 @@ def test_it_answers_what_is_for_its_host_and_ends(tmp_path: Path) -> None:
     push = Push({socket.gethostname(): [own], "other": [other]}, 60.0, 5000, 700, hello=False)
     with run(push, tmp_path) as process:
         told = list(messages(process))
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0
     assert [message["id"] for message in told] == [7, 7]
     assert told[0]["data"]["pid"] == os.getpid()
     assert told[0]["data"]["descriptors"], "it came in parts, and whole"

@@ -278,6 +278,9 @@ def test_a_pipe_is_written_to_only_when_that_is_asked_for(
 def test_a_process_that_can_be_read_by_nothing_says_why(probe: ProbeClient, tmp_path: Path) -> None:
     with FakeRank(tmp_path) as rank:
         piece = read(probe, rank, inject=True)
+        asked = {"op": "recorder", "pids": [rank.pid], "ranks": {str(rank.pid): 0}}
+        counts = [len(probe.pieces(**asked, news=news)) for news in (False, True, True, False)]
+        assert counts == [1, 0, 0, 1], "what was said is not said again to who asks for news"
     assert piece["failure"]["kind"] == "missing"
     assert code_of(piece, "server") == "no-thread"
     assert code_of(piece, "recorder") == "no-torch"

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from hangtop_probe import activity, node, permission
+from hangtop_probe import watch as watch_module
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
 from hangtop_probe.tools import Tools
-from hangtop_probe.watch import BUDGET, Differ, Strings, Watch
+from hangtop_probe.watch import BUDGET, Differ, Steady, Strings, Watch
 from support.processes import wait_until
 
 
@@ -49,7 +50,8 @@ def test_that_a_rank_waits_on_is_not_told() -> None:
     differ.delta({7: row(7, role="rank", meters=meters())})
     assert differ.delta({7: row(7, role="rank", meters=meters(main_last_ran_s=3.0))}) == ({}, {})
     moved = meters(main_last_ran_s=0.1, main_switches=8)
-    assert differ.delta({7: row(7, role="rank", meters=moved)}).set == {"7": {"meters": moved}}
+    part = {"main_last_ran_s": 0.1, "main_switches": 8}
+    assert differ.delta({7: row(7, role="rank", meters=moved)}).set == {"7": {"meters": part}}
     stopped = row(7, role="rank", state="T", meters=meters(main_last_ran_s=4.0, main_switches=8))
     assert set(differ.delta({7: stopped}).set["7"]) == {"state", "meters"}
 
@@ -59,11 +61,12 @@ def test_that_a_launcher_polls_is_told_now_and_then() -> None:
     differ.delta({7: row(7, role="launcher", meters=meters())})
     later = row(7, role="launcher", meters=meters(main_switches=9))
     assert differ.delta({7: later}, minor=False) == ({}, {})
-    assert differ.delta({7: later}, minor=True).set == {"7": {"meters": later["meters"]}}
+    part = {"main_switches": 9, "main_last_ran_s": 2.0}
+    assert differ.delta({7: later}, minor=True).set == {"7": {"meters": part}}
     rank = row(8, role="rank", meters=meters())
     differ.delta({7: later, 8: rank})
     ran = row(8, role="rank", meters=meters(main_switches=9))
-    assert differ.delta({7: later, 8: ran}, minor=False).set == {"8": {"meters": ran["meters"]}}
+    assert differ.delta({7: later, 8: ran}, minor=False).set == {"8": {"meters": part}}
 
 
 def test_that_threads_poll_is_told_now_and_then() -> None:
@@ -74,7 +77,59 @@ def test_that_threads_poll_is_told_now_and_then() -> None:
         assert differ.delta({7: polled}, minor=False) == ({}, {})
     worked = meters(cpu_s=1.06)
     told = differ.delta({7: row(7, role="rank", meters=worked)}, minor=False)
-    assert told.set == {"7": {"meters": worked}}, "that is more than they take"
+    part = {"cpu_s": 1.06, "main_last_ran_s": 2.0}
+    assert told.set == {"7": {"meters": part}}, "that is more than they take"
+
+
+def thread(tid: int, state: str) -> activity.ThreadRow:
+    wchan = None if state == "R" else "poll_schedule_timeout"
+    return activity.ThreadRow(tid, "gloo", state, wchan, None, None, None)
+
+
+def test_a_thread_that_is_caught_running_once_is_not_told() -> None:
+    steady = Steady()
+
+    def shown(main: str, other: str, *, rank: bool = True) -> str:
+        rows = steady.rows(7, rank, [thread(7, main), thread(8, other)])
+        return "".join(row.state for row in rows)
+
+    assert shown("S", "R") == "SR", "the first time it is as it is"
+    assert [shown("S", "S"), shown("S", "R"), shown("S", "S")] == ["SS"] * 3
+    assert [shown("S", "R"), shown("S", "R"), shown("S", "R")] == ["SS", "SR", "SR"]
+    assert [shown("S", "D"), shown("R", "S"), shown("S", "S")] == ["SD", "RS", "SS"]
+    assert shown("R", "S", rank=False) == "SS", "of a launcher the main thread, too"
+    steady.forget({9})
+    assert shown("S", "R") == "SR", "another process"
+
+
+def test_what_rests_for_long_is_told_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, passes = [1000.0], [dict[str, Any]()]
+    monkeypatch.setattr(watch_module.time, "monotonic", lambda: now[0])
+    watch = Watch.__new__(Watch)
+    watch.interval, watch._rest = 1.0, 2.0
+    watch._told_at = watch._sent_at = now[0]
+
+    def piece() -> dict[str, Any]:
+        if passes[0]:
+            watch._told_at = now[0]
+        return {"at": now[0], **passes[0]}
+
+    monkeypatch.setattr(watch, "piece", piece)
+
+    def sent(seconds: int) -> int:
+        count = 0
+        for _ in range(seconds):
+            now[0] += 1.0
+            count += watch.next_piece() is not None
+        return count
+
+    assert sent(30) == 30
+    assert sent(30) == 15
+    passes[0] = {"set": {"7": {"state": "R"}}}
+    assert sent(1) == 1, "what is new is told at once"
+    passes[0] = {}
+    assert sent(30) == 30
+    assert sent(10) == 5
 
 
 def test_a_process_that_left_tells_its_exit_code() -> None:
@@ -107,12 +162,25 @@ def named() -> Any:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout
     child.stdout.readline()
+    stat = Path(f"/proc/{child.pid}/stat")
+    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", 30)
     processes = Table(permission.rights())
     processes.scope(False, frozenset([child.pid]))
     yield processes, child
     child.kill()
     child.wait()
     child.stdout.close()
+
+
+def test_a_clock_that_is_set_is_told_once(
+    named: tuple[Table, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(named[0], 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
+    assert "clock_set" not in watch.piece()
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() - 30.0)
+    assert watch.piece()["clock_set"] == pytest.approx(-30.0, abs=0.5)
+    assert "clock_set" not in watch.piece()
 
 
 def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]]) -> None:

@@ -78,7 +78,7 @@ def test_evidence_leads_to_no_page_of_ranks_without_ranks() -> None:
     _, diagnosis = recorded("skip")
     assert all(item.target for item in evidence_items(diagnosis))
     assert diagnosis.job is not None
-    alone = replace(diagnosis, job=replace(diagnosis.job, ranks_seen=()))
+    alone = replace(diagnosis, job=replace(diagnosis.job, ranks_seen=()), needs=())
     assert not any(item.target for item in evidence_items(alone))
     assert "→" not in "".join(plain(one) for item in evidence_items(alone) for one in item.lines)
 

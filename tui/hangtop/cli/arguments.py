@@ -164,8 +164,8 @@ def add_targets(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--job",
         metavar="ID",
-        help="nodes and ranks of a Slurm job: 123, 123_4, 123+0, 123.0 (default: the job this "
-        "shell is in, if it has other nodes)",
+        help="nodes and ranks of a Slurm job: 123, 123_4, 123+0, 123.0, or mine, where one job of "
+        "yours runs (default: the job this shell is in, if it has other nodes)",
     )
     group.add_argument(
         "--via",

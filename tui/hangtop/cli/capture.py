@@ -14,6 +14,7 @@ import msgspec
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status, observe
 from hangtop.cli.dump import pids_by_node
+from hangtop.cli.fromfile import no_targets
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine
 from hangtop.cli.targets import launchers
@@ -24,13 +25,15 @@ from hangtop_core.capture import (
     Saved,
     counted,
     default_name,
+    load,
     save,
     target_names,
     unused,
 )
+from hangtop_core.capture.redact import HOSTS, PATHS
 from hangtop_core.capture.take import take
 from hangtop_core.diagnosis import to_json
-from hangtop_core.errors import UsageError
+from hangtop_core.errors import BadCaptureError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.history import History
 from hangtop_core.observing import conclusion
@@ -39,9 +42,11 @@ from hangtop_core.text import clean, duration, plural, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from hangtop_core.commandlog import CommandRecord
     from hangtop_core.model import Job
+    from hangtop_core.updates import Update
 
 MISSING_SHOWN = 5
 
@@ -57,9 +62,11 @@ class Written(msgspec.Struct, frozen=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    arguments = complete(arguments, sample_every=1.0)
     if arguments.output is not None:
         check(Path(arguments.output))
+    if arguments.capture is not None:
+        return again(arguments)
+    arguments = complete(arguments, sample_every=1.0)
     history = History()
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         session.subscribe(history.add)
@@ -81,19 +88,51 @@ def run(arguments: argparse.Namespace) -> int:
         job=job.key,
         hang_after=arguments.hang_after,
     )
-    redaction = Redaction(paths=arguments.redact_paths, hosts=arguments.redact_hosts)
-    given = arguments.output
-    path = Path(given) if given is not None else unused(Path(default_name(newest, job)))
-    pictures = history.pictures
-    with StatusLine() as status, not_now() as hurried:
-        status.show(f"writing {clean(str(path), 60)} ...")
-        saved = save(path, pictures, facts, redaction, commands, hurried)
-    tell(saved, as_json=arguments.json)
+    write(arguments, history.pictures, facts, commands, job)
     if interrupted:
         print("interrupted: this is what was known by then", file=sys.stderr)
         return 130
     diagnosis = conclusion(newest, job)
     return exit_status(diagnosis) if diagnosis is not None else 0
+
+
+def again(arguments: argparse.Namespace) -> int:
+    """Write the pictures of a capture to another one, with more taken out."""
+    no_targets(arguments)
+    capture = load(arguments.capture)
+    header = capture.header
+    if capture.partial:
+        raise BadCaptureError(
+            f"{clean(arguments.capture, 200)} holds too little to be written anew: {capture.cut}",
+            "",
+        )
+    if capture.cut:
+        print(f"hangtop: not all of it could be read: {capture.cut}", file=sys.stderr)
+    facts = Facts(header.by, header.targets, header.job, header.hang_after)
+    job = capture.newest.snapshot.job(header.job)
+    write(arguments, capture.pictures, facts, capture.commands, job, header.redacted)
+    return 0
+
+
+def write(
+    arguments: argparse.Namespace,
+    pictures: Sequence[Update],
+    facts: Facts,
+    commands: Iterable[CommandRecord],
+    job: Job | None,
+    redacted: Sequence[str] = (),
+) -> None:
+    """Write the file, and say what is in it; ``redacted`` is what was taken out before."""
+    redaction = Redaction(
+        paths=arguments.redact_paths or PATHS in redacted,
+        hosts=arguments.redact_hosts or HOSTS in redacted,
+    )
+    given = arguments.output
+    path = Path(given) if given is not None else unused(Path(default_name(pictures[-1], job)))
+    with StatusLine() as status, not_now() as hurried:
+        status.show(f"writing {clean(str(path), 60)} ...")
+        saved = save(path, pictures, facts, redaction, commands, hurried)
+    tell(saved, as_json=arguments.json)
 
 
 def check(path: Path) -> None:

@@ -28,13 +28,21 @@ def add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop capture --for 600                 with ten minutes of history\n"
         "  hangtop capture --redact-paths --redact-hosts\n"
         "                                            to send out of the house\n"
-        "  hangtop open hang.hangtop                 look through it\n\n"
+        "  hangtop open hang.hangtop                 look through it\n"
+        "  hangtop capture hang.hangtop -o out.hangtop --redact-paths --redact-hosts\n"
+        "                                            one that was taken before, to send it\n\n"
         "Ctrl-C writes what there is by then.\n\n"
         "exit status:\n"
         "  0 progressing   10 hung, explained   11 hung, not explained   12 no training job\n"
         "  13 nothing could be concluded, or no node answers   2 wrong usage\n"
         "  1 the file cannot be written   130 interrupted: what was known by then is written",
         formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "capture",
+        nargs="?",
+        metavar="CAPTURE",
+        help="write what is in this file to another one, with more taken out of it",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="a file that is not there yet (0600)"
@@ -53,16 +61,7 @@ def add_capture(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--locals", action="store_true", help="with the variables of every frame; secrets masked"
     )
-    parser.add_argument(
-        "--redact-paths",
-        action="store_true",
-        help="give folders other names, the same all over the file; files of Python keep theirs",
-    )
-    parser.add_argument(
-        "--redact-hosts",
-        action="store_true",
-        help="give nodes and addresses other names, the same all over the file",
-    )
+    add_redaction(parser, "the file")
     parser.add_argument("--json", action="store_true", help="schema hangtop.captured/1")
     add_observing(parser)
 
@@ -85,3 +84,17 @@ def add_open(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("capture", metavar="CAPTURE", help="a file of `hangtop capture`")
     add_screen(parser)
+
+
+def add_redaction(parser: argparse.ArgumentParser, where: str) -> None:
+    """`--redact-paths` and `--redact-hosts`; ``where`` is in what names stay the same."""
+    parser.add_argument(
+        "--redact-paths",
+        action="store_true",
+        help=f"give folders other names, the same all over {where}; files of Python keep theirs",
+    )
+    parser.add_argument(
+        "--redact-hosts",
+        action="store_true",
+        help=f"give nodes and addresses other names, the same all over {where}",
+    )

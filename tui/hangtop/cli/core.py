@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop.cli.output import StatusLine, draws_unicode, width
+from hangtop.cli.redacting import Renamer
+from hangtop_core.capture import is_capture
 from hangtop_core.cores import elf, find
 from hangtop_core.cores.pattern import Place, understand
 from hangtop_core.cores.read import Core, read
@@ -50,6 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--rank, --to and --yes go with --take")
     given = sort_out(arguments.path) if arguments.path else newest()
     cores, failed = read_all(given, with_native=not arguments.no_native)
+    renamer = Renamer(arguments, (core.node for core in cores))
+    cores = renamer.several(cores, Core)
+    failed = [Failed(*map(renamer.text, one)) for one in failed]
     for one in failed:
         print(f"hangtop: {clean(one.path, 300)} {clean(one.why, 400)}", file=sys.stderr)
     if arguments.json:
@@ -74,6 +79,9 @@ def sort_out(paths: Sequence[str]) -> Given:
             if not found:
                 raise NoCoreError(f"no core in {clean(path, 300)}", nothing_there([path]))
             cores += found
+        elif is_capture(path):
+            hint = f"`hangtop open {clean(path, 300)}` looks through it."
+            raise UsageError(f"{clean(path, 300)} is a capture, and no core", hint)
         elif not os.path.lexists(path):
             raise UsageError(f"{clean(path, 300)}: no such file", "")
         elif len(paths) > 1 and is_program(path):

@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 NATIVE_S = 0.6
 """Seconds for which a native stack stops a process, as measured; the time is bounded."""
 NATIVE_DEADLINE_S = 30.0
-GPUS_S = 5.0
+GPUS_S = 15.0
 """Seconds for which the GPUs of nodes that have some are waited for, with --json."""
 DEADLINE_S = 10.0
 TELL_EVERY_S = 0.2
-UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
-from hangtop.cli import config
+from hangtop.cli import config, fromfile
 from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.output import coloured, width
 from hangtop.files import FileSource
 from hangtop_core.analysis.flight.picture import FileProblem, examine
-from hangtop_core.capture.read import is_capture
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns, load
 from hangtop_core.errors import NoDumpError, UsageError
@@ -72,10 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--tui shows dump files: name them", "Running ranks are shown by `hangtop`, key 4."
         )
-    if len(arguments.path) == 1 and is_capture(arguments.path[0]):
-        from hangtop.cli.fromfile import flight
-
-        return flight(arguments, ranks)
+    if fromfile.only(arguments.path) is not None:
+        return fromfile.flight(arguments, ranks)
     if arguments.tui:
         prepare()  # before files are read: without a terminal there is nothing to read them for
     if not arguments.path and (status := _live(arguments, ranks)) is not None:

@@ -6,22 +6,38 @@ from typing import TYPE_CHECKING
 
 from hangtop.cli import dump as dumping
 from hangtop.cli import flightlive
+from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.observe import choose
 from hangtop.cli.opening import opened, tell
 from hangtop_core.analysis.flight.live import picture as recorders
-from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.capture import is_capture
+from hangtop_core.errors import NoJobError, NoLogError, UsageError
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job
+    from hangtop_core.numerics import Numerics
     from hangtop_core.updates import Update
 
 NOT_HERE = ("nodes", "hostfile", "job", "command")
 """Options that say on which nodes."""
+
+
+def only(paths: Sequence[str]) -> str | None:
+    """The capture that is named; None when there is none among some files.
+
+    Raises:
+        UsageError: there are other files beside it.
+    """
+    found = [path for path in paths if is_capture(path)]
+    if found and len(paths) > 1:
+        raise UsageError(f"{clean(found[0], 200)} is a capture, which is looked at by itself", "")
+    return found[0] if found else None
 
 
 def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
@@ -41,21 +57,26 @@ def picture(path: str, job_key: str | None) -> tuple[Update, Job]:
     return update, choose(update.snapshot, own if job_key is not None or held else None)
 
 
-def _no_targets(arguments: argparse.Namespace) -> None:
+def no_targets(arguments: argparse.Namespace) -> None:
+    """Refuse options that say on which nodes.
+
+    Raises:
+        UsageError: when there is one.
+    """
     if any(getattr(arguments, name, None) for name in NOT_HERE):
         raise UsageError("a capture is looked at without any node: leave out which ones")
 
 
 def diagnosis_of(arguments: argparse.Namespace) -> Diagnosis:
     """What is concluded from a capture now."""
-    _no_targets(arguments)
+    no_targets(arguments)
     update, job = picture(arguments.capture, arguments.job_key)
     return update.diagnoses[job.key]
 
 
 def dump(arguments: argparse.Namespace) -> int:
     """Print the stacks in a capture; returns the exit status."""
-    _no_targets(arguments)
+    no_targets(arguments)
     if arguments.native:
         raise UsageError("--native asks the ranks; a capture has what was taken then")
     update, job = picture(arguments.capture, arguments.job_key)
@@ -65,6 +86,22 @@ def dump(arguments: argparse.Namespace) -> int:
     else:
         dumping.write(update.snapshot, job, arguments)
     return 0 if dumping.has_stacks(job) else 13
+
+
+def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
+    """What the ranks in a capture had found that is not finite.
+
+    Raises:
+        NoLogError: none of them looked for that.
+    """
+    no_targets(arguments)
+    if arguments.batch:
+        raise UsageError("--batch needs the folder of a run: only files hold traced batches")
+    _, job = picture(path, complete(arguments).job_key)
+    found = [one.numerics for one in job.ranks if one.numerics is not None and one.numerics.path]
+    if not found:
+        raise NoLogError("no rank in this capture looked for inf and nan", "")
+    return found
 
 
 def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:

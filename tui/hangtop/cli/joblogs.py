@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import complete, session_options
-from hangtop.cli.logs import print_lines, report
+from hangtop.cli.logs import print_lines, renamer, report
 from hangtop.cli.observe import choose, find_job
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
@@ -70,9 +70,9 @@ def show(snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Ch
         raise NoLogError("no process of this job prints to a file that can be read", "")
     files = of_job(snapshot.outputs, job)
     if choice == Choice():
-        return report(files, as_json=arguments.json)
+        return report(files, arguments)
     kept = Kept()
     for number, file in enumerate(found):
         lines_of(file, partial(kept.add, number))
-    print_lines(kept.shown(files, choice))
+    print_lines(kept.shown(files, choice), renamer(arguments, files))
     return 0

@@ -8,8 +8,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hangtop.cli.fromfile import only
 from hangtop.cli.output import StatusLine, coloured, width
-from hangtop_core.capture.read import is_capture
+from hangtop.cli.redacting import Renamer
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
@@ -18,6 +19,7 @@ from hangtop_core.logs.files import Found, find, read_all, refused
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lines import Choice, Follower, Kept, Shown, around, span
 from hangtop_core.logs.stamp import stamp
+from hangtop_core.logs.whose import FileLog
 from hangtop_core.rankset import parse
 from hangtop_core.text import clean
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.logs.record import Record
-    from hangtop_core.logs.whose import FileLog
 
 AROUND_S = 30.0
 POLL_S = 0.25
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         from hangtop.cli.joblogs import live
 
         return live(arguments, choice)
-    if len(arguments.path) == 1 and is_capture(arguments.path[0]):
+    if only(arguments.path) is not None:
         from hangtop.cli.joblogs import captured
 
         return captured(arguments, choice)
@@ -62,12 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not found:
         raise NoLogError("there is no log to read")
     if arguments.around:
-        return print_around(found, arguments.around, choice)
+        return print_around(found, arguments, choice)
     if choice != Choice():
         kept = Kept()
         files = read_all(found, everything=arguments.all, keep=kept.add)
         tell_problems(files)
-        print_lines(kept.shown(files, choice))
+        print_lines(kept.shown(files, choice), renamer(arguments, files))
         return 0
     with StatusLine() as status:
         total = len(found)
@@ -77,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
                 status.show(f"reading logs: {count} of {total}")
 
         files = read_all(found, everything=arguments.all, told=told)
-    return report(files, as_json=arguments.json)
+    return report(files, arguments)
 
 
 def chosen(arguments: argparse.Namespace) -> Choice:
@@ -90,11 +91,18 @@ def chosen(arguments: argparse.Namespace) -> Choice:
     return Choice(ranks, arguments.node, grep)
 
 
-def report(files: Sequence[FileLog], *, as_json: bool) -> int:
+def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
+    """Other names where they are asked for, also for the nodes that these logs tell of."""
+    nodes = (one.place.node for one in files)
+    return Renamer(arguments, [*nodes, *(s.origin.node for one in files for s in one.streams)])
+
+
+def report(files: Sequence[FileLog], arguments: argparse.Namespace) -> int:
     """Print what logs say; returns the exit status."""
+    files = renamer(arguments, files).several(list(files), FileLog)
     judged = judge(files)
     verdicts = conclude(judged)
-    if as_json:
+    if arguments.json:
         print(to_json(document(judged, verdicts, files)).decode())
     else:
         print(coloured(logs_text(judged, verdicts, files, min(width(), 120))), end="")
@@ -103,8 +111,9 @@ def report(files: Sequence[FileLog], *, as_json: bool) -> int:
     return 10 if any(one.cause != "unknown" for one in verdicts) else 11
 
 
-def print_around(found: Sequence[Found], text: str, choice: Choice) -> int:
+def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: Choice) -> int:
     """Print the lines around a time."""
+    text = arguments.around
     at = stamp(f"{text} ", time.time())
     if at is None:
         raise UsageError(f"--around: {text!r} is no time", "Write 11:17:50 or 2026-11-21 11:17:50.")
@@ -118,43 +127,44 @@ def print_around(found: Sequence[Found], text: str, choice: Choice) -> int:
             files.append(span(one, number, start, end, partial(kept.add, number)))
         except OSError as error:
             raise UsageError(f"cannot read {one.path}: {error.strerror}") from error
-    print_lines(kept.shown(files, choice))
+    print_lines(kept.shown(files, choice), renamer(arguments, files))
     return 0
 
 
 def follow(arguments: argparse.Namespace, choice: Choice) -> int:
     """Print lines as they come, and errors as they are understood; sum up at the end."""
-    follower = Follower(arguments.path, choice)
+    follower, names_of = Follower(arguments.path, choice), Renamer(arguments)
     try:
         while True:
             lines, records, notes = follower.poll()
-            print_lines(lines)
+            print_lines(lines, names_of)
             for note in notes:
                 print(f"hangtop: {clean(note, 300)}", file=sys.stderr)
             for record in records:
-                tell_error(record)
+                tell_error(record, names_of)
             sys.stdout.flush()
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         print(file=sys.stderr)
-        return report(follower.logs(), as_json=arguments.json)
+        return report(follower.logs(), arguments)
     finally:
         follower.close()
 
 
-def tell_error(record: Record) -> None:
+def tell_error(record: Record, names_of: Renamer) -> None:
     """Say on stderr what an error means, as soon as it is whole."""
     if record.part in ERRORS:
         whose = names([record.rank]) if record.rank is not None else "a process"
-        print(f"hangtop: {whose}: {record.means or record.text}", file=sys.stderr)
+        text = names_of.text(record.means or record.text)
+        print(f"hangtop: {whose}: {text}", file=sys.stderr)
 
 
-def print_lines(lines: Iterable[Shown]) -> None:
+def print_lines(lines: Iterable[Shown], names_of: Renamer) -> None:
     """Print lines, each with its rank and node."""
     for one in lines:
         rank = "-" if one.rank is None else str(one.rank)
-        label = f"{clean(one.node, 40)}:{rank}" if one.node else rank
-        print(f"[{label}] {one.text}")
+        label = f"{clean(names_of.text(one.node), 40)}:{rank}" if one.node else rank
+        print(f"[{label}] {names_of.text(one.text)}")
 
 
 def tell_problems(files: Iterable[FileLog]) -> None:

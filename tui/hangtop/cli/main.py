@@ -158,6 +158,7 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_screen(parser)
 
 
+OPENS = "`hangtop open {file}` looks through it when it is a capture"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -182,6 +183,10 @@ def exit_status(error: HangtopError) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
     parser = build_parser()
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] not in MODULES and os.path.isfile(words[0]):
+        file = ascii(words[0])[1:-1]
+        parser.exit(2, f"hangtop: {file} is no command, but a file: {OPENS.format(file=file)}\n")
     arguments = parser.parse_args(argv)
     if arguments.version:
         from hangtop.cli import version

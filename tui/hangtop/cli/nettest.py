@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop.cli.arguments import complete
 from hangtop.cli.output import StatusLine, coloured, width
+from hangtop.cli.redacting import Renamer
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.pdsh import PdshLauncher
@@ -89,11 +90,14 @@ def _test(targets: Sequence[Launcher], wanted: Wanted, arguments: argparse.Names
         )
     found = judge.findings(facts)
     code = judge.status(facts, found, wanted.job)
+    renamer = Renamer(arguments, facts.nodes)
     if arguments.json:
-        print(to_json(report.document(facts, found, code)).decode(), flush=True)
+        document = renamer.data(report.document(facts, found, code))
+        print(to_json(document).decode(), flush=True)
     else:
         columns = min(width(), MAX_WIDTH) if sys.stdout.isatty() else PIPE_WIDTH
-        print(coloured(report.text(facts, found, code, columns)), end="", flush=True)
+        text = renamer.text(report.text(facts, found, code, columns))
+        print(coloured(text), end="", flush=True)
     return code
 
 

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_targets, count, seconds
+from hangtop.cli.captureargs import add_redaction
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
@@ -88,6 +89,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="only print the command that runs the same job by mpirun",
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.nettest/1")
+    add_redaction(parser, "what is printed")
 
 
 def port(text: str) -> int:

@@ -6,15 +6,17 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hangtop.cli import fromfile
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job
 from hangtop.cli.output import width
+from hangtop.cli.redacting import Renamer
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import HangtopError, NoLogError, UsageError
 from hangtop_core.following import follow
-from hangtop_core.numerics import earliest
+from hangtop_core.numerics import Numerics, earliest
 from hangtop_core.numericsfiles import find, read
 from hangtop_core.numericsreport import document, numerics_text
 from hangtop_core.observing import SETTLE_S, answers_to
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     import argparse
 
     from hangtop_core.model import Job
-    from hangtop_core.numerics import Numerics
     from hangtop_core.updates import Update
 
 ANSWER_S = 25.0
@@ -34,10 +35,15 @@ ANSWER_S = 25.0
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    if arguments.path:
+    path = fromfile.only([str(one) for one in arguments.path])
+    if path is not None:
+        found = fromfile.numerics(arguments, path)
+    elif arguments.path:
         found = [
             read(path, lambda batch: traced(arguments, batch)) for path in find(arguments.path)
         ]
+        if all(one.failure and not one.pid for one in found):
+            raise NoLogError(f"{clean(found[0].path, 200)} {found[0].failure}", "")
     elif arguments.batch:
         raise UsageError("--batch needs the folder of a run: only files hold traced batches")
     else:
@@ -45,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = [one for one in found if arguments.rank in (None, one.rank)]
     if not found:
         raise NoLogError(f"nothing was written by rank {arguments.rank}", "")
+    found = Renamer(arguments, (one.node for one in found)).several(found, Numerics)
     found.sort(key=lambda one: (one.rank is None, one.rank or 0, one.attempt, one.pid))
     if arguments.json:
         print(to_json(document(found)).decode())

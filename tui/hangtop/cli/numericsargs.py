@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing
+from hangtop.cli.captureargs import add_redaction
 from hangtop.cli.runargs import MAX_FRAMES, batches, whole
 from hangtop_hook.numericsfile import FRAMES
 
@@ -29,6 +30,7 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
         "  hangtop run --detect-overflow --dir runs/7 -- torchrun --nproc-per-node 8 train.py\n"
         "  hangtop numerics                       of the job that is there\n"
         "  hangtop numerics runs/7                from its files, also when it has ended\n"
+        "  hangtop numerics hang.hangtop          from a capture\n"
         "  hangtop numerics runs/7 --batch 3-5    batches that were traced (--trace-batches)\n\n"
         "exit status:\n"
         "  0 all is finite so far   10 an inf or nan was found\n"
@@ -36,7 +38,7 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
         formatter_class=Formatter,
     )
     parser.add_argument(
-        "path", nargs="*", type=Path, metavar="PATH", help="folder of a run, or a numerics file"
+        "path", nargs="*", type=Path, metavar="PATH", help="folder of a run, numerics file, capture"
     )
     parser.add_argument("--rank", type=partial(whole), metavar="RANK", help="this rank only")
     parser.add_argument(
@@ -54,4 +56,5 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
         help=f"calls that are shown before the first (default: {FRAMES})",
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.numerics-report/1")
+    add_redaction(parser, "what is printed")
     add_observing(parser)

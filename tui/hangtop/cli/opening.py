@@ -15,7 +15,7 @@ from hangtop.files import CaptureSource
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.capture import is_capture, load
 from hangtop_core.errors import BadCaptureError
-from hangtop_core.text import clean
+from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     import argparse
@@ -61,6 +61,13 @@ def _judged(path: str, capture: Capture) -> tuple[Capture, list[str]]:
     """A capture with its newest picture judged anew, and what is to be said about it."""
     notices = [f"not all of it could be read: {capture.cut}"] if capture.cut else []
     newest, header = capture.newest, capture.header
+    if capture.partial:
+        if not newest.diagnoses:
+            raise BadCaptureError(f"{clean(path, 200)} holds too little: {capture.cut}")
+        seen = sum(len(job.ranks) for job in newest.snapshot.jobs)
+        of = header.holds.get("ranks") or sum(j.world_size or 0 for j in newest.snapshot.jobs)
+        told = f"{seen} of {plural(of, 'rank')}" if of else plural(seen, "rank")
+        return capture, [f"{told} left, verdict as it was stored: {capture.cut}"]
     try:
         judged = judge(newest, header.hang_after)
     except Exception as error:  # it may be anybody's: what was concluded then is still there

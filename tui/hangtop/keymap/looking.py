@@ -60,7 +60,7 @@ LOOKING: tuple[Action, ...] = (
         "descriptors",
         ("l",),
         "files",
-        "All open descriptors, read again now",
+        "All open descriptors; of a running rank read again now",
         "Look",
         ("rank",),
         possible=needs_rank,

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 NARROW = (100, 30)
 """Below these columns or lines, one pane at a time."""
-
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
@@ -84,16 +83,15 @@ class Page(Screen[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """Two bars above the panes, two below."""
-        flat = self.hangtop.ascii
-        yield Bar(pane_id="headline", flat=flat)
-        yield Bar(pane_id="tabs", flat=flat)
+        yield Bar(pane_id="headline")
+        yield Bar(pane_id="tabs")
         if self.state.taken is not None:
-            yield Bar(pane_id="slider", flat=flat)
+            yield Bar(pane_id="slider")
         with Container(id="body"):
             yield from self.compose_body()
         yield FilterBar()
-        yield Bar(pane_id="crumbs", flat=flat)
-        yield Bar(pane_id="foot", flat=flat)
+        yield Bar(pane_id="crumbs")
+        yield Bar(pane_id="foot")
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -202,7 +200,8 @@ class Page(Screen[None], inherit_bindings=False):
             return  # the screen is being taken down
         state = self.state
         if state.taken is not None:
-            self.query_one("#slider", Bar).show(partial(slider, state.history, state.shown))
+            line_of = partial(slider, state.history, state.shown, incomplete=state.incomplete)
+            self.query_one("#slider", Bar).show(line_of)
         self.query_one("#headline", Bar).show(
             lambda width: headline(
                 state.snapshot,
@@ -212,6 +211,7 @@ class Page(Screen[None], inherit_bindings=False):
                 paused=state.paused,
                 live=state.live,
                 captured=state.taken is not None,
+                pause=state.pause,
                 width=width,
             )
         )

@@ -182,12 +182,15 @@ def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
     return found
 
 
-def state_line(diagnosis: Diagnosis | None, job: Job | None) -> Line:
-    """`● HUNG 3:12`: the one thing to see from across the room."""
+def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0) -> Line:
+    """`● HUNG 3:12`: the one thing to see from across the room.
+
+    `since` are the seconds that have passed since it was diagnosed.
+    """
     if job is None or diagnosis is None:
         return line(("○ NO JOB" if job is None else "○ WATCHING", "bold"))
     if diagnosis.state == "hung":
-        lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s)}"
+        lasting = "" if diagnosis.hung_for_s is None else f" {span(diagnosis.hung_for_s + since)}"
         return line((f"● HUNG{lasting}", "hung"))
     stalled = diagnosis.stalled_for_s
     if (

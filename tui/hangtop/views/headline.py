@@ -35,20 +35,26 @@ def headline(
     live: bool,
     width: int,
     captured: bool = False,
+    pause: float = 1.0,
 ) -> Line:
-    """The line, fitted to `width` by leaving out what matters least."""
+    """The line, fitted to `width` by leaving out what matters least.
+
+    Pictures come at the latest every `pause` seconds, and what they show lasts until then.
+    """
     left: list[Piece] = [(0, line((" hangtop ", "brand")))]
     right: list[Piece] = []
     if snapshot is None:
         left.append((0, line(("○ CONNECTING", "info"))))
     else:
-        left += _job(job, snapshot) if job is None or snapshot.nodes else _dumps(job, diagnosis)
+        files = not (captured or snapshot.nodes)
+        left += _dumps(job, diagnosis) if job is not None and files else _job(job, snapshot)
         answers = any(node.state in ANSWERING for node in snapshot.nodes)
         silent = line(("○ NO ANSWER", "bad"))
-        left.append((0, state_line(diagnosis, job) if job or answers else silent))
+        since = max(now - snapshot.at, 0.0) if live and not paused else 0.0
+        left.append((0, state_line(diagnosis, job, since) if job or answers else silent))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
-            left.append((2, _watchdog(diagnosis.watchdog_in_s)))
-        right += _right(snapshot, now, paused, live, captured)
+            left.append((2, _watchdog(diagnosis.watchdog_in_s - since)))
+        right += _right(snapshot, now, paused, live, captured, pause)
     return _fitted(left, right, width)
 
 
@@ -81,11 +87,13 @@ def _dumps(job: Job, diagnosis: Diagnosis | None) -> list[Piece]:
     return [(3, line((shorten_path(job.name, NAMES_CELLS), "bold"))), (1, line(count))]
 
 
-def _right(snapshot: Snapshot, now: float, paused: bool, live: bool, captured: bool) -> list[Piece]:
+def _right(
+    snapshot: Snapshot, now: float, paused: bool, live: bool, captured: bool, pause: float
+) -> list[Piece]:
     behind = max(now - snapshot.at, 0.0)
     answered = sum(node.state in ANSWERING for node in snapshot.nodes)
     total = len(snapshot.nodes)
-    if not live and not total:
+    if not live and not total and not captured:
         return [(1, line(f"as of {clock(snapshot.at)}")), (0, line("■ files"))]
     nodes = line((f"{answered}/{total}", "" if answered == total else "bad"), (" nodes", "label"))
     failing = [(6, _failing(snapshot.nodes))] if answered < total or _slow(snapshot.nodes) else []
@@ -97,7 +105,7 @@ def _right(snapshot: Snapshot, now: float, paused: bool, live: bool, captured: b
         what = "■ capture" if captured else "■ recording"
         return [(1, when), *failing, (4, nodes), (0, line(what))]
     # Rounded up: a monitor that is on time then always says 1 s, and repaints nothing for it.
-    late = math.ceil(behind) >= 3
+    late = math.ceil(behind) >= pause + 2
     age = line(("age ", "label"), (span(max(math.ceil(behind), 1)), "warn" if late else ""))
     return [(4, age), *failing, (4, nodes), (0, line(("▶ live", "good")))]
 
@@ -156,7 +164,7 @@ TABS = (
 """Digit, name and title of every screen."""
 
 
-def tabs(current: str, width: int, *, files: bool = False) -> Line:
+def tabs(current: str, width: int, *, files: bool) -> Line:
     """Line 2: the screens, by the digit that opens them; of files there are few.
 
     Where there is no room for all titles, only the current one has its own.

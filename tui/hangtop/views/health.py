@@ -79,7 +79,7 @@ def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -
         extra = (f"  {failed} gave none", "warn") if failed else ("", "")
         lines.append(labelled("stacks", line(told, extra)))
     else:
-        lines.append(labelled("stacks", line((f"none  {failed or ''}", "dim"), ("B asks", "dim"))))
+        lines.append(labelled("stacks", line((f"none  {failed or ''}", "dim"))))
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.spans import Line, line
+from hangtop.spans import Line, cells, line
 from hangtop.views.common import clock
 from hangtop_core.text import duration
 
@@ -16,8 +16,16 @@ LEAST = 8
 """Cells of the line below which there is none."""
 
 
-def slider(history: History, shown: Update | None, width: int) -> Line:
-    """`[ 14:02:11 ----●--- 14:12:09 ] 37 of 120, 5:12 before the last`; by time, not by number."""
+INCOMPLETE = line(("  incomplete ", "warn"))
+
+
+def slider(history: History, shown: Update | None, width: int, *, incomplete: bool = False) -> Line:
+    """`[ 14:02:11 ----●--- 14:12:09 ] 37 of 120, 5:12 before the last`; by time, not by number.
+
+    ``incomplete`` says that the file was cut off or damaged.
+    """
+    if incomplete:
+        return (*slider(history, shown, width - cells(INCOMPLETE)), *INCOMPLETE)
     pictures = history.pictures
     if not pictures or shown is None:
         return line("")

@@ -253,7 +253,7 @@ def test_a_job_is_narrowed_down_to_a_node() -> None:
 
 
 def test_a_process_that_ended_is_the_trouble_of_its_node() -> None:
-    ended = Outcome(Member("n2"), step="init", error="its process was ended by signal 6", gone=True)
+    ended = Outcome(Member("n2"), step="init", error="its process was killed by SIGABRT", gone=True)
     late = Outcome(Member("n1"), step="init", error="Connection reset by peer")
     one = only(facts(jobs=[run(late, ended, Outcome(Member("n3")))]))
     assert (one.cause, one.nodes) == ("job-failed", ("n2",))
@@ -353,6 +353,7 @@ def test_the_report_and_the_document() -> None:
 
 def test_the_line_for_mpirun_names_nodes_interface_and_store() -> None:
     line = report.mpirun_line(facts(), "/opt/python")
+    assert "--mca btl_tcp_if_include 10.0.0.0/24 " in line
     assert "--host n1:1,n2:1,n3:1" in line
     assert "-x GLOO_SOCKET_IFNAME=eth0 /opt/python" in line
     assert line.endswith("nettest_rank.py 10.0.0.1 29500")

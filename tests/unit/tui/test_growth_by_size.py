@@ -1,0 +1,117 @@
+"""What a job costs grows with its ranks, and nothing grows faster: no rank is compared with all.
+
+By counting lines of Python that run, which no other program changes. One rank to a node: what is
+done for every pair of nodes, or of ranks, shows most there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop.views.groups import grouped
+from hangtop.views.health import health_lines
+from hangtop.views.nodes import node_rows
+from hangtop.views.overview import class_rows
+from hangtop.views.ranks import RankRows
+from hangtop_core.analysis.peers import sought
+from hangtop_core.analysis.stacks import flatten, merge
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.attach import messages
+from support.large import EPOCH, HANG_AFTER, Large, operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FEW, MANY = 24, 384
+FASTER = 1.2
+"""How much more a rank of many may cost than a rank of few."""
+HUNG_AT, NOW = 2.0, 40.0
+
+
+def hung(nodes: int, **story: object) -> Large:
+    """All but one wait."""
+    large = Large(nodes, ranks=1, hang_at=HUNG_AT, **story)  # type: ignore[arg-type]
+    for at in (0.0, 1.0, 2.0, 3.0):
+        large.hear(at)
+    large.sample(4.0)
+    large.hear(NOW)
+    return large
+
+
+def half_there(nodes: int) -> Large:
+    """Half of the nodes have not answered yet: it is told where missing ranks should be."""
+    return hung(nodes, silent=range(nodes // 2, nodes))
+
+
+def lost(nodes: int) -> Large:
+    """Half of the nodes are lost, each for a reason of its own."""
+    large = hung(nodes)
+    for number in range(0, nodes, 2):
+        reason = f"no answer for {number} s; connecting again in 3 s"
+        large.store.change_node(large.story.name(number), {"state": "lost", "reason": reason})
+    return large
+
+
+def each_alone(nodes: int) -> Large:
+    """Every node was told a store of its own: they are found to be one job all the same."""
+    return hung(nodes, env={"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "none"})
+
+
+def in_sockets(nodes: int) -> Large:
+    """Every rank waits on a socket to the next one; of half of them tables were read."""
+    large = hung(nodes)
+    for number, (name, view) in enumerate(large.store.nodes.items()):
+        large.store.change_node(name, {"addresses": (address(number),)})
+        known = next(one for one in view.live.values() if one.process.role == "rank")
+        main, *others = known.process.threads
+        threads = (replace(main, syscall="read", fd=4), *others)
+        known.process = replace(known.process, threads=threads)
+        if number % 2 == 0:
+            local, remote = f"{address(number)}:4000", f"{address((number + 1) % nodes)}:5000"
+            ends = {"family": "tcp", "state": "ESTABLISHED", "local": local, "remote": remote}
+            one = {"fd": 4, "target": "socket:[1]", "kind": "socket", "socket": ends}
+            said = {"pid": known.process.pid, "at": EPOCH + NOW, "descriptors": [one]}
+            piece = messages.decode(said, messages.DescriptorPiece)
+            large.answers.descriptors(name, piece)
+    return large
+
+
+def address(number: int) -> str:
+    return f"10.0.{number >> 8}.{number & 255}"
+
+
+def costs(large: Large) -> dict[str, int]:
+    """Lines that run for each thing that is done with a picture."""
+    found: dict[str, int] = {}
+
+    def count(name: str, work: Callable[[], object]) -> None:
+        found[name] = operations(work)
+
+    at = EPOCH + NOW
+    count("publish", lambda: large.store.publish(at))
+    count("odd ranks", large.store.odd_ranks)
+    snapshot, job, diagnosis = large.picture(NOW)
+    assert not large.complaints
+    assert diagnosis.verdicts
+    count("sought", lambda: sought(snapshot))
+    count("diagnose", lambda: diagnose(snapshot, job, HANG_AFTER))
+    count("logs due", lambda: large.store.outputs.due(snapshot, {job.key: diagnosis}, at))
+    rows = RankRows().take(snapshot, job, diagnosis, at)
+    count("rows", lambda: RankRows().take(snapshot, job, diagnosis, at))
+    count("groups", lambda: grouped(snapshot, rows, "node", frozenset(), at, whole=False))
+    count("classes", lambda: class_rows(snapshot, job, diagnosis, at))
+    count("health", lambda: health_lines(snapshot, job, at))
+    count("nodes", lambda: node_rows(snapshot, job, diagnosis, at, folded=True))
+    count("stacks", lambda: flatten(merge(snapshot, job)))
+    return found
+
+
+@pytest.mark.parametrize("situation", [hung, half_there, lost, each_alone, in_sockets])
+def test_a_rank_of_many_costs_what_a_rank_of_few_does(situation: Callable[[int], Large]) -> None:
+    few, many = costs(situation(FEW)), costs(situation(MANY))
+    each = {name: (few[name] / FEW, many[name] / MANY) for name in few}
+    wrong = {name: one for name, one in each.items() if one[1] > FASTER * one[0]}
+    assert not wrong, "lines for each rank, of few and of many"
