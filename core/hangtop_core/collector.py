@@ -230,7 +230,7 @@ class Collector:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
-            if self.store.follow_clock(link.name, piece.at, self._now.epoch):
+            if self.store.follow_clock(link.name, piece.at, self._now.epoch, piece.clock_set):
                 link.note(f"a clock was set: there it is {view.skew:+.0f} s against here now")
             self.store.fold_watch(link.name, piece, link.note)
             link.table_came(self._now, piece.pause)

@@ -180,7 +180,7 @@ class Session(Asking):
     # The session's thread
 
     def _run(self) -> None:
-        now = _now()
+        now = Moment.now()
         for launcher in self._launchers:
             self._collector.add(launcher, now)
         while not self._closing.is_set():
@@ -193,7 +193,7 @@ class Session(Asking):
     def _turn(self) -> None:
         """Handle what has come, do what is due, and publish when it is time."""
         self._behind = self._handle_all(self._patience())
-        now = _now()
+        now = Moment.now()
         self._collector.tick(now, self._behind)
         if self._wait(now.mono) <= 0:
             self._collector.urgent = False
@@ -232,10 +232,10 @@ class Session(Asking):
     def _handle(self, item: Event | Callable[[], None]) -> None:
         try:
             if callable(item):
-                self._collector.set_time(_now())
+                self._collector.set_time(Moment.now())
                 item()
             else:
-                self._collector.handle(item, _now())
+                self._collector.handle(item, Moment.now())
         except Exception:
             log.exception("an event could not be handled")
 
@@ -262,16 +262,12 @@ class Session(Asking):
                     self._subscribers.pop(number, None)
 
     def _finish(self) -> None:
-        self._collector.close(_now())
+        self._collector.close(Moment.now())
         until = time.monotonic() + CLOSE_WAIT
         while not self._collector.idle and time.monotonic() < until:
             self._handle_all(0.1)
-            self._collector.tick(_now())
+            self._collector.tick(Moment.now())
         self._engine.stop()
         self._handle_all(0.0)
         for trace in self._traces:
             reject(trace.future, RequestCancelledError("the session was closed"))
-
-
-def _now() -> Moment:
-    return Moment(time.time(), time.monotonic())

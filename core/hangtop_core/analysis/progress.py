@@ -12,7 +12,7 @@ from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Job, Rank, Snapshot
@@ -124,11 +124,3 @@ def _without_ranks(
     stalled = None if last is None else max(snapshot.at - last, 0.0)
     hung = stalled is not None and stalled >= hang_after
     return Progress("hung" if hung else "starting", last, stalled, ())
-
-
-def ages(snapshot: Snapshot, job: Job, progress: Progress) -> Mapping[int, float]:
-    """Seconds each rank has got nowhere, for screens."""
-    return {
-        rank.rank: max(snapshot.at - one.since, 0.0)
-        for rank, one in zip(job.ranks, progress.ranks, strict=False)
-    }
