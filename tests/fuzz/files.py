@@ -29,7 +29,7 @@ from hangtop_core.attach import (
     targets,
 )
 from hangtop_core.attach.ssh import Login
-from hangtop_core.capture import Facts, is_capture, load, save
+from hangtop_core.capture import Facts, form, is_capture, load, save
 from hangtop_core.cores import elf, native, pattern, python
 from hangtop_core.cores.explain import explain
 from hangtop_core.diagnosis import to_json
@@ -88,6 +88,7 @@ def capture(data: bytes) -> None:
     """A capture is read as far as it goes, and what is shown of it is harmless."""
     with file_of(gzip.compress(data, 0)) as path, suppress(BadCaptureError):
         found = load(str(path))
+        assert all(0 <= one.snapshot.at <= form.LAST_TIME for one in found.pictures)
         shown(found.newest.snapshot)
         for diagnosis in found.newest.diagnoses.values():
             expect_harmless(diagnosis_text(diagnosis), lines=True)
@@ -163,8 +164,10 @@ def ras_report(data: bytes) -> None:
             to_json(found)
             expect_harmless(found.version)
             for one in found.communicators:
+                assert one.size >= 0
                 expect_harmless(one.hash)
                 for level in one.levels:
+                    assert level.count >= 0
                     expect_harmless(level.op)
                     assert len(level.members) <= LISTED
 
@@ -254,6 +257,7 @@ def core_file(data: bytes) -> None:
     with file_of(data) as path, suppress(elf.NotACoreError):
         elf.is_core(str(path))
         header = elf.read(str(path))
+        assert len(header.threads) <= elf.MAX_THREADS
         explain(header, ())
         elf.first_page(str(path), 0x1000)
 

@@ -3,8 +3,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hangtop_core import nodeclock
 from hangtop_core.answers import Answers
@@ -426,32 +424,6 @@ def test_a_bad_field_costs_only_itself(bench: Bench) -> None:
     assert told == 7, bench.wrong
     bench.fold(2, {"pid": 101, "state": "R"})
     assert len(bench.wrong) == told, "what is left out is complained about once"
-
-
-# On a machine with too much to do making input is slow, too.
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.dictionaries(
-        st.sampled_from(["at", "set", "gone", "strings", "node", "probe_cpu", "clock_set"]),
-        st.recursive(
-            st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-            lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(st.sampled_from(["100", "pid", "meters", "start", "env"]), inner)
-            ),
-            max_leaves=12,
-        ),
-    )
-)
-def test_no_piece_raises_anything_but_bad_piece(raw: dict[str, Any]) -> None:
-    bench = Bench()
-    bench.fold(0, process(100, 0))
-    try:
-        decoded = messages.decode(raw, messages.WatchPiece)
-    except BadPieceError:
-        return
-    bench.store.fold_watch("n1", decoded, bench.wrong.append)
-    bench.publish()
 
 
 def test_absurd_numbers_are_no_numbers(bench: Bench) -> None:
