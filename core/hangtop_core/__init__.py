@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         to_text,
     )
 else:
-    # Whoever imports the package `attach` later would put it in the place of the function; only
-    # its first import does that.
+    # The first import of the package `attach` puts it in the place of the function: so it is now.
+    # Modules in it are had by `from hangtop_core.attach import link`.
     from hangtop_core import attach
 
     del attach
