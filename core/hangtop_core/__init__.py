@@ -3,8 +3,8 @@
     import hangtop_core as ht
 
     with ht.attach() as session:
-        snapshot = session.snapshot()
-    print(ht.diagnose(snapshot).verdicts[0].summary)
+        diagnosis = ht.diagnose(session.snapshot())
+    print(diagnosis.state, *(verdict.summary for verdict in diagnosis.verdicts), sep="\n")
 
 Meant to be used is what `__all__` names, and the values that this gives and raises, in `model`,
 `diagnosis` and `errors`. All else may change with any version. It is loaded when it is first used:
