@@ -73,6 +73,7 @@ async def test_keys_go_through_its_history(capture: Capture) -> None:
         assert await after("right_square_bracket") == times[-1]
         assert app.told[0] == "this is the newest picture: [ goes back"
         assert await after("left_curly_bracket") == times[0]
+        assert "still looking" not in picture(app)
         assert await after("ctrl+end") == times[-1]
 
 

@@ -78,9 +78,10 @@ def judge(
     kinds = {activities[i].kind for i in alive}
     loading = any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
-    computing = any(_computes(job.ranks[i], activities[i]) for i in alive)
-    if waits and still >= hang_after * (PATIENCE if computing else 1):
-        return Progress("hung", since, stalled, standings)
+    if waits and still >= hang_after:
+        computing = any(_computes(job.ranks[i], activities[i]) for i in alive)
+        if not computing or still >= hang_after * PATIENCE:
+            return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.

@@ -122,7 +122,7 @@ class OverviewPage(OutlierPage):
     def _fill_verdict(self) -> None:
         state = self.state
         pane = self.query_one("#verdict", TextPane)
-        lines = verdict_lines(state.snapshot, state.job, state.diagnosis)
+        lines = verdict_lines(state.snapshot, state.job, state.diagnosis, live=state.live)
         width = max(self.app.size.width - 4, 10)
         most = VERDICT_LINES[1] if self.app.size.height >= 30 else 4
         if self.state.job is None:

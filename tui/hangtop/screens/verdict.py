@@ -113,7 +113,7 @@ class VerdictPage(Page):
         state = self.state
         pane = self.query_one("#full", TextPane)
         diagnosis = state.diagnosis
-        lines = views.full_lines(state.snapshot, state.job, diagnosis, self.shown)
+        lines = views.full_lines(state.snapshot, state.job, diagnosis, self.shown, live=state.live)
         best = self.shown_verdict
         note = EMPTY
         if diagnosis is not None and not state.files:

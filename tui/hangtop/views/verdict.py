@@ -59,13 +59,15 @@ def full_lines(
     job: Job | None,
     diagnosis: Diagnosis | None,
     key: str | None = None,
+    *,
+    live: bool = True,
 ) -> list[Line]:
     """One verdict, the best without a key: summary, culprits, victims, and faults beside it."""
     if snapshot is not None and job is None:
-        return nothing_found(snapshot)
+        return nothing_found(snapshot, live=live)
     best = chosen(diagnosis, key)
     if diagnosis is None or best is None:
-        return verdict_lines(snapshot, job, diagnosis, blind=False)
+        return verdict_lines(snapshot, job, diagnosis, blind=False, live=live)
     lines = [line((best.summary, "bold"))]
     apart = [one for one in diagnosis.verdicts if one.apart and one is not best]
     if apart and best is diagnosis.verdicts[0]:

@@ -95,7 +95,7 @@ class Case:
 
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
-        slots = self.slots.get(id(subject))
+        slots = self.slots.get(id(subject)) if self.slots else None
         return tuple(slot.gpu for slot in slots) if slots else ()
 
     @cached_property

@@ -157,9 +157,3 @@ def test_any_interleaving_gives_the_same_records(streams: list[list[str]], order
     for rank in apart:
         some = [r for r in log.records if r.origin.local == rank]
         assert [(r.text, r.lines, r.calls, r.count) for r in some] == apart[rank]
-
-
-@settings(max_examples=100)
-@given(st.text(alphabet=st.characters(max_codepoint=0x2FFF), max_size=400))
-def test_any_text_can_be_read(text: str) -> None:
-    parsed("Traceback (most recent call last):\n" + text + "\n[rank1]: " + text)
