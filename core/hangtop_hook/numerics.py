@@ -26,6 +26,7 @@ from .modulenames import Name, Names
 from .numericsfile import File, Settings, from_environment
 
 MODULE = "torch.nn.modules.module"
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 MAX_PENDING = 8192
 """Measures that wait to be read; then they are, wherever the program is."""
 _KINDS = {"input": "activation", "output": "activation", "value": "activation", "weight": "weight"}
@@ -233,9 +234,9 @@ class Watcher:
             raise Stop("ended after batch %d, as --abort-after-batch says" % self.batch)
 
     def _site(self) -> Site:
-        """Where the program calls the module: the innermost frame outside torch."""
+        """Where the program calls the module, or shows a value: outside of torch and of us."""
         frame = sys._getframe(4)
-        while frame.f_code.co_filename.startswith((self._inside, "<eval_with_key>")):
+        while frame.f_code.co_filename.startswith((self._inside, _OURS, "<eval_with_key>")):
             if frame.f_back is None:
                 return None
             frame = frame.f_back

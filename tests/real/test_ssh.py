@@ -282,7 +282,7 @@ def test_a_refusing_and_a_frozen_node_do_not_hold_up_the_others(cluster: Cluster
     refusing, frozen = cluster.node(3), cluster.node(4)
     refusing.stop_sshd()
     frozen.freeze()
-    with contextlib.contextlib.ExitStack() as undo:
+    with contextlib.ExitStack() as undo:
         undo.callback(frozen.thaw)
         undo.callback(refusing.start_sshd)
         names = ["node-4", "node-3", "node-2", "node-1"]
@@ -471,18 +471,21 @@ def watch_a_node_go_and_come(node: TestNode) -> None:
     """Real `hangtop watch` on a job, while nobody can log in to one of its nodes."""
     argv = [sys.executable, "-c", WATCH]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watch:
-        assert watch.stdout is not None
-        events = map(json.loads, watch.stdout)
-        job = next(one for one in events if one["event"] == "job")
-        node.stop_sshd()
         try:
-            node.sh("pkill -KILL -f '[s]shd: '")
-            away = next(one for one in events if node.name in one.get("nodes", ""))
+            assert watch.stdout is not None
+            events = map(json.loads, watch.stdout)
+            job = next(one for one in events if one["event"] == "job")
+            node.stop_sshd()
+            try:
+                node.sh("pkill -KILL -f '[s]shd: '")
+                away = next(one for one in events if node.name in one.get("nodes", ""))
+            finally:
+                node.start_sshd()
+            back = next(one for one in events if node.name in one.get("nodes", ""))
+            watch.send_signal(signal.SIGTERM)
+            (last,) = [one for one in events if one["event"] != "nodes"]
         finally:
-            node.start_sshd()
-        back = next(one for one in events if node.name in one.get("nodes", ""))
-        watch.send_signal(signal.SIGTERM)
-        (last,) = [one for one in events if one["event"] != "nodes"]
+            watch.kill()
     assert job["job"]["world_size"] == 4
     assert (away["event"], away["state"] in ("unreachable", "lost")) == ("nodes", True), away
     assert away["reason"]
@@ -492,8 +495,8 @@ def watch_a_node_go_and_come(node: TestNode) -> None:
 
 def test_a_node_that_dies_under_a_job_is_to_blame(cluster: Cluster) -> None:
     # As without options it is known to be lost long before its silence counts as a hang.
-    timing = Timing(ping=0.5, slow=0.5, lost=3.0)
-    options = Options(hang_after=6.0)
+    timing = Timing(ping=0.5, slow=0.5, lost=2.5)
+    options = Options(hang_after=5.0)
     node = cluster.node(4)
     names = ["node-3", "node-4"]
     with launched(cluster, (3, 4), "steps"), contextlib.ExitStack() as stack:

@@ -163,9 +163,12 @@ class Node:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):  # ended meanwhile
-                os.kill(pid, number)
+        told: set[int] = set()
+        while new := set(self.pids()) - told:  # those that were started meanwhile, too
+            for pid in new:
+                with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+                    os.kill(pid, number)
+            told |= new
 
     def stop_sshd(self) -> None:
         """End the listener; sessions live on."""

@@ -57,23 +57,20 @@ class OverviewPage(OutlierPage):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield TextPane("VERDICT", pane_id="verdict", flat=flat)
+        yield TextPane("VERDICT", pane_id="verdict")
         with Horizontal(id="middle"):
             yield LineTable[ClassRow](
                 "STACK CLASSES",
                 pane_id="classes",
                 columns=CLASS_COLUMNS,
                 key=attrgetter("key"),
-                flat=flat,
             )
-            yield TextPane("HEALTH", pane_id="health", flat=flat)
+            yield TextPane("HEALTH", pane_id="health")
         yield LineTable[Any](
             "RANKS",
             pane_id="ranks",
             columns=RANK_COLUMNS,
             key=attrgetter("key"),
-            flat=flat,
             heading=attrgetter("heading"),
         )
 

@@ -164,7 +164,7 @@ TABS = (
 """Digit, name and title of every screen."""
 
 
-def tabs(current: str, width: int, *, files: bool = False) -> Line:
+def tabs(current: str, width: int, *, files: bool) -> Line:
     """Line 2: the screens, by the digit that opens them; of files there are few.
 
     Where there is no room for all titles, only the current one has its own.

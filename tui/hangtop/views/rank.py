@@ -23,7 +23,7 @@ from hangtop.views.places import doing
 from hangtop.views.stacks import frame_lines, last_seen
 from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.gpus import Slots, describe
-from hangtop_core.text import plural, size
+from hangtop_core.text import how_ended, plural, size
 
 if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, Snapshot, StackSample, Thread, ThreadStack
@@ -152,7 +152,7 @@ def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
         state = line(state, ("  main thread last ran ", "label"), told)
     lines = [labelled("state", state)]
     if gone and process.exit_code is not None:
-        lines.append(labelled("exit", _exit(process.exit_code)))
+        lines.append(labelled("ended", how_ended(process.exit_code)))
     if process.denied:
         lines.append(labelled("denied", line((process.denied, "warn"))))
     if process.tracer_pid:
@@ -208,10 +208,6 @@ def _call(thread: Thread) -> str:
 
 def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
-
-
-def _exit(code: int) -> str:
-    return f"killed by signal {-code}" if code < 0 else str(code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def _goal(seen: Evidence) -> Goal:
     return Goal("rank", seen.rank, pane)
 
 
-def other_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
+def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
     """Every verdict but the one that is shown, and what is ruled out, by what was looked at."""
     shown = chosen(diagnosis, key)
     if diagnosis is None:
@@ -206,7 +206,7 @@ _ROLES = {"sign": "culprit", "hung": "bad", "due": "warn", "watched": "dim", "lo
 """How kinds of moments look; the others are plain."""
 
 
-def step_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
+def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
     """Next steps of a verdict, with the command that `y` copies, and the key that asks for it."""
     best = chosen(diagnosis, key)
     items = []
