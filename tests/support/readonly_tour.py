@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -93,6 +94,7 @@ def main() -> None:
     pager._run = lambda command: None  # type: ignore[assignment]
     pager.status = lambda command: 0  # type: ignore[assignment]
     HangtopApp.suspend = lambda self: contextlib.nullcontext()  # type: ignore[assignment,method-assign]
+    os.chdir(folder)  # into which key w writes
     with Session(Options(pids=(int(pid),), readonly=True), diagnose) as session:
         session.wait(lambda update: bool(update.snapshot.jobs), 180)
         pressed = asyncio.run(press_everything(session))
