@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 
-.PHONY: help demo test accuracy fuzz lint screenshots captures lock clean
+.PHONY: help demo test accuracy figures fuzz lint screenshots captures lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,9 @@ lint: $(VENV)/ready ## linters, types and import contracts
 
 accuracy: $(VENV)/ready $(VENV)/system ## run the jobs that accuracy is measured on; ARGS='JOB ...' for some
 	@$(BIN)/python tests/accuracy/run.py $(if $(ARGS),$(ARGS),--write docs/accuracy.md)
+
+figures: $(VENV)/ready ## measure speed, memory and bytes, on a machine with nothing else to do; ARGS='NAME ...'
+	@$(BIN)/python benchmarks/all.py $(ARGS)
 
 fuzz: $(VENV)/ready ## fuzz what decodes bytes from outside; SECONDS=60 each, TARGET='node log' for some
 	@$(PIP) install --require-hashes -r tests/fuzz/requirements.txt

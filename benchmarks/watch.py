@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import figures
 from hangtop_probe import node as probe_node
 from support.launch import torchrun
 from support.processes import wait_until
@@ -128,9 +129,20 @@ def measure(options: argparse.Namespace) -> None:
         time.sleep(STARTED_S)
         meter.tell("start", seconds=True)
         part = options.seconds / options.parts
+        parts = []
         for number in range(options.parts):
             time.sleep(part)
-            meter.tell(f"{number * part:.0f}-{(number + 1) * part:.0f} s")
+            parts.append(meter.tell(f"{number * part:.0f}-{(number + 1) * part:.0f} s"))
+        share = {who: sum(one[who] for one in parts) / len(parts) for who in parts[0]}
+        memory = spent(below(watch.pid)).rss / 2**20
+        print(figures.HEAD)
+        figures.row(
+            f"probe, {options.ranks} ranks of {max(options.threads, 1)} threads",
+            "1 % of a core, 40 MB",
+            f"{share['probe']:.2%}, {memory:.0f} MiB (head {share['head']:.2%})",
+            f"py-spy in a loop {share['peer']:.2%}, {share['peer'] / share['probe']:.1f}x",
+        )
+        figures.load()
 
 
 def stepping(launcher: int, count: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.jobs import POOL_VARIABLE
 from support.processes import command_line, wait_until, with_variable
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
+# A busy machine makes any example slow, which is no fault of what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 RUN_VARIABLE = "HANGTOP_TEST_RUN"
 LIMIT_S = 900
 """Seconds for a real test: much more than what it waits for can take on any machine."""

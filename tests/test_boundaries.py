@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,30 @@ def test_modules_and_functions_stay_small(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= MAX_FUNCTION, f"{node.name} has {length} lines"
+
+
+def _locked(path: Path) -> dict[str, set[str]]:
+    """Hashes by `name==version` of a requirements file."""
+    found: dict[str, set[str]] = {}
+    lines = path.read_text().replace("\\\n", " ").splitlines()
+    for line in lines:
+        words = line.partition("#")[0].split()
+        if words:
+            hashes = {word for word in words if word.startswith("--hash=sha256:")}
+            found[words[0].lower()] = hashes
+    return found
+
+
+def test_every_dependency_is_pinned_with_hashes_and_has_a_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    own = [re.split(r"[<>=\[ ;]", one)[0].lower() for one in project["dependencies"]]
+    locked = _locked(ROOT / "requirements.lock") | _locked(ROOT / "tests/fuzz/requirements.txt")
+    for pin, hashes in locked.items():
+        assert re.fullmatch(r"[a-z0-9_.-]+==[^=*]+", pin), pin
+        assert hashes, f"{pin} has no hash"
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes), pin
+    assert set(own) <= {pin.partition("==")[0] for pin in locked}
+    reasons = (ROOT / "CONTRIBUTING.md").read_text().lower()
+    table = reasons[reasons.index("## dependencies") :]
+    assert [name for name in own if f"| [{name}]" not in table] == []
+    assert len(own) <= 8, "few"

@@ -147,7 +147,7 @@ class Asking:
 
     def retry(self, node: str) -> None:
         """Connect to a node now that was lost, refused or unreachable."""
-        self._inbox.put(lambda: self._collector.retry(node, _now()))
+        self._inbox.put(lambda: self._collector.retry(node, Moment.now()))
 
     def shell(self, node: str) -> list[str] | None:
         """Return the command for a person's shell on a node; None where none is known."""
@@ -202,7 +202,3 @@ class Asking:
             return {pid: pick(live[pid]) if pid in live else None for pid in pids}
 
         return self.ask(node, ask, picked)
-
-
-def _now() -> Moment:
-    return Moment(time.time(), time.monotonic())

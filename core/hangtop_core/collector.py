@@ -150,10 +150,10 @@ class Collector:
             link.on_lines(event.conn, event.lines, now)
         self._router.consumed(event.conn, event.size)
 
-    def tick(self, now: Moment) -> None:
-        """Do what is due."""
+    def tick(self, now: Moment, behind: bool = False) -> None:
+        """Do what is due; ``behind``: what nodes have said waits to be handled."""
         self._now = now
-        late = now.mono - self._ticked - LATE if self._ticked else 0.0
+        late = now.mono - self._ticked - (0.0 if behind else LATE) if self._ticked else 0.0
         self._ticked = now.mono
         if late > 0.0:  # stopped, or on a machine with no time for us: no node is to blame
             for link in self.links.values():
@@ -230,7 +230,7 @@ class Collector:
             piece = messages.decode(raw, messages.WatchPiece)
             view = self.store.nodes[link.name]
             self.urgent = self.urgent or view.fresh
-            if self.store.follow_clock(link.name, piece.at, self._now.epoch):
+            if self.store.follow_clock(link.name, piece.at, self._now.epoch, piece.clock_set):
                 link.note(f"a clock was set: there it is {view.skew:+.0f} s against here now")
             self.store.fold_watch(link.name, piece, link.note)
             link.table_came(self._now, piece.pause)

@@ -8,6 +8,7 @@ import msgspec
 
 from hangtop_core.attach import messages
 from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, UP, Gpu, Nic, Nvml, Xid
+from hangtop_core.meters import grown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ class Devices:
         old = self.nics.get(name)
         new = Nic(name, **fields) if old is None else msgspec.structs.replace(old, **fields)
         first = self._first_nic.setdefault(name, new.errors)
-        moved = old is not None and _moved(old.sent, new.sent) + _moved(
+        moved = old is not None and grown(old.sent, new.sent) + grown(
             old.received, new.received
         ) > PORT_RATE * max(at - (old.moved_at or at - 5.0), 1.0)
         return msgspec.structs.replace(
@@ -127,7 +128,7 @@ def _worked(old: Gpu, new: Gpu) -> bool:
     limit, span = new.power_limit_w, new.at - old.at
     power, before = new.power_w, old.power_w
     if limit and power is not None:
-        if max(power, _moved(old.energy_j, new.energy_j) / span if span > 0 else 0) > (
+        if max(power, grown(old.energy_j, new.energy_j) / span if span > 0 else 0) > (
             BUSY_SHARE * limit
         ):
             return True
@@ -140,11 +141,7 @@ def _worked(old: Gpu, new: Gpu) -> bool:
     if (new.pcie_tx_kb or 0) + (new.pcie_rx_kb or 0) > PCIE_RATE_KB:
         return True
     # Links are read less often than the rest, at most every ten seconds or so.
-    return span > 0 and _moved(old.nvlink_kb, new.nvlink_kb) > LINK_RATE_KB * max(span, 10.0)
-
-
-def _moved(old: int | None, new: int | None) -> int:
-    return max(new - old, 0) if old is not None and new is not None else 0
+    return span > 0 and grown(old.nvlink_kb, new.nvlink_kb) > LINK_RATE_KB * max(span, 10.0)
 
 
 def _errors(gpu: Gpu) -> dict[str, int]:

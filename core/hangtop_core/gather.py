@@ -38,7 +38,7 @@ class Gather:
         collector: Collector,
         wanted: Mapping[str, Sequence[int]],
         future: Future[tuple[Sampled, ...]],
-        on_node: Callable[[str], object] | None = None,
+        on_node: Callable[[str], object] | None,
     ) -> None:
         self._collector = collector
         self._future = future

@@ -94,7 +94,7 @@ def group(members: Iterable[Member], places: Places = _NOWHERE) -> tuple[Group, 
     return tuple(sorted((_group(key, part) for key, part in parts.items()), key=_order))
 
 
-def job_key(member: Member, places: Places = _NOWHERE) -> str:
+def job_key(member: Member, places: Places) -> str:
     """Return the key of the job a rank belongs to."""
     node, process = member.node, member.process
     env = process.env

@@ -60,9 +60,11 @@ def master(process: Process) -> tuple[str, str] | None:
 
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
-    names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-    told = (process.env.get(name, "") for name in names)
-    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+    for name in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"):
+        told = process.env.get(name, "")
+        if told.isdecimal() and len(told) < 9:
+            return int(told)
+    return None
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:

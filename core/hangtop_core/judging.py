@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
-from hangtop_core.text import clean
+from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def _failed(snapshot: Snapshot, job: Job | None, error: Exception) -> Diagnosis:
     return Diagnosis(
         schema=SCHEMA,
         hangtop=__version__,
-        observed_at=datetime.fromtimestamp(snapshot.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_at=utc(snapshot.at),
         observed_for_s=round(max(snapshot.at - snapshot.observed_since, 0.0), 1),
         state="unknown",
         hung_for_s=None,

@@ -43,11 +43,13 @@ class Known(Struct, frozen=True, gc=False):
 RECENT_S = 3600.0
 """What the kernel said so long ago may be why there is no job any more."""
 _HOW = {"oom": "killed for want of memory", "fault": "crashed"}
+SHOWN = 3
+"""Processes that are told of one node."""
 _PYTHON = re.compile(r"python|pt_|torch")
 """Names of processes: a main thread of Python, and those that torch gives."""
 
 
-def deaths(node: Node, now: float, most: int = 3) -> tuple[str, ...]:
+def deaths(node: Node, now: float) -> tuple[str, ...]:
     """Python processes that the kernel of a node has ended lately, the newest first."""
     found = []
     for line in reversed(node.kernel_lines):
@@ -59,7 +61,7 @@ def deaths(node: Node, now: float, most: int = 3) -> tuple[str, ...]:
             found.append(
                 f"pid {told.pid} ({told.comm}) {how} {duration(max(now - line.at, 0.0))} ago"
             )
-    return tuple(found[:most])
+    return tuple(found[:SHOWN])
 
 
 def read(line: KernelLine) -> Known | None:

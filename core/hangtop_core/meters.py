@@ -70,3 +70,8 @@ class Stalled(Struct, frozen=True, gc=False):
     """In a row."""
     state: Text = "ESTABLISHED"
     """Or SYN_SENT: nobody has answered yet; or CLOSE_WAIT: the other end has closed it."""
+
+
+def grown(old: int | None, new: int | None) -> int:
+    """By how much a counter has grown; 0 where it is not known, or began anew."""
+    return max(new - old, 0) if old is not None and new is not None else 0

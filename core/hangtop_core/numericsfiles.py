@@ -57,6 +57,9 @@ def read(path: Path, wanted: Callable[[int], bool] = lambda _: False) -> Numeric
     What cannot be read is a failure of the result.
     """
     reader = _Reader(path, wanted)
+    if not path.is_file():
+        reader.failure = "is no regular file"  # opening a pipe would wait for ever
+        return reader.numerics()
     try:
         with path.open("rb") as file:
             reader.header = _header(file.readline(MAX_LINE))

@@ -206,7 +206,6 @@ def merged_text(
     *,
     job: Job | None = None,
     whole: bool = False,
-    join: bool = False,
     ascii_only: bool = False,
 ) -> str:
     """The merged tree: count, share and age of every frame, ranks where they change.
@@ -226,15 +225,7 @@ def merged_text(
     lines = [head]
     if merged.roots:
         lines += ["", f"{'RANKS':>6} {'%':>5} {'AGE':>6}  FRAME"]
-        rows = flatten(merged, join=join)
-        for index, row in enumerate(rows):
-            branches = index + 1 < len(rows) and rows[index + 1].first
-            lines.append(_row_line(row, merged.at, width, ascii_only, nodes))
-            if row.joined:
-                lines.append(
-                    f"{'':>21}{_lead(row, ascii_only, below=not branches)}"
-                    f"... {plural(row.joined, 'frame')}, same ranks"
-                )
+        lines += [_row_line(row, merged.at, width, ascii_only, nodes) for row in flatten(merged)]
     for one in merged.missing:
         fix = f" (fix: {one.fix})" if one.fix else ""
         on = shorten(nodesets.fold(one.nodes), 60)
@@ -254,13 +245,13 @@ def _not_found(job: Job) -> tuple[int, ...]:
     return tuple(rank for rank in range(job.world_size) if rank not in seen)
 
 
-def _lead(row: Row, ascii_only: bool, below: bool = False) -> str:
-    """The guides left of a row; `below` for a line that continues it."""
+def _lead(row: Row, ascii_only: bool) -> str:
+    """The guides left of a row."""
     bar, tee, end = ("| ", "|-", "`-") if ascii_only else ("│ ", "├ ", "└ ")
     if not row.more:
         return ""
     last = row.more[-1]
-    own = (bar if last else "  ") if below or not row.first else (tee if last else end)
+    own = (tee if last else end) if row.first else (bar if last else "  ")
     return "".join(bar if more else "  " for more in row.more[:-1]) + own
 
 
@@ -284,9 +275,7 @@ def _row_line(
     return shorten(f"{shorten(line, room)}{who}{mark}", width)
 
 
-def each_text(
-    snapshot: Snapshot, job: Job, ranks: Iterable[int] | None = None, *, children: bool = False
-) -> str:
+def each_text(snapshot: Snapshot, job: Job, *, children: bool = False) -> str:
     """Every rank's stacks one after the other, innermost frame first, as `py-spy dump` does.
 
     Each begins with `node:rank`, as logs of launchers often do.
@@ -294,14 +283,10 @@ def each_text(
     Args:
         snapshot: where the stacks are.
         job: whose ranks.
-        ranks: only these.
         children: also the sampled children of each rank.
     """
-    wanted = None if ranks is None else set(ranks)
     blocks = []
     for rank in job.ranks:
-        if wanted is not None and rank.rank not in wanted:
-            continue
         blocks.append(_rank_text(snapshot, rank))
         if children:
             for child in rank.children:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.analysis.activity import main_thread
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hangtop_core.hardware import Gpu
-    from hangtop_core.model import StackSample, Thread
+    from hangtop_core.model import StackSample
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
 
@@ -239,17 +241,11 @@ def _goes_round(known: Tracked, now: float) -> bool:
 
 def _waits_on_file(known: Tracked) -> bool:
     """Whether the main thread is in a system call on a descriptor, a lock or a disk."""
-    main = main_thread(known)
+    main = main_thread(known.process)
     if main is None:
         return False
     opens = (main.syscall or "").startswith(("open", "stat", "newfstat"))
     return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
-
-
-def main_thread(known: Tracked) -> Thread | None:
-    """Return the main thread as the process table shows it."""
-    pid = known.process.pid
-    return next((thread for thread in known.process.threads if thread.tid == pid), None)
 
 
 def _recorder_due(known: Tracked, now: float, rest: float, read_at: float) -> bool:

@@ -79,6 +79,8 @@ class Session(Asking):
         self._closing = threading.Event()
         self._began: float | None = None
         self._rhythm = Rhythm(options.interval)
+        self._behind = False
+        """Whether more has come than could be handled in one turn."""
 
     # Life
 
@@ -178,7 +180,7 @@ class Session(Asking):
     # The session's thread
 
     def _run(self) -> None:
-        now = _now()
+        now = Moment.now()
         for launcher in self._launchers:
             self._collector.add(launcher, now)
         while not self._closing.is_set():
@@ -190,9 +192,9 @@ class Session(Asking):
 
     def _turn(self) -> None:
         """Handle what has come, do what is due, and publish when it is time."""
-        self._handle_all(self._patience())
-        now = _now()
-        self._collector.tick(now)
+        self._behind = self._handle_all(self._patience())
+        now = Moment.now()
+        self._collector.tick(now, self._behind)
         if self._wait(now.mono) <= 0:
             self._collector.urgent = False
             self._publish(now)
@@ -203,7 +205,7 @@ class Session(Asking):
             now,
             urgent=self._collector.urgent,
             rests=self._rests,
-            behind=not self._inbox.empty(),
+            behind=self._behind,
         )
 
     @property
@@ -214,7 +216,8 @@ class Session(Asking):
         due = self._wait(time.monotonic())
         return min(max(due, 0.02), URGENT_GAP if self._collector.urgent else 0.5)
 
-    def _handle_all(self, timeout: float) -> None:
+    def _handle_all(self, timeout: float) -> bool:
+        """Handle what has come, and wait for it; whether there was too much for one turn."""
         with contextlib.suppress(queue.Empty):
             item = self._inbox.get(timeout=timeout)
             until = time.monotonic() + TURN_S
@@ -223,14 +226,16 @@ class Session(Asking):
                 if time.monotonic() > until:
                     break
                 item = self._inbox.get_nowait()
+            return not self._inbox.empty()
+        return False
 
     def _handle(self, item: Event | Callable[[], None]) -> None:
         try:
             if callable(item):
-                self._collector.set_time(_now())
+                self._collector.set_time(Moment.now())
                 item()
             else:
-                self._collector.handle(item, _now())
+                self._collector.handle(item, Moment.now())
         except Exception:
             log.exception("an event could not be handled")
 
@@ -257,16 +262,12 @@ class Session(Asking):
                     self._subscribers.pop(number, None)
 
     def _finish(self) -> None:
-        self._collector.close(_now())
+        self._collector.close(Moment.now())
         until = time.monotonic() + CLOSE_WAIT
         while not self._collector.idle and time.monotonic() < until:
             self._handle_all(0.1)
-            self._collector.tick(_now())
+            self._collector.tick(Moment.now())
         self._engine.stop()
         self._handle_all(0.0)
         for trace in self._traces:
             reject(trace.future, RequestCancelledError("the session was closed"))
-
-
-def _now() -> Moment:
-    return Moment(time.time(), time.monotonic())

@@ -79,7 +79,7 @@ class Store:
         self._job_of: dict[tuple[str, int, int], str] = {}
         self._observed_since: float | None = None
         self._news = True
-        self._tick = 0
+        self._tick, self._clock = 0, nodeclock.Here()
 
     # Nodes
 
@@ -104,12 +104,19 @@ class Store:
         view.same_clock = same_machine
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
 
-    def follow_clock(self, name: str, clock: float, at: float) -> bool:
-        """Follow a clock that was set, there or here: else what moves seems old. Whether it was."""
+    def follow_clock(self, name: str, clock: float, at: float, by: float = 0.0) -> bool:
+        """Follow a clock that was set, ``by`` what its node says, or here. Whether it was."""
+        here = self._clock.set_by()
+        for other in self.nodes.values() if here else ():
+            other.skew -= 0.0 if other.same_clock else here
         view = self.nodes[name]
-        if view.same_clock or not nodeclock.was_set(view.skew, clock, at):
+        if view.same_clock:
             return False
-        view.skew = clock - at
+        view.skew += by
+        if nodeclock.was_set(view.skew, clock, at):
+            view.skew = clock - at
+        elif not (by or here):
+            return False
         view.at = None
         self.change_node(name, {"clock_skew_s": round(view.skew, 3)})
         return True

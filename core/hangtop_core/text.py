@@ -8,7 +8,9 @@ them out; command line and screens show nothing from a node that has not been th
 from __future__ import annotations
 
 import re
+import signal
 import unicodedata
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
@@ -136,6 +138,24 @@ def size(count: float | None) -> str:
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """Write ``1 rank``, ``4 ranks``; ``nouns`` where an s does not make the plural."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` of 9; `signal 99` where there is no such name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def how_ended(code: int) -> str:
+    """`exited with status 1`; `was killed by SIGKILL` of a negative one."""
+    return f"exited with status {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
+
+
+def utc(at: float) -> str:
+    """A moment, in seconds since the epoch, as JSON has it: `2026-01-31T12:00:00Z`."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def name_pids(pids: Sequence[int]) -> str:

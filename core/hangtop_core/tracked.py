@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hangtop_core.fileway import IO_NOISE, Way
+from hangtop_core.meters import grown
 from hangtop_core.model import (
     DescriptorTable,
     Process,
@@ -166,14 +167,14 @@ class Tracked:
         if old is None:
             return news
         work = WORK_NS * max((at - before) / WORK_GAP, 1.0)
-        if _grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
+        if grown(old.main_cpu_ns, new.main_cpu_ns) > work and self._by_itself(at):
             self.worked_at = at
             news = True
         if at > before:
-            written = _grown(old.write_bytes, new.write_bytes)
+            written = grown(old.write_bytes, new.write_bytes)
             # What a spinner or a heartbeat prints is no progress, however much it is.
-            written = max(written - _grown(old.printed_bytes, new.printed_bytes), 0)
-            count = _grown(old.read_bytes, new.read_bytes) + written
+            written = max(written - grown(old.printed_bytes, new.printed_bytes), 0)
+            count = grown(old.read_bytes, new.read_bytes) + written
             if new.main_printed_bytes > old.main_printed_bytes:
                 self.printed_at = at
                 news = True
@@ -327,8 +328,8 @@ def _moved_at(old: Meters | None, new: Meters, at: float) -> float | None:
         return at - max(new.main_last_ran_s, 0.0)
     if old is None:
         return None
-    counted = _grown(old.main_switches, new.main_switches)
-    return at if counted or _grown(old.main_cpu_ns, new.main_cpu_ns) else None
+    counted = grown(old.main_switches, new.main_switches)
+    return at if counted or grown(old.main_cpu_ns, new.main_cpu_ns) else None
 
 
 def _sent_back(old: Meters, new: Meters) -> bool:
@@ -340,11 +341,7 @@ def _sent_back(old: Meters, new: Meters) -> bool:
     same = old.main_waits is not None and old.main_waits == new.main_waits
     known = None not in (old.main_cpu_ns, new.main_cpu_ns, old.read_bytes, old.write_bytes)
     said = (new.read_bytes, new.write_bytes) == (old.read_bytes, old.write_bytes)
-    return same and known and said and _grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
-
-
-def _grown(old: int | None, new: int | None) -> int:
-    return max(new - old, 0) if old is not None and new is not None else 0
+    return same and known and said and grown(old.main_cpu_ns, new.main_cpu_ns) <= TOUCH_NS
 
 
 def _only_waited(old: Meters, new: Meters) -> bool:

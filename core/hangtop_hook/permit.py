@@ -16,7 +16,7 @@ SIGNAL_OFFSET = 7
 _PR_SET_PTRACER = 0x59616D61
 
 
-def yama_scope(path: str = YAMA) -> int:
+def yama_scope(path: str) -> int:
     """Return Yama's setting, 0 where there is no Yama."""
     try:
         with open(path) as file:

@@ -210,13 +210,12 @@ def _descriptor(argument: int) -> Optional[int]:
     return low if low < 1 << 31 else None
 
 
-def thread_names(pid: int, known: Optional[Set[int]] = None) -> Dict[int, str]:
-    """Return the names of all threads but those in ``known``, which needs no permission."""
+def thread_names(pid: int) -> Dict[int, str]:
+    """Return the names of all threads, which needs no permission."""
     base = "/proc/%d/task/" % pid
     names = {}
     for tid in procfs.numbers(base)[:MAX_THREADS]:
-        if known is None or tid not in known:
-            data = procfs.read("%s%d/comm" % (base, tid))
-            if data is not None:
-                names[tid] = procfs.text(data.strip())
+        data = procfs.read("%s%d/comm" % (base, tid))
+        if data is not None:
+            names[tid] = procfs.text(data.strip())
     return names

@@ -142,11 +142,3 @@ def runs_hangtop(cmdline: Sequence[str]) -> bool:
 def is_spawned(cmdline: Sequence[str]) -> bool:
     """Whether this is a child that multiprocessing started with the `spawn` method."""
     return "--multiprocessing-fork" in cmdline
-
-
-def spells(cmdline: Sequence[str]) -> str:
-    """Return a short name of what a command line runs, for labels: a file or module name."""
-    target = python_target(cmdline)
-    if target is None:
-        return os.path.basename(cmdline[0]) if cmdline else "?"
-    return os.path.basename(target[1]) if target[0] == "script" else target[1].split("\n")[0][:60]

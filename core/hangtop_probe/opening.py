@@ -51,7 +51,7 @@ def read(pid: int, mounts: Iterable[procfs.Mount]) -> Optional[Dict[str, Any]]:
         path = os.path.join(folder, path) if folder else path
     path = os.path.normpath(path)
     row: Dict[str, Any] = {"fd": -1, "kind": "file", "target": secrets.mask_path(path)}
-    mount = _mount_of(path, mounts)
+    mount = procfs.mount_of(path, mounts)
     if mount is not None:
         row.update(mount=mount.point, fstype=mount.fstype, source=mount.source)
     return row
@@ -75,15 +75,3 @@ def _text_at(pid: int, address: int) -> bytes:
             if b"\0" in part:
                 break
     return found.split(b"\0", 1)[0][:_PAGE]
-
-
-def _mount_of(path: str, mounts: Iterable[procfs.Mount]) -> Optional[procfs.Mount]:
-    """Return the mount a path leads to, by its name: links in it are not followed."""
-    best = None
-    for mount in mounts:
-        point = mount.point.rstrip("/")
-        inside = path == point or path.startswith(point + "/")
-        # Of mounts on one point the last covers the others.
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 PROC = "/proc"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -267,6 +267,18 @@ def parse_mountinfo(data: bytes) -> List[Mount]:
     return mounts
 
 
+def mount_of(path: str, mounts: Iterable[Mount]) -> Optional[Mount]:
+    """Return the mount a path leads to, by its name: links in it are not followed."""
+    best = None
+    for mount in mounts:
+        point = mount.point.rstrip("/")
+        inside = path == point or path.startswith(point + "/")
+        # Of mounts on one point the last covers the others.
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
 def _unescape(word: bytes) -> bytes:
     for code, char in ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\")):
         word = word.replace(code, char)
@@ -342,9 +354,9 @@ def numbers(path: str) -> List[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def read_stat(pid: int, root: str = PROC) -> Optional[Stat]:
+def read_stat(pid: int) -> Optional[Stat]:
     """Return /proc/PID/stat parsed, or None for a process that is gone."""
-    data = read("%s/%d/stat" % (root, pid))
+    data = read("%s/%d/stat" % (PROC, pid))
     return parse_stat(data) if data else None
 
 

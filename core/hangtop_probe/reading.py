@@ -316,7 +316,7 @@ def gather(pid: int, rank: Optional[int]) -> Facts:
     def read() -> Facts:
         # Opened here so that a refusal is told from an empty environment.
         with open("/proc/%d/environ" % pid, "rb") as file:
-            env = procfs.parse_environ(file.read(1 << 20))
+            env = procfs.parse_environ(file.read(procfs.MAX_ENVIRON))
         maps = procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS) or b""
         found = versions.read(pid)
         return Facts(

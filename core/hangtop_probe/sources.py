@@ -57,24 +57,10 @@ def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Op
 
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
-    mount = mount_of(path, mounts)
+    mount = procfs.mount_of(path, mounts)
     if mount is None or node.is_network(mount.fstype) or not _plain(path, mounts):
         return None
     return path if _same_mounts(pid) else "/proc/%d/root%s" % (pid, path)
-
-
-def mount_of(path: str, mounts: Sequence[procfs.Mount]) -> Optional[procfs.Mount]:
-    """Return the mount ``path`` lies on: the longest mount point that is its prefix.
-
-    Of several mounts on one point the last one covers the others.
-    """
-    best = None
-    for mount in mounts:
-        point = mount.point.rstrip("/")
-        inside = path == point or path.startswith(point + "/")
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
 
 
 def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
@@ -82,7 +68,7 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
     current = ""
     for part in path.split("/")[1:]:
         current += "/" + part
-        mount = mount_of(current, mounts)
+        mount = procfs.mount_of(current, mounts)
         if mount is None or node.is_network(mount.fstype):
             return False
         try:
@@ -90,7 +76,7 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
         except OSError:
             continue
         whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
-        mount = mount_of(whole, mounts)
+        mount = procfs.mount_of(whole, mounts)
         if mount is None or node.is_network(mount.fstype):
             return False
     return True

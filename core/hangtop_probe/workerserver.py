@@ -22,6 +22,7 @@ from .sockets import Socket, Sockets
 
 THREAD = "pt_workerserver"
 MAX_ANSWER = 64 << 20
+_MAX_SIZE_LINE = 1024
 Address = Union[str, Tuple[str, int]]
 """Path of a unix socket, `\\0name` of an abstract one, or host and port."""
 
@@ -144,12 +145,15 @@ def _body(data: bytes) -> bytes:
 
 
 def _chunks(body: bytes) -> bytes:
-    parts = []
-    while body:
-        size, _, body = body.partition(b"\r\n")
-        length = int(size.split(b";")[0], 16)
+    parts, at = [], 0
+    while at < len(body):
+        end = body.find(b"\r\n", at, at + _MAX_SIZE_LINE)
+        if end < 0:
+            raise ValueError("no size of a chunk")
+        length = int(body[at:end].split(b";")[0], 16)
         if length <= 0:
             break
-        parts.append(body[:length])
-        body = body[length + 2 :]
+        at = end + 2
+        parts.append(body[at : at + length])
+        at += length + 2
     return b"".join(parts)

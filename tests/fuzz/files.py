@@ -18,9 +18,18 @@ from fuzz.target import expect_harmless, target, text_of
 from hangtop.cli import config
 from hangtop.cli.arguments import in_file
 from hangtop_core import kernelline, numericsfiles, numericsreport
-from hangtop_core.attach import bounded, bundle, pdsh, slurm, srun, targets
+from hangtop_core.attach import (
+    bounded,
+    bundle,
+    pdsh,
+    reasons,
+    slurm,
+    slurm_reasons,
+    srun,
+    targets,
+)
 from hangtop_core.attach.ssh import Login
-from hangtop_core.capture import Facts, is_capture, load, save
+from hangtop_core.capture import Facts, form, is_capture, load, save
 from hangtop_core.cores import elf, native, pattern, python
 from hangtop_core.cores.explain import explain
 from hangtop_core.diagnosis import to_json
@@ -79,6 +88,7 @@ def capture(data: bytes) -> None:
     """A capture is read as far as it goes, and what is shown of it is harmless."""
     with file_of(gzip.compress(data, 0)) as path, suppress(BadCaptureError):
         found = load(str(path))
+        assert all(0 <= one.snapshot.at <= form.LAST_TIME for one in found.pictures)
         shown(found.newest.snapshot)
         for diagnosis in found.newest.diagnoses.values():
             expect_harmless(diagnosis_text(diagnosis), lines=True)
@@ -154,8 +164,10 @@ def ras_report(data: bytes) -> None:
             to_json(found)
             expect_harmless(found.version)
             for one in found.communicators:
+                assert one.size >= 0
                 expect_harmless(one.hash)
                 for level in one.levels:
+                    assert level.count >= 0
                     expect_harmless(level.op)
                     assert len(level.members) <= LISTED
 
@@ -245,6 +257,7 @@ def core_file(data: bytes) -> None:
     with file_of(data) as path, suppress(elf.NotACoreError):
         elf.is_core(str(path))
         header = elf.read(str(path))
+        assert len(header.threads) <= elf.MAX_THREADS
         explain(header, ())
         elf.first_page(str(path), 0x1000)
 
@@ -314,3 +327,33 @@ def lines_of_text(data: bytes) -> None:
     for read in (announced_world_size, endpoint, program, script, launch_options):
         read(words)
     expect_harmless(clean(text))
+
+
+ENDINGS = (
+    b"ssh: connect to host gpu07 port 22: Connection refused\r\n",
+    b"alice@gpu07: Permission denied (publickey).\r\n",
+    b"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key for [gpu07]:2222 has"
+    b" changed and you have requested strict checking.\nHost key verification failed.\n",
+    b"bash: line 1: exec: python3: not found\n",
+    b"sudo: a password is required\n",
+    b"srun: error: Unable to create step for job 7: Invalid job id specified\n",
+    b"srun: error: node-2: task 1: Exited with exit code 1\nslurmstepd: error: *** STEP 7.0 ON n1 "
+    b"CANCELLED AT 2026-11-21T11:00:00 DUE TO TIME LIMIT ***\n",
+)
+
+
+@target(lambda: list(ENDINGS))
+def endings(data: bytes) -> None:
+    """Why a connection ended is told in words, with a command that does nothing else."""
+    text = text_of(data)
+    context = reasons.Context("gpu07", "ssh gpu07", "python3", True, "ssh gpu07 python3 -V")
+    step = slurm_reasons.Step("node-2", "7", "alice", "srun hostname")
+    for code in (255, 127, None):
+        for ending in (
+            reasons.explain_login(code, text, False, context),
+            reasons.explain_login(code, text, True, context, log=text),
+            slurm_reasons.explain_srun(code, text, False, step, "python3", False),
+            pdsh.explain(code, text, False, "gpu07", Login()),
+        ):
+            expect_harmless(ending.reason, lines=True)
+            expect_harmless(ending.fix or "", lines=True)

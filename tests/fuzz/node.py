@@ -7,8 +7,11 @@ import json
 import os
 import pickle
 import resource
+import socket
+import tempfile
 import threading
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -16,24 +19,30 @@ from fuzz.target import target, text_of
 from hangtop_core.columns import trace_of
 from hangtop_core.dumps.safe import decode
 from hangtop_probe import (
+    cgroups,
     descriptors,
     gpus,
     kernellog,
     locks,
+    nics,
     numerics,
     procfs,
+    ras,
     relay,
     secrets,
     sockets,
     stacks,
+    torchstore,
     versions,
     wire,
+    workerserver,
 )
 from hangtop_probe.columns import MAX_ENTRIES, reduce
 from hangtop_probe.discovery import Candidate, attribute
+from hangtop_probe.requests import Refused
 from hangtop_probe.tools import Done
 from hangtop_probe.unpickle import ForeignError, RefusedError, TruncatedError
-from support import flight
+from support import flight, sysfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +60,7 @@ PARSERS = (
     procfs.parse_limits,
     procfs.parse_cgroup,
     procfs.parse_mountinfo,
+    cgroups.pairs,
     locks.parse_locks,
     sockets.parse_unix,
     descriptors.parse_info,
@@ -275,3 +285,46 @@ def numerics_files() -> list[bytes]:
         {"type": "note", "text": "the file is full"},
     ]
     return [b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)]
+
+
+HTTP = (
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\n{}\r\n1\r\nx\r\n0\r\n\r\n",
+    b"HTTP/1.1 404 Not Found\r\n\r\n",
+)
+STORE = b"\0" + (24).to_bytes(8, "little") + b"http://node-1.x:25999/\r\n"
+RAS = b'OK\nOK\n{"nccl_version": "2.28.3", "communicators": []}'
+
+
+@target(lambda: [*HTTP, STORE, RAS])
+def servers_in_ranks(data: bytes) -> None:
+    """Whatever listens where a rank was believed to: an answer within bounds, or a reason."""
+    asks = (
+        lambda: workerserver.post(("127.0.0.1", 1), "/handler/x", 2.0),
+        lambda: torchstore.debug_port("127.0.0.1", 1, 0, 2.0),
+        lambda: ras.ask(ras.Listener(7, "127.0.0.1:1", "2.28.3", (2, 28, 3)), 2.0),
+    )
+    for ask in asks:
+        here, there = socket.socketpair()
+        there.sendall(data[: 1 << 16])
+        there.shutdown(socket.SHUT_WR)
+        with (
+            there,
+            here,
+            mock.patch("socket.create_connection", return_value=here),
+            mock.patch.object(workerserver, "_connect", return_value=here),
+            suppress(OSError, ValueError, Refused),
+        ):
+            ask()
+
+
+@target(lambda: [b"4: ACTIVE\n", b"400 Gb/sec (4X NDR)\n", b"1000\n", b"InfiniBand\n"])
+def sysfs_of_ports(data: bytes) -> None:
+    """Any text in any file of a port of a network is a field of it, or none."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        root = Path(folder)
+        sysfs.rdma_port(root, "mlx5_0")
+        sysfs.interface(root, "eth0")
+        for path in [path for path in root.rglob("*") if path.is_file()]:
+            path.write_bytes(data[:4096])
+        wire.encode(nics.read(folder))

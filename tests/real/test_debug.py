@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import signal
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_hook import prompt
+from hangtop_probe import workerserver
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE, environment, is_alive, wait_until
@@ -102,6 +103,17 @@ def descriptors(pid: int) -> list[str]:
         with contextlib.suppress(OSError):
             found.append(os.readlink(path))
     return sorted(one for one in found if not one.endswith(".steps"))
+
+
+def test_what_is_open_of_a_prepared_job_is_open_for_its_user_alone(job: Job) -> None:
+    """torch listens on the port of its store; of hangtop there are sockets of its user's alone."""
+    assert stat.S_IMODE(SOCKETS.stat().st_mode) == 0o700
+    for pid in job.pids.values():
+        listening = workerserver.listening(pid)
+        paths = [one.local for one in listening.unix if one.local]
+        assert paths
+        assert [path for path in paths if path.startswith(f"{SOCKETS}/")] == paths
+        assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in paths)
 
 
 def test_prompt_steps_and_leaves_nothing(job: Job) -> None:
@@ -195,8 +207,3 @@ def test_the_job_ends_well_after_all_that(job: Job) -> None:
     assert wait_until(lambda: Path(f"{job.path}.rank1").exists())
     assert wait_until(lambda: Path(f"{job.path}.rank1").read_text() == "3")
     assert wait_until(lambda: not is_alive(job.pids[1]))
-
-
-def test_a_stranger_is_not_let_in(tmp_path: Path) -> None:
-    """Without a socket, or in a directory that others can write to, nobody is connected to."""
-    assert prompt.connect(2**22 + 1) is None

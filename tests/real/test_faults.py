@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pty
 import re
@@ -22,7 +21,7 @@ from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import NodeNotReadyError
 from hangtop_core.session import Options, Session, Update
 from support.cluster import SSH, Cluster, run, why_not
-from support.processes import PATIENCE, command_line, is_alive, wait_until
+from support.processes import PATIENCE, Held, command_line, is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -336,27 +335,6 @@ def test_a_flood_is_cut_off_and_the_others_do_not_feel_it(cluster: Cluster) -> N
             assert story.oldest("node-3") < 2 * TIMING.lost
         session.retry("node-2")
         assert session.wait(all_ready, PATIENCE), session.latest
-
-
-class Held:
-    """One thread of a process stopped by ptrace, as if it hung in the kernel; the rest runs."""
-
-    def __init__(self, tid: int) -> None:
-        self._tid = tid
-        self._libc = ctypes.CDLL(None, use_errno=True)
-
-    def _ptrace(self, what: int) -> None:
-        call = self._libc.ptrace
-        call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-        assert call(what, self._tid, None, None) == 0, os.strerror(ctypes.get_errno())
-
-    def __enter__(self) -> None:
-        self._ptrace(0x4206)  # PTRACE_SEIZE
-        self._ptrace(0x4207)  # PTRACE_INTERRUPT
-        os.waitpid(self._tid, 0x40000000)  # __WALL
-
-    def __exit__(self, *_: object) -> None:
-        self._ptrace(17)  # PTRACE_DETACH
 
 
 A_TABLE = 2000

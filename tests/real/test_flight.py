@@ -339,10 +339,29 @@ def test_gdb_reads_ranks_that_go_on_as_if_nothing_had_been(dumps: Path, probe: P
     verdict = judged(pieces).diagnosis.verdicts[0]
     assert (verdict.cause, [one.rank for one in verdict.culprits]) == ("missing-collective", [1])
     assert not [one for pid in pids for one in Path(f"/proc/{pid}/root/tmp").glob("hangtop-*/rec*")]
+    killed_meanwhile(pids[0])
     (dumps / "release" / "go").touch()
     results = [dumps / "release" / f"result_{rank}" for rank in range(4)]
     assert wait_until(lambda: all(one.exists() for one in results))
     assert {one.read_text() for one in results} == {str([10.0] * 8)}
+
+
+def killed_meanwhile(pid: int) -> None:
+    """Kill a probe whose gdb is in a rank: gdb is left to finish, and lets the rank go."""
+    before = set(Path("/tmp").glob("hangtop-*"))
+
+    def traced() -> bool:
+        return "\nTracerPid:\t0\n" not in Path(f"/proc/{pid}/status").read_text()
+
+    with ProbeClient() as client:
+        client.send(op="recorder", pids=[pid], ranks={str(pid): 0}, inject=True)
+        assert wait_until(traced)
+        client.process.kill()
+        client.process.wait()
+    assert wait_until(lambda: not traced())
+    for folder in set(Path("/tmp").glob("hangtop-*")) - before:
+        if (folder / "recorder").exists():
+            shutil.rmtree(folder)
 
 
 def test_a_byte_in_its_pipe_makes_an_nccl_rank_dump(

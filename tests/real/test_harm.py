@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,14 @@ from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session
 from hangtop_probe import permission
 from support.probe_client import ProbeClient
-from support.processes import PATIENCE, environment, is_alive, wait_until, with_variable
+from support.processes import (
+    PATIENCE,
+    command_line,
+    environment,
+    is_alive,
+    wait_until,
+    with_variable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,9 +116,9 @@ def test_a_kill_at_any_moment_leaves_the_target_free(
     head.kill()
     head.wait()
     head.stdout.close()
-    gone = wait_until(lambda: not with_variable(OWN, mark), PATIENCE)
+    gone = wait_until(lambda: not with_variable(OWN, mark))
     assert gone, with_variable(OWN, mark)
-    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert wait_until(lambda: not held(target)), held(target)
     assert is_alive(target)
 
 
@@ -135,12 +144,12 @@ def test_a_probe_that_is_stopped_does_not_hold_what_it_traces(tmp_path: Path) ->
             os.kill(client.process.pid, signal.SIGSTOP)
             before = count()
             # Each call is a line of some hundred bytes: far more than a pipe would take.
-            assert wait_until(lambda: count() > before + 3000, PATIENCE), count() - before
+            assert wait_until(lambda: count() > before + 3000), count() - before
             os.kill(client.process.pid, signal.SIGCONT)
             client.send(op="cancel", id=ident)
             while "end" not in (last := client.receive(ident)):
                 assert "err" not in last, last
-            assert wait_until(lambda: not held(target.pid), PATIENCE), held(target.pid)
+            assert wait_until(lambda: not held(target.pid)), held(target.pid)
         finally:
             client.process.send_signal(signal.SIGCONT)
             client.close()
@@ -148,9 +157,23 @@ def test_a_probe_that_is_stopped_does_not_hold_what_it_traces(tmp_path: Path) ->
             target.wait()
 
 
+def written_by_gdb(mark: str, folder: Path) -> int:
+    """Bytes of what a gdb of ours has open for writing in a folder, with a name or without."""
+    size = 0
+    for pid in with_variable(OWN, mark):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() != "gdb":
+                continue
+            for one in Path(f"/proc/{pid}/fd").iterdir():
+                if os.readlink(one).startswith(f"{folder}/"):
+                    size += one.stat().st_size
+    return size
+
+
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+@pytest.mark.parametrize("victim", ["head", "probe and head"])
 def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
-    target: int, tmp_path: Path
+    target: int, tmp_path: Path, victim: str
 ) -> None:
     mark = str(time.monotonic_ns())
     take = ["core", "--take", "--yes", "--rank", "0", "--pid", str(target), "--to", str(tmp_path)]
@@ -162,11 +185,13 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
         )
 
         def under_way() -> bool:
-            return bool(held(target)) and any(tmp_path.iterdir())
+            return written_by_gdb(mark, tmp_path) > 0
 
         try:
             assert wait_until(lambda h=head: h.poll() is not None or under_way())
             in_time = head.poll() is None
+            if in_time and victim == "probe and head":
+                os.kill(probe_of(head.pid), signal.SIGKILL)
         finally:
             head.kill()
             head.wait()
@@ -176,10 +201,45 @@ def test_a_kill_while_a_core_is_taken_leaves_neither_gdb_nor_a_part_of_it(
             core.unlink()
     else:
         pytest.skip("this machine was too busy to tell: no core was seen while it was written")
-    assert wait_until(lambda: not with_variable(OWN, mark), PATIENCE), with_variable(OWN, mark)
-    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert wait_until(lambda: not with_variable(OWN, mark)), with_variable(OWN, mark)
+    assert wait_until(lambda: not held(target)), held(target)
     assert not list(tmp_path.iterdir())
     assert is_alive(target)
+
+
+def test_a_kill_of_whatever_else_looks_leaves_nothing(target: int, tmp_path: Path) -> None:
+    """Of commands that are no different to nodes, all at once, in the middle of their work."""
+    mark = str(time.monotonic_ns())
+    pid, log = str(target), tmp_path / "train.log"
+    log.write_text("step 1\n")
+    looking = {
+        "capture": ["capture", "--observe", "60", "-o", str(tmp_path / "x.hangtop"), "--pid", pid],
+        "watch": ["watch", "--pid", pid],
+        "logs": ["logs", "--follow", str(log)],
+        "diagnose": ["diagnose", "--observe", "60", "--pid", pid],
+    }
+    heads = [
+        subprocess.Popen(
+            [sys.executable, "-m", "hangtop", *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, OWN: mark, "OF": name},
+        )
+        for name, words in looking.items()
+    ]
+    try:
+        for name in looking.keys() - {"logs"}:
+            probes = partial(with_variable, "OF", name)
+            assert wait_until(lambda: len(probes()) > 1), name  # noqa: B023
+    finally:
+        for head in heads:
+            head.kill()
+            head.wait()
+    gone = wait_until(lambda: not with_variable(OWN, mark))
+    assert gone, [(pid, command_line(pid)) for pid in with_variable(OWN, mark)]
+    assert not held(target)
+    assert is_alive(target)
+    assert not (tmp_path / "x.hangtop").exists(), "half a capture has no name"
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -201,5 +261,5 @@ def test_two_hangtops_at_one_process_do_each_other_no_harm(target: int) -> None:
         ((*_, sample),) = second.sample({name: [target]}).result(PATIENCE)
         assert sample.failure is None, sample
         assert not traces.done(), "the first goes on"
-    assert wait_until(lambda: not held(target), PATIENCE), held(target)
+    assert wait_until(lambda: not held(target)), held(target)
     assert is_alive(target)

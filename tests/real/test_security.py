@@ -51,7 +51,7 @@ exec(compile({WAITS!r}, "/x/site-packages/torch/distributed/distributed_c10d.py"
 """A rank that waits in what py-spy shows as a collective, without the seconds that torch takes."""
 TRACED = (
     "ptrace,kill,tkill,tgkill,pidfd_send_signal,rt_sigqueueinfo,rt_tgsigqueueinfo,"
-    "process_vm_writev,bind,listen,openat,open,openat2"
+    "process_vm_writev,bind,listen"
 )
 _CALL = re.compile(r"^\d+ +(\w+)\((.*)$")
 
@@ -84,6 +84,7 @@ def calls(log: Path) -> list[tuple[str, str]]:
     return [(one[1], one[2]) for one in found if one]
 
 
+@pytest.mark.timeout(600)  # half a minute, where there is not far too much to do
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_readonly_touches_no_rank_and_nothing_listens(
     rank: subprocess.Popen[bytes], tmp_path: Path
@@ -106,18 +107,14 @@ def test_readonly_touches_no_rank_and_nothing_listens(
         os.close(pipe)
     told = json.loads(done.stdout)
     assert told["said"] == {**told["said"], **REFUSED}
+    assert told["said"]["diagnose"] in (10, 11), "it was looked at: it hangs"
     assert set(told["pressed"]) == {action.id for action in ACTIONS} - readonly_tour.LEAVING
     assert told["said"].keys() | ELSEWHERE >= {name for name in MODULES if name}
     made = calls(log)
-    pid = str(rank.pid)
     assert not [one for one in made if one[0] in ("bind", "listen", "process_vm_writev")]
-    to_rank = re.compile(rf"\b{pid}\b")
-    acts = [one for one in made if not one[0].startswith("open")]
-    assert not [one for one in acts if to_rank.search(one[1])], "no signal to it, no ptrace"
-    opened = [words for name, words in made if name.startswith("open")]
-    written = [words for words in opened if "O_WRONLY" in words or "O_RDWR" in words]
-    assert not [one for one in written if f"/proc/{pid}/" in one or "fr_0.pipe" in one]
-    assert [one for one in opened if f"/proc/{pid}/" in one], "it was looked at"
+    to_rank = re.compile(rf"\b{rank.pid}\b")
+    assert not [one for one in made if to_rank.search(one[1])], "no signal to it, no ptrace"
+    assert [name for name, _ in made if name == "ptrace"], "of doctor, on a process of its own"
 
 
 REFUSED = dict.fromkeys(
@@ -161,10 +158,9 @@ print("swapped")
 
 
 @needs_stranger
-@pytest.mark.parametrize("mode", [0o777, 0o1777], ids=oct)
-def test_nobody_can_swap_what_is_run_after_it_was_checked(place: Path, mode: int) -> None:
+def test_nobody_can_swap_what_is_run_after_it_was_checked(place: Path) -> None:
     """The cache is to be in a directory that is another user's, who may rename what is in it."""
-    theirs = stranger.owned(place / "theirs", mode)
+    theirs = stranger.owned(place / "theirs", 0o1777)
     node = Booted(theirs / "cache", hide_the_shared_paths(bundle.opening()))
     try:
         node.supply(node.message()["boot"]["missing"])
@@ -198,8 +194,8 @@ def test_a_link_on_the_way_to_the_cache_is_not_followed_twice(place: Path) -> No
 
 @needs_stranger
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
-@pytest.mark.parametrize("bait", ["symlink", "file"])
-def test_a_core_is_written_into_nothing_that_another_user_has_laid(place: Path, bait: str) -> None:
+def test_a_core_is_written_into_nothing_that_another_user_has_laid(place: Path) -> None:
+    """For every second there is a link to something precious, or a file that they can read."""
     victim = place / "victim"
     victim.write_text("precious")
     theirs = stranger.owned(place / "theirs", 0o777)
@@ -207,7 +203,7 @@ def test_a_core_is_written_into_nothing_that_another_user_has_laid(place: Path, 
         try:
             now = int(time.time())
             names = [f"{theirs}/core.{target.pid}.{at}" for at in range(now, now + 300)]
-            lay = f"os.symlink('{victim}', name)" if bait == "symlink" else "open(name, 'w')"
+            lay = f"os.symlink('{victim}', name) if int(name[-1]) % 2 else open(name, 'w')"
             stranger.does(f"import os\nfor name in {names}: {lay}")
             request = Request(
                 {"id": 1, "op": "core", "pid": target.pid, "dir": str(theirs), "take": True},
@@ -216,7 +212,7 @@ def test_a_core_is_written_into_nothing_that_another_user_has_laid(place: Path, 
             with pytest.raises(Refused, match="File exists"):
                 cores.handle(request, Tools(), permission.rights())
             assert victim.read_text() == "precious"
-            assert not [name for name in names if bait == "file" and os.path.getsize(name)]
+            assert not any(os.lstat(name).st_size for name in names if not os.path.islink(name))
             assert len(list(theirs.iterdir())) == len(names), "nothing else was left there"
         finally:
             target.kill()
@@ -306,9 +302,8 @@ def test_copying_writes_to_no_file_that_another_user_chose(place: Path) -> None:
     victim = place / "victim"
     victim.write_text("precious")
     theirs = stranger.owned(place / "theirs", 0o777)
-    lay = f"os.mkdir('{theirs}/hangtop', 0o777)"
-    lay += f"; os.symlink('{victim}', '{theirs}/hangtop/copied.txt')"
-    stranger.does(f"import os; os.umask(0); {lay}")
+    bait = theirs / "hangtop" / "copied.txt"
+    stranger.does(f"import os; os.mkdir('{bait.parent}'); os.symlink('{victim}', '{bait}')")
     told = clipboard.copy("x", lambda _: None, environ={}, folder=theirs / "hangtop")
     assert f"belongs to user id {stranger.UID}" in told
     (place / "own").mkdir(0o700)

@@ -13,7 +13,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.session import Options, Session
 from support.probe_client import ProbeClient
-from support.processes import PATIENCE, all_pids, command_line, wait_until
+from support.processes import PATIENCE, Held, all_pids, command_line, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +97,22 @@ def test_what_py_spy_does_wrong_is_put_right_and_told(
     assert later is not None, spied.session.latest
     assert (later.snapshot.nodes[0].noise[-1:] == (note,)) >= stopped
     assert wait_until(lambda: not any(SLEEPS in command_line(pid) for pid in all_pids()))
+
+
+def test_a_rank_that_nothing_makes_run_again_is_told(
+    target: subprocess.Popen[bytes], spied: Spied, tmp_path: Path
+) -> None:
+    """A tracer holds it, which SIGCONT does not change."""
+    called, go_on = tmp_path / "called", tmp_path / "go on"
+    spied.does(f"touch '{called}'; until [ -e '{go_on}' ]; do sleep 0.05; done; echo '[]'")
+    asked = spied.session.sample({spied.node: [target.pid]}, mode="blocking", deadline=30.0)
+    assert wait_until(called.exists)
+    with Held(target.pid):
+        go_on.touch()
+        ((*_, sample),) = asked.result(PATIENCE)
+    assert sample.failure is not None
+    assert f"it does NOT run again: kill -CONT {target.pid}" in sample.failure.text, sample
+    assert wait_until(lambda: state(target.pid) == "S")
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

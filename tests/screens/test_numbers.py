@@ -8,7 +8,7 @@ import msgspec
 
 from hangtop.spans import plain_lines
 from hangtop.views.overview import verdict_lines
-from hangtop.views.ranks import rank_rows
+from hangtop.views.ranks import RankRows
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.numerics import First, Frame, Measure, Numerics
 from hangtop_core.report import diagnosis_text
@@ -94,7 +94,7 @@ def test_it_is_told_of_a_job_that_gets_on() -> None:
     text = plain_lines(verdict_lines(update.snapshot, job, diagnosis))
     assert "note  rank 2 saw inf in output of layers.3.mlp (Mlp) at batch 41" in text
     assert "Nothing to blame" not in text
-    first, *others = rank_rows(update.snapshot, job, diagnosis, update.snapshot.at)
+    first, *others = RankRows().take(update.snapshot, job, diagnosis, update.snapshot.at)
     assert (first.rank.rank, first.why) == (2, "saw inf at batch 41")
     assert not any("inf" in one.why for one in others)
 

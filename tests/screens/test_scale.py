@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ LOST = frozenset({7, *range(512, 768)})
 replace = msgspec.structs.replace
 
 
+@cache
 def large() -> Update:
     update = load("skip")
     job = update.snapshot.jobs[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
@@ -46,14 +48,31 @@ class Large:
     def _answers(self, node: SimulatedNode, request: dict[str, Any], now: float) -> list[Any]:
         return [said["data"] for said in node.answer(request, now) if "data" in said]
 
-    def hear(self, now: float) -> None:
-        """Fold what all nodes say of their processes at a time."""
+    def change(self, **story: Any) -> None:
+        """Let the story go on otherwise: `churn`, `hang_at`."""
+        self.story = replace(self.story, **story)
+        for node in self._nodes.values():
+            node.story = self.story
+
+    def say(self, now: float) -> list[tuple[str, Any]]:
+        """What all nodes say of their processes at a time."""
+        found = []
         for name, node in self._nodes.items():
             said = node.tick(now)
             if said is not None:
                 self._answers(node, {"op": "credit", "id": 1, "n": 1}, now)
-                piece = messages.decode(said["data"], messages.WatchPiece)
-                self.store.fold_watch(name, piece, self.complaints.append)
+                found.append((name, said["data"]))
+        return found
+
+    def fold(self, said: Iterable[tuple[str, Any]]) -> None:
+        """Fold what nodes have said."""
+        for name, raw in said:
+            piece = messages.decode(raw, messages.WatchPiece)
+            self.store.fold_watch(name, piece, self.complaints.append)
+
+    def hear(self, now: float) -> None:
+        """Fold what all nodes say of their processes at a time."""
+        self.fold(self.say(now))
 
     def sample(self, now: float) -> None:
         """Fold stacks of all processes, taken at a time."""

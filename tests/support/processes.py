@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import time
 from pathlib import Path
@@ -62,3 +63,24 @@ def wait_until(condition: Callable[[], bool], limit_s: float = PATIENCE) -> bool
             return False
         time.sleep(0.05)
     return True
+
+
+class Held:
+    """One thread of a process stopped by ptrace, as if it hung in the kernel; the rest runs."""
+
+    def __init__(self, tid: int) -> None:
+        self._tid = tid
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def _ptrace(self, what: int) -> None:
+        call = self._libc.ptrace
+        call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        assert call(what, self._tid, None, None) == 0, os.strerror(ctypes.get_errno())
+
+    def __enter__(self) -> None:
+        self._ptrace(0x4206)  # PTRACE_SEIZE
+        self._ptrace(0x4207)  # PTRACE_INTERRUPT
+        os.waitpid(self._tid, 0x40000000)  # __WALL
+
+    def __exit__(self, *_: object) -> None:
+        self._ptrace(17)  # PTRACE_DETACH

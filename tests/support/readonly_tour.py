@@ -1,4 +1,4 @@
-"""Everything that hangtop does under --readonly, in one process, for whoever traces it.
+"""Everything that hangtop does under --readonly, or by itself, in one process that can be traced.
 
 readonly_tour.py PID FOLDER: commands first, then every key on the screens that know it. Prints a
 line of JSON with the exit status of each command, and the actions whose keys were pressed.
@@ -34,6 +34,7 @@ def commands(pid: str, folder: str) -> dict[str, list[str]]:
     found = {
         "dump": ["dump", "--each", "--all-threads", "--locals", *one],
         "diagnose": ["diagnose", "--observe", "1", *one],
+        "diagnose, by itself": ["diagnose", "--observe", "1", *one[1:]],
         "watch": ["watch", "--once", "--interval", "1", *one],
         "capture": ["capture", "--observe", "1", "-o", f"{folder}/x.hangtop", *one],
         "open": ["diagnose", f"{folder}/x.hangtop"],
@@ -49,7 +50,6 @@ def commands(pid: str, folder: str) -> dict[str, list[str]]:
         "diagnose --allow-pause": ["diagnose", "--allow-pause", *one],
         "flight --trigger": ["flight", "--trigger", *one],
         "flight --allow-inject": ["flight", "--allow-inject", *one],
-        "diagnose --ras": ["diagnose", "--ras", *one],
     }
     return found
 

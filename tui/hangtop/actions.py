@@ -55,8 +55,8 @@ def can_sample(now: Situation) -> str | None:
     return needs_live(now) or needs_rank(now) or _silent(now) or _sampler(now) or _gone(now)
 
 
-def can_sample_all(now: Situation) -> str | None:
-    """At least one rank to ask."""
+def can_ask_all(now: Situation) -> str | None:
+    """There must be a job, and somebody to ask."""
     return needs_live(now) or needs_job(now)
 
 

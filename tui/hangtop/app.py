@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hangtop.keymap import Keymap
     from hangtop.source import Source
@@ -48,7 +48,6 @@ def run_app(
     ascii: bool = False,  # noqa: A002 - as on the command line
     light: bool = False,
     mouse: bool = False,
-    readonly: bool = False,
     live: bool = True,
     job_key: str | None = None,
     files: Picture | None = None,
@@ -56,14 +55,13 @@ def run_app(
     notice: str = "",
     keymap: Keymap | None = None,
     nettest: Sequence[str] = (),
-    on_exit: Callable[[], None] | None = None,
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
-    `nettest` is the command that tests the network between the nodes of the session.
-    `readonly` is also taken from the session's options; `notice` is told for some seconds.
+    `nettest` is the command that tests the network between the nodes of the session;
+    `notice` is told for some seconds.
 
     Raises:
         UsageError: when the terminal cannot show screens.
@@ -77,25 +75,20 @@ def run_app(
     if light:
         use_light()
 
-    try:
-        options = getattr(source, "options", None)
-        readonly = readonly or bool(getattr(options, "readonly", False))
-        kind = HangtopApp if files is None else FilesApp
-        app = kind(
-            source,
-            ascii=ascii,
-            mouse=mouse,
-            readonly=readonly,
-            live=live,
-            files=files,
-            capture=capture,
-            keymap=keymap,
-        )
-        app.state.job_name = job_key
-        app.nettest = tuple(nettest)
-        app.tell(notice)
-        app.run(mouse=mouse)
-        return app.return_code or 0
-    finally:
-        if on_exit is not None:
-            on_exit()
+    options = getattr(source, "options", None)
+    kind = HangtopApp if files is None else FilesApp
+    app = kind(
+        source,
+        ascii=ascii,
+        mouse=mouse,
+        readonly=bool(getattr(options, "readonly", False)),
+        live=live,
+        files=files,
+        capture=capture,
+        keymap=keymap,
+    )
+    app.state.job_name = job_key
+    app.nettest = tuple(nettest)
+    app.tell(notice)
+    app.run(mouse=mouse)
+    return app.return_code or 0

@@ -39,7 +39,7 @@ class Seen(Struct, frozen=True):
 class Recordings:
     """Pictures of recorders, of running ranks or of files, and what is counted in them."""
 
-    def __init__(self, ended: Callable[[], Any], fixed: Picture | None = None) -> None:
+    def __init__(self, ended: Callable[[], Any], fixed: Picture | None) -> None:
         """`fixed` is what files show; then no ranks are asked about."""
         self._fixed = fixed
         self._seen: Later[Seen | None] = Later(ended)

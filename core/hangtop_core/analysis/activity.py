@@ -16,6 +16,7 @@ from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.model import Frame, Thread
+from hangtop_core.text import how_ended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,10 +188,7 @@ def _polls_gpu(process: Process, read_: Reading) -> bool:
 
 
 def _left(process: Process) -> str:
-    code = process.exit_code
-    if code is None:
-        return "has exited"
-    return f"was killed by signal {-code}" if code < 0 else f"has exited with status {code}"
+    return "has exited" if process.exit_code is None else how_ended(process.exit_code)
 
 
 def _halted(process: Process, letter: str) -> Activity | None:

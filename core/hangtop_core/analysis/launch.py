@@ -56,14 +56,16 @@ def contradictions(snapshot: Snapshot, job: Job) -> tuple[Contradiction, ...]:
 def _stores(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
     """MASTER_ADDR and MASTER_PORT name more than one store."""
     told = {id(rank): master(rank.process) for rank in ranks}
+    stores = {one for one in told.values() if one is not None}
+    if len(stores) < 2 and not any(is_loopback(host) for host, _ in stores):
+        return None  # as nearly always: what is spelt alike means the same
 
     def store(rank: Rank) -> str | None:
         one = told[id(rank)]
         return None if one is None else places.store(*one, rank.process, rank.node)
 
     groups = _apart(ranks, store)
-    addresses = {one[0] for one in told.values() if one is not None}
-    ports = {one[1] for one in told.values() if one is not None}
+    addresses, ports = {one[0] for one in stores}, {one[1] for one in stores}
     if len(groups) < 2 or (len(ports) == 1 and _may_be_alias(ranks, places)):
         return None
     nodes = {rank.node for rank in ranks}

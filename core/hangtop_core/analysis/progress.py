@@ -12,7 +12,7 @@ from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.model import Job, Rank, Snapshot
@@ -78,9 +78,10 @@ def judge(
     kinds = {activities[i].kind for i in alive}
     loading = any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
-    computing = any(_computes(job.ranks[i], activities[i]) for i in alive)
-    if waits and still >= hang_after * (PATIENCE if computing else 1):
-        return Progress("hung", since, stalled, standings)
+    if waits and still >= hang_after:
+        computing = any(_computes(job.ranks[i], activities[i]) for i in alive)
+        if not computing or still >= hang_after * PATIENCE:
+            return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.
@@ -123,11 +124,3 @@ def _without_ranks(
     stalled = None if last is None else max(snapshot.at - last, 0.0)
     hung = stalled is not None and stalled >= hang_after
     return Progress("hung" if hung else "starting", last, stalled, ())
-
-
-def ages(snapshot: Snapshot, job: Job, progress: Progress) -> Mapping[int, float]:
-    """Seconds each rank has got nowhere, for screens."""
-    return {
-        rank.rank: max(snapshot.at - one.since, 0.0)
-        for rank, one in zip(job.ranks, progress.ranks, strict=False)
-    }

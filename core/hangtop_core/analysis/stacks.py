@@ -51,8 +51,8 @@ class StackClass(Struct, frozen=True):
     """Since when all of them have had this stack, as far as was observed."""
     moved: int
     """How many of them had another stack in an earlier sample."""
-    sampled_from: float
-    sampled_to: float
+    sampled_at: float
+    """When the newest of their samples was taken."""
 
 
 class NoStack(Struct, frozen=True):
@@ -215,15 +215,13 @@ def _threads_of(rank: Rank, threads: Threads) -> Iterator[tuple[str, str]]:
 
 def _class(snapshot: Snapshot, key: str, members: list[Rank]) -> StackClass:
     samples = [rank.sample for rank in members if rank.sample is not None]
-    times = [sample.at for sample in samples]
     return StackClass(
         stack=key,
         frames=tuple(snapshot.stacks.get(key, ())),
         ranks=tuple(sorted(rank.rank for rank in members)),
         since=latest(samples),
         moved=sum(1 for sample in samples if has_moved(sample)),
-        sampled_from=min(times),
-        sampled_to=max(times),
+        sampled_at=max(sample.at for sample in samples),
     )
 
 

@@ -40,6 +40,9 @@ def differences(job: Job, nccl: Mapping[int, str] = _NONE) -> tuple[Difference, 
     ``nccl`` are versions by rank that logs tell, for ranks whose library does not.
     """
     found = []
+    first = job.ranks[0].process.versions if job.ranks else None
+    if not nccl and all(rank.process.versions == first for rank in job.ranks):
+        return ()  # as nearly always
     for key in NAMES:
         by_version: dict[str, list[Rank]] = defaultdict(list)
         for rank in job.ranks:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -79,13 +78,3 @@ def _own(pipe: object) -> int:
     pipe.close()  # type: ignore[attr-defined]
     os.set_blocking(own, False)
     return own
-
-
-def wait_gone(pids: Sequence[int], timeout: float) -> bool:
-    """Say whether all of ``pids`` are gone within ``timeout`` seconds."""
-    until = time.monotonic() + timeout
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import hangtop_probe
-from hangtop_core.text import clean
+from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
     from hangtop_core.attach.channel import Channel
@@ -134,7 +133,7 @@ class LocalLauncher:
     def explain(self, code: int | None, stderr: str, was_ready: bool) -> Ending:
         """Read an exit status of the local probe."""
         last = clean(stderr.strip().rpartition("\n")[2], 300)
-        how = _ended(code)
+        how = "does not end, not even when killed" if code is None else how_ended(code)
         reason = f"the probe {how}" + (f": {last}" if last else "")
         return Ending("lost" if was_ready else "unreachable", reason, retry=True)
 
@@ -170,22 +169,6 @@ def _not_started(number: int, said: str, was_ready: bool) -> Ending:
     if number in _EXHAUSTED:
         fix = "give this shell more here: ulimit -u (processes), -n (open files), -v (memory)"
     return Ending("lost" if was_ready else "unreachable", reason, True, fix)
-
-
-def _ended(code: int | None) -> str:
-    if code is None:
-        return "does not end, not even when killed"
-    if code >= 0:
-        return f"exited with status {code}"
-    return f"was killed by {signal_name(-code)}"
-
-
-def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9; ``signal 99`` when there is no such name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def is_here(name: str) -> bool:

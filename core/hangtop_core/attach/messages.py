@@ -103,6 +103,8 @@ class WatchPiece(Struct, frozen=True):
     gpus: dict[str, Any] = field(default_factory=dict)
     nics: dict[str, Any] = field(default_factory=dict)
     whole: bool | None = None
+    clock_set: Annotated[float, Meta(ge=-1e10, le=1e10)] = 0.0
+    """Seconds by which the node's clock was set since the last piece."""
 
 
 class Gone(Struct, frozen=True):

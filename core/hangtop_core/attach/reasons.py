@@ -299,8 +299,10 @@ def explain_login(
             line = next((line for line in said if missing[0] in line), "")
             reason = f"its shell did not get as far as {context.python}: {clean(line, 200)}"
             return Ending("no-python", reason, False, _INIT_FIX)
-        what = "there is no {0} on it" if missing or not last else "{0} does not start: " + last
-        return Ending("no-python", what.format(context.python), False, _PYTHON_FIX)
+        what = f"there is no {context.python} on it"
+        if not missing and last:
+            what = f"{context.python} does not start: {last}"
+        return Ending("no-python", what, False, _PYTHON_FIX)
     if not was_ready and re.search(r"unknown option -I|invalid literal for int", text, re.I):
         return Ending(
             "no-python", f"{context.python} is no usable Python: {last}", False, _PYTHON_FIX

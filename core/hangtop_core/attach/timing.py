@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -45,3 +46,8 @@ class Moment(NamedTuple):
 
     epoch: float
     mono: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Return what it is now."""
+        return cls(time.time(), time.monotonic())

@@ -69,13 +69,6 @@ class Header(Struct, frozen=True):
     """How many places of each kind were masked; never what stood there."""
 
 
-class Base(Struct, frozen=True):
-    """The newest picture without nodes, ranks and logs, which are in lines of their own."""
-
-    at: Time
-    observed_since: Time
-
-
 class End(Struct, frozen=True):
     """The last line."""
 

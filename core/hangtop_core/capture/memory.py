@@ -11,8 +11,8 @@ import psutil
 from hangtop_core.capture.changes import Damaged
 from hangtop_core.text import size
 
-MOST = 4 << 30
-"""Bytes; recorders and ten minutes of 8,192 ranks take a twelfth of it."""
+MOST = 2 << 30
+"""Bytes; recorders and ten minutes of 8,192 ranks take a sixth of it."""
 SHARE = 0.5
 """Of what is free, where that is less."""
 EVERY_LINES, EVERY_BYTES = 64, 1 << 20

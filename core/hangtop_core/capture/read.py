@@ -26,6 +26,7 @@ from hangtop_core.capture.form import (
     MAX_PICTURES,
     MAX_STACKS,
     SCHEMA,
+    SUFFIX,
     VERSION,
     Header,
 )
@@ -48,6 +49,7 @@ LATER = frozenset({"command", "earlier", "end"})
 MAX_NODES = 100_000
 MAX_RANKS = 1 << 18
 MAX_OUTPUTS = 4096
+MOST_TOLD = 3
 
 
 class Capture(Struct, frozen=True):
@@ -94,7 +96,7 @@ def load(path: str) -> Capture:
     name = clean(path, 200)
     try:
         if Path(path).is_dir():
-            raise BadCaptureError(f"{name} is a folder")
+            raise BadCaptureError(f"{name} is a folder", _held(Path(path)))
         if Path(path).exists() and not Path(path).is_file():
             # Opening a pipe that nobody writes to would wait for ever.
             raise BadCaptureError(f"{name} is no regular file")
@@ -106,6 +108,14 @@ def load(path: str) -> Capture:
                 return _load(name, zipped)
     except OSError as error:
         raise BadCaptureError(f"cannot read {name}: {error.strerror or error}") from None
+
+
+def _held(folder: Path) -> str | None:
+    """Which captures are in a folder, or in one of its own, as `hangtop watch` makes them."""
+    pattern = f"*{SUFFIX}"
+    found = sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])[-MOST_TOLD:]
+    told = ", ".join(clean(str(one), 200) for one in found)
+    return f"Captures in it: {told}" if found else None
 
 
 def _load(name: str, file: gzip.GzipFile) -> Capture:

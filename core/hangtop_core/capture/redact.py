@@ -319,5 +319,5 @@ def _is_address(name: str) -> bool:
 
 
 def _short(file: str, short: str) -> str:
-    """The short form of a path, of which folders have other names now."""
-    return short if _LIBRARY.search(file) else file.rpartition("/")[2]
+    """The short form of a path, of which folders have other names now: as many parts of it."""
+    return short if _LIBRARY.search(file) else "/".join(file.split("/")[-short.count("/") - 1 :])

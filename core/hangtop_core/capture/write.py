@@ -228,7 +228,9 @@ class Writer:
         number, parts, said = self._packer.pack(trace)
         if parts:
             self._line({"parts": self._redactor.data(parts)}, redacted=True)
-        said["source"] = self._redactor.text(str(said["source"]))
+        columns = said["row"].pop("columns")  # numbers, which are to stay as they are
+        said = self._redactor.data(said)
+        said["row"]["columns"] = columns
         self._line(said, redacted=True)
         self._count("recorders")
         return number

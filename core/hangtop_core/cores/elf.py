@@ -314,10 +314,10 @@ class _Reader:
 _PLATFORMS = frozenset({"x86_64", "aarch64", "haswell", "xeon_phi"})
 
 
-def first_page(path: str, start: int, count: int = PAGE) -> bytes:
-    """Read ``count`` bytes of the memory of a core at an address; fewer where it lacks them."""
+def first_page(path: str, start: int) -> bytes:
+    """Read a page of the memory of a core from an address on; less where it lacks some of it."""
     with _open(path) as file:
-        return _Reader(file, path).memory(start, count)
+        return _Reader(file, path).memory(start, PAGE)
 
 
 def _text(data: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangtop_core.text import clean
+from hangtop_core.text import clean, signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,6 @@ DEEP = 250
 NEAR_STACK = 1 << 16
 """Bytes between stack pointer and fault, within which a push or a call made it."""
 _BUS_ADRERR = 2
-_SI_TKILL = -6
 
 LOOK_AT_THE_HANG = (
     "hangtop logs FILE: the first error, and which collective timed out",
@@ -174,7 +173,7 @@ def _by_signal(header: Header, threads: Sequence[CoreThread]) -> list[Explanatio
     if sent.code is not None and sent.code <= 0 and not own:
         who = f"process {sent.sender} of user {sent.sender_uid}" if sent.sender else "the kernel"
         text = (
-            f"{name_of(sent.number)} was sent by {who}: somebody ended it, as timeout(1), "
+            f"{signal_name(sent.number)} was sent by {who}: somebody ended it, as timeout(1), "
             "schedulers and operators do. Its stacks show where it was then, not a fault of its own"
         )
         return [Explanation("sent-by-process", text)]
@@ -235,20 +234,13 @@ def _at(mapped: Sequence[Mapped], address: int | None) -> Mapped | None:
     return next((one for one in mapped if one.start <= address < one.end), None)
 
 
-def name_of(number: int) -> str:
-    """SIGSEGV of 11."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def signal_text(sent: Signal) -> str:
     """How it ended, in one line."""
     if not sent.number:
         return "no signal: taken of a process that ran"
     meaning = signal.strsignal(sent.number) if sent.number < signal.NSIG else None
-    text = f"{name_of(sent.number)} ({meaning})" if meaning else name_of(sent.number)
+    name = signal_name(sent.number)
+    text = f"{name} ({meaning})" if meaning else name
     if sent.address is not None:
         text += f" at address {sent.address:#x}"
     return text

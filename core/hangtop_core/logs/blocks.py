@@ -9,7 +9,7 @@ import re
 from typing import Protocol
 
 from hangtop_core.logs.known import TRACEBACK, Part, recognise
-from hangtop_core.logs.record import Call, Record, fill, kept, signal_name
+from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.text import clean
 
@@ -60,7 +60,7 @@ class Block(Protocol):
 class Traceback:
     """A Python traceback with all exceptions chained to it."""
 
-    def __init__(self, order: int, line: str, own: bool = False) -> None:
+    def __init__(self, order: int, line: str, own: bool) -> None:
         """Begin with the line that says so; ``own`` where torch's hook has printed every line."""
         self.order = order
         self.lines = [line]
@@ -198,7 +198,7 @@ class Summary:
     _RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
     _EXIT = re.compile(r"(-?\d+) \(pid: (\d+)\)")
 
-    def __init__(self, order: int, line: str, near: float = 0.0) -> None:
+    def __init__(self, order: int, line: str, near: float) -> None:
         self.order = order
         self.lines = [line]
         self._near = near
@@ -235,16 +235,16 @@ class Summary:
             "host": clean(entry.get("host", ""), 100),
         }
         part: Part = "exit" if status >= 0 else "cascade" if status == -15 else "root"
-        text = f"rank {rank[1]} (pid {left[2]}) left with {signal_name(status)}"
+        text = f"rank {rank[1]} (pid {left[2]}) left with {ending(status)}"
         return Record(
             "T16",
             part,
             text,
             0,
             self.order,
-            means=f"ended by {signal_name(status)}, says torchrun"
+            means=f"ended by {ending(status)}, says torchrun"
             if status < 0
-            else f"left with {signal_name(status)}, says torchrun",
+            else f"left with {ending(status)}, says torchrun",
             cause="rank-crashed" if part == "root" else None,
             fields=fields,
             lines=(text,),

@@ -16,7 +16,7 @@ import msgspec
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import NEEDLES, SUMMARY, TRACEBACK, recognise
 from hangtop_core.logs.prefix import Origin, Prefixes, split
-from hangtop_core.logs.record import Record, fill, kept, signal_name
+from hangtop_core.logs.record import Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog, Place, Stream
 from hangtop_core.text import clean
@@ -73,7 +73,6 @@ class Parser:
         number: int = 0,
         near: float = 0.0,
         keep: Callable[[Line], None] | None = None,
-        prefixes: Prefixes | None = None,
     ) -> None:
         """Begin a file.
 
@@ -81,7 +80,6 @@ class Parser:
             number: of the file, for its records.
             near: a time not long after its last line, such as its time of change.
             keep: gets every line.
-            prefixes: what its lines begin with; told from the first text where not given.
         """
         self.number = number
         self.near = near
@@ -92,7 +90,8 @@ class Parser:
         self._whose: dict[tuple[str | None, int | None, int], int] = {}
         """Global rank by node, task and local rank, where lines told both."""
         self._keep = keep
-        self._prefixes = prefixes
+        self._prefixes: Prefixes | None = None
+        """Told from the first text."""
         self._streams: dict[Origin, _Stream] = {}
         self._rest = ""
         self._recent: deque[tuple[Origin, str]] = deque(maxlen=RECENT)
@@ -212,7 +211,7 @@ class Parser:
             fields.setdefault("host", nccl["host"])
             fields.setdefault("pid", nccl["pid"])
         if row.code in ("T16", "SLURM", "MPI") and "exit" in fields:
-            fields.setdefault("signal", signal_name(int(fields["exit"])))
+            fields.setdefault("signal", ending(int(fields["exit"])))
         return Record(
             row.code,
             row.part,

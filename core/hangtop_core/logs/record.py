@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from hangtop_core.analysis.frames import package
 from hangtop_core.logs.known import Part
 from hangtop_core.logs.prefix import Origin
-from hangtop_core.text import clean
+from hangtop_core.text import clean, signal_name
 
 KEPT_LINES = 60
 """Lines of one record that are kept, the first and the last of them."""
@@ -66,7 +66,7 @@ class Record(Struct, frozen=True):
     @property
     def where(self) -> Call | None:
         """The innermost frame of a traceback that is in no library."""
-        own = [call for call in self.calls if not _is_library(call.file)]
+        own = [call for call in self.calls if package(call.file) is None]
         return own[-1] if own else (self.calls[-1] if self.calls else None)
 
     @property
@@ -110,20 +110,6 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
     return clean(text.replace(" ,", ",").replace(" :", ":"), 400)
 
 
-def _is_library(path: str) -> bool:
-    return (
-        "/site-packages/" in path
-        or "/dist-packages/" in path
-        or re.search(r"/lib(?:64)?/python\d", path) is not None
-        or path.startswith("<frozen")
-    )
-
-
-def signal_name(status: int) -> str:
+def ending(status: int) -> str:
     """`SIGKILL` for a negative exit status, `exit status 1` for another."""
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"
+    return f"exit status {status}" if status >= 0 else signal_name(-status)

@@ -142,9 +142,15 @@ class Jobs:
     def _some(
         self, jobs: Sequence[Sequence[_Unit]], order: _Orders, backend: str, limit: float
     ) -> list[bool]:
-        """Run jobs that have no unit in common; return which went well."""
+        """Run jobs that have no unit in common; return which went well.
+
+        Two whose stores are on one node, as those of its GPUs, would want the same port: they run
+        one after the other. A single member meets nobody.
+        """
         members = [[member for unit in units for member in unit.members] for units in jobs]
-        runs = self._ranks.run(members, order.of(members), limit, backend)
+        runs: list[JobRun] = []
+        for turn in _turns(members):
+            runs += self._ranks.run(turn, order.of(turn), limit, backend)
         for units, run in zip(jobs, runs, strict=True):
             if len(units) <= 2:
                 names = tuple(unit.name for unit in units)
@@ -181,6 +187,19 @@ class Jobs:
             for (a, b), fine in zip(some, good, strict=True):
                 for pairs in () if fine else schedule.across(a, b):
                     self._some(pairs, order, backend, limit)
+
+
+def _turns(jobs: Sequence[list[Member]]) -> list[list[list[Member]]]:
+    """Cut jobs, in their order, so that of each part no two have their store on one node."""
+    turns: list[list[list[Member]]] = []
+    hosts: set[str] = set()
+    for job in jobs:
+        if not turns or (len(job) > 1 and job[0].node in hosts):
+            turns.append([])
+            hosts = set()
+        turns[-1].append(job)
+        hosts |= {job[0].node} if len(job) > 1 else set()
+    return turns
 
 
 class _Orders:

@@ -12,7 +12,7 @@ from hangtop_core.attach.messages import BadPieceError, decode
 from hangtop_core.nettest import said
 from hangtop_core.nettest.asking import LONG_S, Inbox, Nodes, reason
 from hangtop_core.nettest.facts import STEPS, JobRun, Member, Outcome
-from hangtop_core.text import clean
+from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -271,5 +271,4 @@ def _ending(end: said.RankEnd) -> str:
     last = next((line for line in reversed(end.lines) if line.strip()), "")
     if end.code is None:
         return "its process was ended"
-    how = f"with status {end.code}" if end.code >= 0 else f"by signal {-end.code}"
-    return clean(f"its process ended {how}" + (f": {last}" if last else ""), 300)
+    return clean(f"its process {how_ended(end.code)}" + (f": {last}" if last else ""), 300)

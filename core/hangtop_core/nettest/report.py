@@ -6,7 +6,6 @@ import ipaddress
 import re
 import shlex
 import statistics
-import textwrap
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hangtop_probe
 from hangtop_core import nodesets
 from hangtop_core.nettest.judge_jobs import rates
+from hangtop_core.report import wrap
 from hangtop_core.text import clean, plural, shorten, size
 from hangtop_core.version import __version__
 
@@ -27,13 +27,15 @@ _PATH = re.compile(r"[A-Za-z0-9_./+-]{1,300}")
 """Of a Python, as a node tells it: it gets into a command."""
 SCHEMA = "hangtop.nettest/1"
 PROGRAM = Path(hangtop_probe.__file__).with_name("nettest_rank.py")
+_MIN_WIDTH = 50
 _LABEL = 12
 _HEAD = {0: "PASSED", 3: "FAILED", 4: "INCOMPLETE", 130: "INTERRUPTED"}
 
 
 def text(facts: Facts, found: Sequence[Finding], status: int, width: int) -> str:
     """The whole report, wrapped to a width in characters."""
-    lines = _wrap(f"{_HEAD[status]}: {headline(facts, found, status)}", width)
+    width = max(width, _MIN_WIDTH)
+    lines = wrap(f"{_HEAD[status]}: {headline(facts, found, status)}", width)
     for one in found:
         lines += ["", *finding_lines(one, width)]
     lines += ["", "What was tested", *_tested(facts, width)]
@@ -56,15 +58,15 @@ def headline(facts: Facts, found: Sequence[Finding], status: int) -> str:
 def finding_lines(one: Finding, width: int) -> Iterator[str]:
     """One finding, as verdicts are written."""
     yield f"{one.level.capitalize()}: {one.cause}"
-    yield from _wrap(clean(one.summary, 600), width, "  ")
+    yield from wrap(clean(one.summary, 600), width, "  ")
     if one.evidence:
         yield "  Evidence"
         for fact in one.evidence:
-            yield from _wrap(clean(fact, 600), width, "    - ", "      ")
+            yield from wrap(clean(fact, 600), width, "    - ", "      ")
     if one.next_steps:
         yield "  What to do"
         for step in one.next_steps:
-            yield from _wrap(clean(step, 600), width, "    - ", "      ")
+            yield from wrap(clean(step, 600), width, "    - ", "      ")
 
 
 def _tested(facts: Facts, width: int) -> Iterator[str]:
@@ -171,18 +173,7 @@ def _pairs(facts: Facts) -> Iterator[str]:
 
 def _row(label: str, said: str, width: int) -> list[str]:
     head = f"  {label:<{_LABEL}} "
-    return _wrap(clean(said, 1000), width, head, " " * len(head))
-
-
-def _wrap(said: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        said,
-        max(width, 50),
-        initial_indent=first,
-        subsequent_indent=first if rest is None else rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrap(clean(said, 1000), width, head, " " * len(head))
 
 
 def document(facts: Facts, found: Sequence[Finding], status: int) -> dict[str, Any]:

@@ -121,3 +121,17 @@ def test_no_node_is_blamed_for_the_time_in_which_nobody_listened() -> None:
         crowd.mono += 0.25
         crowd.collector.tick(crowd.now)
     assert set(crowd.states()) == {"lost"}, "and what they did not say then counts"
+
+
+def test_no_node_is_blamed_while_what_it_has_said_waits_to_be_read() -> None:
+    crowd = Crowd(nodes=3, at_once=3)
+    for conn in crowd.engine.opened:
+        crowd.hello(conn)
+    for _ in range(400):
+        crowd.mono += 0.25
+        crowd.collector.tick(crowd.now, behind=True)
+    assert crowd.states() == ["ready"] * 3
+    for _ in range(80):
+        crowd.mono += 0.25
+        crowd.collector.tick(crowd.now)
+    assert set(crowd.states()) == {"lost"}

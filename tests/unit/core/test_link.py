@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hangtop_core.attach.engine import Closed
@@ -287,7 +287,6 @@ LONG = st.text("abcdef/._ 0123456789", min_size=1000, max_size=1500)
 """Longer than what is sent as it is: everything longer carries a checksum."""
 
 
-@settings(deadline=None)
 @given(
     st.lists(LONG, min_size=1, max_size=4),
     st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=4),

@@ -6,8 +6,6 @@ import json
 import time
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from hangtop_core.ras import MAX_TEXT, BadReportError, Lost, Member, from_json
 from hangtop_core.rastext import from_text
@@ -198,29 +196,3 @@ def test_long_and_hostile_lines_take_no_time() -> None:
     with pytest.raises(BadReportError):
         from_json('"nvml_dev": 1' + " " * 1_000_000)
     assert time.process_time() - began < 2
-
-
-words = st.sampled_from(
-    [*DIFFERENT.splitlines(), *INCOMPLETE.splitlines(), "", "DEAD", "#0-0 (ab) DEAD"]
-)
-
-
-@given(st.lists(words | st.text(max_size=60), max_size=40))
-def test_any_lines_are_read_or_refused(lines: list[str]) -> None:
-    try:
-        report = from_text("\n".join(["NCCL version 2.27.5", "Communicators... (0s)", *lines]))
-    except BadReportError:
-        return
-    for one in report.communicators:
-        assert all(level.count >= 0 for level in one.levels)
-
-
-@given(st.integers(0, len(WITHOUT)), st.integers(0, len(WITHOUT)), st.text(max_size=3))
-@example(0, 0, "")
-def test_any_damage_to_json_is_read_or_refused(at: int, to: int, put: str) -> None:
-    damaged = WITHOUT[:at] + put + WITHOUT[max(at, to) :]
-    try:
-        report = from_json(damaged)
-    except BadReportError:
-        return
-    assert all(one.size >= 0 for one in report.communicators)

@@ -41,7 +41,7 @@ class Probe:
         self.told |= keys
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.randoms(use_true_random=False))
 def test_whatever_is_dropped_when_no_probe_refers_to_it_afterwards(random: Random) -> None:
     table = StackTable(MAX)

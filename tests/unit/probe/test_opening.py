@@ -50,6 +50,6 @@ def test_who_waits_for_no_path_has_none() -> None:
 def test_the_innermost_and_last_mount_counts() -> None:
     points = ("/", "/data", "/data/nfs", "/data/nfs", "/data/nf")
     mounts = [procfs.Mount(n, "0:1", point, "nfs4", f"s{n}:/") for n, point in enumerate(points)]
-    found = opening._mount_of("/data/nfs/x", mounts)
+    found = procfs.mount_of("/data/nfs/x", mounts)
     assert found is not None
     assert found.source == "s3:/"

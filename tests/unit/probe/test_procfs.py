@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hangtop_probe import activity, descriptors, facts, locks, node, procfs, sockets, syscalls
 
@@ -190,34 +188,6 @@ def test_fdinfo() -> None:
 )
 def test_server_names(source: str, server: str | None) -> None:
     assert node.server_name(source) == server
-
-
-PARSERS = [
-    procfs.parse_stat,
-    procfs.parse_pairs,
-    procfs.parse_syscall,
-    procfs.parse_wchan,
-    procfs.parse_schedstat,
-    procfs.parse_exec_start,
-    procfs.parse_environ,
-    procfs.parse_cmdline,
-    procfs.parse_limits,
-    procfs.parse_cgroup,
-    procfs.parse_mountinfo,
-    locks.parse_locks,
-    sockets.parse_unix,
-    descriptors.parse_info,
-    lambda data: procfs.value_of(data, b"nr_switches"),
-    lambda data: sockets.parse_inet(data, "tcp"),
-]
-RECORDED = [STAT, SCHED, MOUNTINFO, b"0 0xd 0x1 0x1 0x0 0x0 0x0 0x7 0x7"]
-
-
-@given(st.sampled_from(RECORDED), st.binary(max_size=40), st.integers(0, 400), st.integers(0, 400))
-def test_no_parser_ever_raises(data: bytes, garbage: bytes, start: int, end: int) -> None:
-    for damaged in (garbage, data[:start], data[:start] + garbage + data[end:]):
-        for parse in PARSERS:
-            parse(damaged)
 
 
 def test_readers_answer_none_for_what_is_not_there() -> None:

@@ -172,6 +172,17 @@ def named() -> Any:
     child.stdout.close()
 
 
+def test_a_clock_that_is_set_is_told_once(
+    named: tuple[Table, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(named[0], 1.0, Hardware(Gpus(Tools()), root="/nowhere"))
+    assert "clock_set" not in watch.piece()
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() - 30.0)
+    assert watch.piece()["clock_set"] == pytest.approx(-30.0, abs=0.5)
+    assert "clock_set" not in watch.piece()
+
+
 def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]]) -> None:
     processes, child = named
     # Our own children are taken for tools of the probe, and yet a named pid is reported.

@@ -33,7 +33,7 @@ from hangtop_core.capture import (
 from hangtop_core.capture.redact import HOSTS, PATHS
 from hangtop_core.capture.take import take
 from hangtop_core.diagnosis import to_json
-from hangtop_core.errors import UsageError
+from hangtop_core.errors import BadCaptureError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.history import History
 from hangtop_core.observing import conclusion
@@ -101,6 +101,11 @@ def again(arguments: argparse.Namespace) -> int:
     no_targets(arguments)
     capture = load(arguments.capture)
     header = capture.header
+    if capture.partial:
+        raise BadCaptureError(
+            f"{clean(arguments.capture, 200)} holds too little to be written anew: {capture.cut}",
+            "",
+        )
     if capture.cut:
         print(f"hangtop: not all of it could be read: {capture.cut}", file=sys.stderr)
     facts = Facts(header.by, header.targets, header.job, header.hang_after)

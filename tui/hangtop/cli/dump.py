@@ -43,7 +43,6 @@ GPUS_S = 15.0
 """Seconds for which the GPUs of nodes that have some are waited for, with --json."""
 DEADLINE_S = 10.0
 TELL_EVERY_S = 0.2
-UNSAMPLED_ROLES = {"resource-tracker", "forkserver", "debug-server"}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -42,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         found = [
             read(path, lambda batch: traced(arguments, batch)) for path in find(arguments.path)
         ]
+        if all(one.failure and not one.pid for one in found):
+            raise NoLogError(f"{clean(found[0].path, 200)} {found[0].failure}", "")
     elif arguments.batch:
         raise UsageError("--batch needs the folder of a run: only files hold traced batches")
     else:

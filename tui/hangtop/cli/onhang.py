@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hangtop.cli.diagnose import exit_status
 from hangtop_core import nodesets
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean
+from hangtop_core.text import clean, signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ def run_command(
         except subprocess.TimeoutExpired:
             return f"was ended after {limit_s:g} s (--on-hang-limit)"
     if status < 0:
-        return f"was ended by {_signal(-status)}"
+        return f"was ended by {signal_name(-status)}"
     return f"ended with status {status}" if status else None
 
 
@@ -113,10 +113,3 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hangtop.cli.observe import ranks_of
@@ -17,7 +16,7 @@ from hangtop_core.analysis.layout import OBSERVED
 from hangtop_core.diagnosis import to_json
 from hangtop_core.observing import FAILED
 from hangtop_core.report import diagnosis_text
-from hangtop_core.text import clean, duration, plural
+from hangtop_core.text import clean, duration, plural, utc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,8 +121,7 @@ class Teller:
         self._print(f"{stamp}  {text}")
 
     def _line(self, event: str, at: float, **data: Any) -> None:
-        stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        whole = {"schema": SCHEMA, "event": event, "at": stamp, **data}
+        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **data}
         self._print(to_json(whole, indent=None).decode())
 
     def _print(self, text: str) -> None:

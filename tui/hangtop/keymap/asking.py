@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hangtop.actions import (
     Action,
+    can_ask_all,
     can_core,
     can_debug,
     can_dump,
     can_nettest,
     can_retry,
     can_sample,
-    can_sample_all,
     can_shell,
     needs_live,
 )
@@ -33,7 +33,7 @@ ASKING: tuple[Action, ...] = (
         "stacks now",
         "Take the stacks of all ranks now",
         "Ask the node",
-        possible=can_sample_all,
+        possible=can_ask_all,
         live=True,
     ),
     *TRACE_ASKS,
@@ -76,7 +76,7 @@ ASKING: tuple[Action, ...] = (
         "Read the flight recorders of all ranks again now",
         "Ask the node",
         ("recorder",),
-        possible=can_sample_all,
+        possible=can_ask_all,
         live=True,
     ),
     Action(

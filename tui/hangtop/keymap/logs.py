@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from hangtop.actions import Action, needs_job, needs_live
-
-if TYPE_CHECKING:
-    from hangtop.situation import Situation
+from hangtop.actions import Action, can_ask_all
 
 LOGS = ("logs",)
-
-
-def can_read(now: Situation) -> str | None:
-    """There must be a job, and somebody to ask."""
-    return needs_live(now) or needs_job(now)
 
 
 LOG_ACTIONS: tuple[Action, ...] = (
@@ -27,6 +17,6 @@ LOG_ACTIONS: tuple[Action, ...] = (
     Action("wrap_log", ("W",), "wrap", "Wrap long lines, or cut them", "Look", LOGS),
     Action(
         "read_logs", ("r",), "read", "Read the logs of this job again now", "Ask the node", LOGS,
-        possible=can_read, live=True,
+        possible=can_ask_all, live=True,
     ),
 )  # fmt: skip

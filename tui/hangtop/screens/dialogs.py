@@ -107,9 +107,7 @@ class Reader(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         """One pane."""
-        yield TextPane(
-            self._title, pane_id="text", flat=self.hangtop.ascii, indent=4, wrapped=not self._wide
-        )
+        yield TextPane(self._title, pane_id="text", indent=4, wrapped=not self._wide)
 
     def on_mount(self) -> None:
         """Fill it."""
@@ -137,7 +135,7 @@ class Confirm(Dialog[bool]):
     def compose(self) -> ComposeResult:
         """One pane, as high as its text."""
         with Vertical(id="box"):
-            yield TextPane(self._title, pane_id="text", flat=self.hangtop.ascii, indent=2)
+            yield TextPane(self._title, pane_id="text", indent=2)
 
     def on_mount(self) -> None:
         """Fill it."""
@@ -177,7 +175,7 @@ class Choice(Dialog[str]):
     def compose(self) -> ComposeResult:
         """One pane, as high as the items."""
         with Vertical(id="box"):
-            yield ItemList(self._title, pane_id="list", flat=self.hangtop.ascii)
+            yield ItemList(self._title, pane_id="list")
 
     def on_mount(self) -> None:
         """Fill it."""
@@ -229,7 +227,7 @@ class Palette(Dialog[str]):
                 placeholder="rank number, node, screen, interval 5, or an action",
                 compact=True,
             )
-            yield ItemList("GO TO", pane_id="list", flat=self.hangtop.ascii)
+            yield ItemList("GO TO", pane_id="list")
 
     def on_mount(self) -> None:
         """Show everything at first."""

@@ -43,14 +43,11 @@ class GpusPage(OutlierPage):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield LineTable[GpuRow](
-            "GPUS", pane_id="gpus", columns=GPU_COLUMNS, key=lambda row: row.key, flat=flat
-        )
+        yield LineTable[GpuRow]("GPUS", pane_id="gpus", columns=GPU_COLUMNS)
         with Horizontal(id="below"):
-            yield ItemList("GPU", pane_id="gpu", flat=flat)
+            yield ItemList("GPU", pane_id="gpu")
             yield LineTable[Nic](
-                "PORTS", pane_id="ports", columns=PORT_COLUMNS, key=lambda nic: nic.name, flat=flat
+                "PORTS", pane_id="ports", columns=PORT_COLUMNS, key=lambda nic: nic.name
             )
 
     @property

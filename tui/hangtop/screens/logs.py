@@ -51,17 +51,14 @@ class LogsPage(Page):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield ItemList("ERRORS", pane_id="errors", flat=flat)
+        yield ItemList("ERRORS", pane_id="errors")
         with Horizontal(id="lower"):
             yield LineTable[views.Stream](
                 "STREAMS",
                 pane_id="streams",
                 columns=views.columns(0.0),
-                key=lambda one: one.key,
-                flat=flat,
             )
-            yield TextPane("OUTPUT", pane_id="output", flat=flat, wrapped=False, indent=4)
+            yield TextPane("OUTPUT", pane_id="output", wrapped=False, indent=4)
 
     @property
     def table(self) -> LineTable[Stream]:

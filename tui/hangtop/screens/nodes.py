@@ -45,13 +45,10 @@ class NodesPage(OutlierPage):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield LineTable[NodeRow](
-            "NODES", pane_id="nodes", columns=NODE_COLUMNS, key=lambda row: row.key, flat=flat
-        )
+        yield LineTable[NodeRow]("NODES", pane_id="nodes", columns=NODE_COLUMNS)
         with Horizontal(id="lower"):
-            yield ItemList("NODE", pane_id="node", flat=flat)
-            yield TextPane("COMMANDS", pane_id="commands", flat=flat, indent=2)
+            yield ItemList("NODE", pane_id="node")
+            yield TextPane("COMMANDS", pane_id="commands", indent=2)
 
     @property
     def table(self) -> LineTable[NodeRow]:

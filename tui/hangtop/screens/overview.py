@@ -57,23 +57,20 @@ class OverviewPage(OutlierPage):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield TextPane("VERDICT", pane_id="verdict", flat=flat)
+        yield TextPane("VERDICT", pane_id="verdict")
         with Horizontal(id="middle"):
             yield LineTable[ClassRow](
                 "STACK CLASSES",
                 pane_id="classes",
                 columns=CLASS_COLUMNS,
                 key=attrgetter("key"),
-                flat=flat,
             )
-            yield TextPane("HEALTH", pane_id="health", flat=flat)
+            yield TextPane("HEALTH", pane_id="health")
         yield LineTable[Any](
             "RANKS",
             pane_id="ranks",
             columns=RANK_COLUMNS,
             key=attrgetter("key"),
-            flat=flat,
             heading=attrgetter("heading"),
         )
 
@@ -125,7 +122,7 @@ class OverviewPage(OutlierPage):
     def _fill_verdict(self) -> None:
         state = self.state
         pane = self.query_one("#verdict", TextPane)
-        lines = verdict_lines(state.snapshot, state.job, state.diagnosis)
+        lines = verdict_lines(state.snapshot, state.job, state.diagnosis, live=state.live)
         width = max(self.app.size.width - 4, 10)
         most = VERDICT_LINES[1] if self.app.size.height >= 30 else 4
         if self.state.job is None:

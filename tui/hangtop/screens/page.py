@@ -83,16 +83,15 @@ class Page(Screen[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         """Two bars above the panes, two below."""
-        flat = self.hangtop.ascii
-        yield Bar(pane_id="headline", flat=flat)
-        yield Bar(pane_id="tabs", flat=flat)
+        yield Bar(pane_id="headline")
+        yield Bar(pane_id="tabs")
         if self.state.taken is not None:
-            yield Bar(pane_id="slider", flat=flat)
+            yield Bar(pane_id="slider")
         with Container(id="body"):
             yield from self.compose_body()
         yield FilterBar()
-        yield Bar(pane_id="crumbs", flat=flat)
-        yield Bar(pane_id="foot", flat=flat)
+        yield Bar(pane_id="crumbs")
+        yield Bar(pane_id="foot")
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""

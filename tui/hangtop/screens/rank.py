@@ -53,35 +53,22 @@ class RankPage(Page):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
         with Horizontal(id="upper"):
-            yield TextPane("STACK", pane_id="stack", flat=flat, indent=4)
-            yield TextPane("PROCESS", pane_id="process", flat=flat)
+            yield TextPane("STACK", pane_id="stack", indent=4)
+            yield TextPane("PROCESS", pane_id="process")
         with Horizontal(id="middle"):
             yield LineTable[files.FileRow](
-                "OPEN FILES",
-                pane_id="files",
-                columns=files.FILE_COLUMNS,
-                key=lambda row: row.key,
-                flat=flat,
+                "OPEN FILES", pane_id="files", columns=files.FILE_COLUMNS
             )
             yield LineTable[views.ThreadRow](
-                "THREADS",
-                pane_id="threads",
-                columns=views.THREAD_COLUMNS,
-                key=lambda row: row.key,
-                flat=flat,
+                "THREADS", pane_id="threads", columns=views.THREAD_COLUMNS
             )
         with Horizontal(id="lower"):
             yield LineTable[views.ChildRow](
-                "CHILDREN",
-                pane_id="children",
-                columns=views.CHILD_COLUMNS,
-                key=lambda row: row.key,
-                flat=flat,
+                "CHILDREN", pane_id="children", columns=views.CHILD_COLUMNS
             )
-            yield TextPane("NUMERICS", pane_id="numerics", flat=flat, indent=4)
-            yield TextPane("STRACE", pane_id="trace", flat=flat)
+            yield TextPane("NUMERICS", pane_id="numerics", indent=4)
+            yield TextPane("STRACE", pane_id="trace")
 
     def wanted(self, name: str) -> bool:
         """Without children, and while it shows a trace, the trace has the whole line."""

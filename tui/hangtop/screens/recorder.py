@@ -73,40 +73,20 @@ class RecorderPage(Page):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield LineTable[GroupLine](
-            "PROCESS GROUPS",
-            pane_id="groups",
-            columns=views.GROUP_COLUMNS,
-            key=lambda one: one.key,
-            flat=flat,
-        )
-        yield LineTable[NumberLine](
-            "COLLECTIVES",
-            pane_id="numbers",
-            columns=views.NUMBER_COLUMNS,
-            key=lambda one: one.key,
-            flat=flat,
-        )
+        yield LineTable[GroupLine]("PROCESS GROUPS", pane_id="groups", columns=views.GROUP_COLUMNS)
+        yield LineTable[NumberLine]("COLLECTIVES", pane_id="numbers", columns=views.NUMBER_COLUMNS)
         with Horizontal(id="who"):
-            yield LineTable[who.MemberRow](
-                "MEMBERS",
-                pane_id="members",
-                columns=who.MEMBER_COLUMNS,
-                key=lambda one: one.key,
-                flat=flat,
-            )
+            yield LineTable[who.MemberRow]("MEMBERS", pane_id="members", columns=who.MEMBER_COLUMNS)
             yield GridPane(
                 "WHO JOINED",
                 pane_id="grid",
                 marks={str(how): mark for how, mark in who.MARKS.items()},
                 plain=frozenset({"joined", "over"}),
-                flat=flat,
             )
         with Horizontal(id="lower"):
-            yield TextPane("STACK NOW", pane_id="stack", flat=flat, indent=4)
-            yield TextPane("WAITING", pane_id="waiting", flat=flat, indent=4)
-            yield TextPane("SOURCE", pane_id="source", flat=flat)
+            yield TextPane("STACK NOW", pane_id="stack", indent=4)
+            yield TextPane("WAITING", pane_id="waiting", indent=4)
+            yield TextPane("SOURCE", pane_id="source")
 
     # Panes
 

@@ -52,17 +52,10 @@ class StacksPage(OutlierPage):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield LineTree[TreeRow](
-            "MERGED STACKS",
-            pane_id="tree",
-            columns=TREE_COLUMNS,
-            key=lambda row: row.key,
-            flat=flat,
-        )
+        yield LineTree[TreeRow]("MERGED STACKS", pane_id="tree", columns=TREE_COLUMNS)
         with Horizontal(id="compare"):
-            yield TextPane("THIS CLASS", pane_id="class", flat=flat, indent=4)
-            yield TextPane("MAJORITY", pane_id="majority", flat=flat, indent=4)
+            yield TextPane("THIS CLASS", pane_id="class", indent=4)
+            yield TextPane("MAJORITY", pane_id="majority", indent=4)
 
     @property
     def stack_tree(self) -> LineTree[TreeRow]:

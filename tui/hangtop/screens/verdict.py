@@ -40,15 +40,14 @@ class VerdictPage(Page):
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
-        flat = self.hangtop.ascii
-        yield TextPane("VERDICT", pane_id="full", flat=flat)
-        yield ItemList("EVIDENCE", pane_id="evidence", flat=flat)
+        yield TextPane("VERDICT", pane_id="full")
+        yield ItemList("EVIDENCE", pane_id="evidence")
         with Horizontal(id="middle"):
-            yield ItemList("WHAT TO DO", pane_id="steps", flat=flat)
-            yield ItemList("BLIND SPOTS", pane_id="blind", flat=flat)
+            yield ItemList("WHAT TO DO", pane_id="steps")
+            yield ItemList("BLIND SPOTS", pane_id="blind")
         with Horizontal(id="lower"):
-            yield ItemList("OTHER EXPLANATIONS", pane_id="others", flat=flat)
-            yield ItemList("TIMELINE", pane_id="timeline", flat=flat)
+            yield ItemList("OTHER EXPLANATIONS", pane_id="others")
+            yield ItemList("TIMELINE", pane_id="timeline")
 
     @property
     def shown_verdict(self) -> Verdict | None:
@@ -114,7 +113,7 @@ class VerdictPage(Page):
         state = self.state
         pane = self.query_one("#full", TextPane)
         diagnosis = state.diagnosis
-        lines = views.full_lines(state.snapshot, state.job, diagnosis, self.shown)
+        lines = views.full_lines(state.snapshot, state.job, diagnosis, self.shown, live=state.live)
         best = self.shown_verdict
         note = EMPTY
         if diagnosis is not None and not state.files:

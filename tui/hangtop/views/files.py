@@ -28,7 +28,7 @@ class FileRow:
     """Who is at the other end of a socket: `rank 6 on node-2`."""
 
 
-def file_rows(rank: Rank, snapshot: Snapshot | None = None) -> list[FileRow]:
+def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
     """Descriptors, those that something waits on first; ``snapshot`` tells whose peers are."""
     table = rank.descriptors
     if table is None:

@@ -160,18 +160,25 @@ def verdict_title(best: Verdict | None) -> Line:
 
 
 def verdict_lines(
-    snapshot: Snapshot | None, job: Job | None, diagnosis: Diagnosis | None, *, blind: bool = True
+    snapshot: Snapshot | None,
+    job: Job | None,
+    diagnosis: Diagnosis | None,
+    *,
+    blind: bool = True,
+    live: bool = True,
 ) -> list[Line]:
     """The verdict in short; without one, what is known and what is being done.
 
-    Without ``blind`` what could not be seen is left to another pane.
+    Without ``blind`` what could not be seen is left to another pane; without ``live`` nothing is
+    being done.
     """
     if snapshot is None:
         return [line("Connecting; nothing has answered yet.")]
     if job is None:
-        return nothing_found(snapshot)
+        return nothing_found(snapshot, live=live)
     if diagnosis is None:
-        return [line("Observing; a first judgement follows in a moment.")]
+        text = "Observing; a first judgement follows in a moment." if live else "Not judged yet."
+        return [line(text)]
     if diagnosis.verdicts:
         return _given(diagnosis.verdicts, diagnosis)
     numbers = _numbers(diagnosis)
@@ -271,13 +278,14 @@ def _blind(diagnosis: Diagnosis) -> list[Line]:
     return [labelled("blind", line((what, "warn"), ("  (5: why, and the fix)", "dim")), 5)]
 
 
-def nothing_found(snapshot: Snapshot) -> list[Line]:
+def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
     """No job: what was looked for, what is there instead, and that looking goes on."""
     answering = [node for node in snapshot.nodes if node.state in ANSWERING]
     if not answering:
-        return no_answer(snapshot)
+        return no_answer(snapshot, live=live)
+    going_on = "; still looking, every second" if live else " by then"
     lines = [
-        line(("No training job found; still looking, every second.", "bold")),
+        line((f"No training job found{going_on}.", "bold")),
         line(
             "Looked for processes with RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in "
             "their environment, for children of torch.multiprocessing.spawn, and for torchrun."
@@ -289,7 +297,8 @@ def nothing_found(snapshot: Snapshot) -> list[Line]:
     if len(answering) > NODES_TOLD:
         rest = nodesets.fold(node.name for node in answering[NODES_TOLD:])
         lines.append(line(f"{rest}: see Nodes (9)."))
-    lines.append(line("A job that is started in another way: hangtop --pid PID"))
+    if live:
+        lines.append(line("A job that is started in another way: hangtop --pid PID"))
     return lines
 
 
@@ -317,9 +326,13 @@ def _states(nodes: Sequence[Node]) -> list[Line]:
     return lines
 
 
-def no_answer(snapshot: Snapshot) -> list[Line]:
+def no_answer(snapshot: Snapshot, *, live: bool) -> list[Line]:
     """No node answers: in which state each is, and why."""
     waiting = all(node.state == "connecting" for node in snapshot.nodes)
     text = "Connecting; no node has answered yet." if waiting else "No node answers."
-    again = "" if waiting else "  9 shows more; Ctrl-r tries all again at once."
+    again = (
+        ""
+        if waiting
+        else "  9 shows more" + ("; Ctrl-r tries all again at once" if live else "") + "."
+    )
     return [line((text, "bold"), again), *_states(snapshot.nodes)]

@@ -20,10 +20,10 @@ from hangtop.views.common import (
     span,
 )
 from hangtop.views.places import doing
+from hangtop.views.resources import file_lines, group_lines
 from hangtop.views.stacks import frame_lines, last_seen
-from hangtop_core.analysis import cgroups
 from hangtop_core.analysis.gpus import Slots, describe
-from hangtop_core.text import plural, size
+from hangtop_core.text import how_ended, plural, size
 
 if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, Snapshot, StackSample, Thread, ThreadStack
@@ -116,29 +116,13 @@ def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
         *last_seen(snapshot, rank, now),
         *_condition(rank, now, quiet),
         *_waits(process),
+        *file_lines(rank, now - quiet),
         labelled("cpu", shares),
         labelled("memory", counts),
         *(labelled("gpu", describe(slot.gpu)) for slot in Slots(snapshot.nodes).of(rank)),
-        *_groups(snapshot, rank),
+        *group_lines(snapshot, rank),
         *_identity(rank, now),
     ]
-
-
-def _groups(snapshot: Snapshot, rank: Rank) -> list[Line]:
-    """What its cgroups let it have, and what they lack."""
-    process, lines = rank.process, []
-    if process.cpu_quota is not None:
-        held = process.cpu_throttled
-        told = f"{process.cpu_quota:g} cores, by {process.cpu_quota_of}"
-        told += f"; used up early in {held:.0%} of the periods" if held else ""
-        lines.append(labelled("quota", line((told, "warn" if (held or 0) >= 0.5 else ""))))
-    groups = cgroups.of(node_of(snapshot, rank.node), process)
-    bad = {one.folder for one in cgroups.telling(groups)}
-    for one in groups:
-        if one.limit is not None or one.counts.oom_kills or one.folder in bad:
-            text = cgroups.describe(one).removeprefix("cgroup ")
-            lines.append(labelled("limits", line((text, "warn" if one.folder in bad else ""))))
-    return lines
 
 
 def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
@@ -152,7 +136,7 @@ def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
         state = line(state, ("  main thread last ran ", "label"), told)
     lines = [labelled("state", state)]
     if gone and process.exit_code is not None:
-        lines.append(labelled("exit", _exit(process.exit_code)))
+        lines.append(labelled("ended", how_ended(process.exit_code)))
     if process.denied:
         lines.append(labelled("denied", line((process.denied, "warn"))))
     if process.tracer_pid:
@@ -208,10 +192,6 @@ def _call(thread: Thread) -> str:
 
 def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
-
-
-def _exit(code: int) -> str:
-    return f"killed by signal {-code}" if code < 0 else str(code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hangtop.views.common import (
     unheard,
 )
 from hangtop.views.places import doing
-from hangtop_core.text import clean
+from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -193,7 +193,8 @@ class RankRows:
                 return f"◀ {cause}", "culprit", 0
         sample = rank.sample
         if rank.state == "exited":
-            return _exit(rank), "bad", 1
+            code = rank.process.exit_code
+            return "exited" if code is None else how_ended(code), "bad", 1
         if rank.state in ODD_STATES:
             return rank.state, "bad", 1
         if sample is not None and sample.failure is not None and not self._frames(rank):
@@ -226,13 +227,6 @@ def _number(rank: Rank) -> str:
     """`inf at batch 3`: what a rank saw first that is not finite; see `views.numerics`."""
     first = rank.numerics.first if rank.numerics is not None else None
     return f"{clean(first.what, 8)} at batch {first.batch}" if first is not None else ""
-
-
-def _exit(rank: Rank) -> str:
-    code = rank.process.exit_code
-    if code is None:
-        return "exited"
-    return f"killed by signal {-code}" if code < 0 else f"exited with {code}"
 
 
 def _state(row: RankRow) -> Line:

@@ -207,7 +207,7 @@ def stacks_title(
         "all threads" if threads else "main thread",
         f"  {sampled} of {plural(merged.total, 'rank')}, {count}",
     )
-    newest = max((one.sampled_to for one in merged.classes), default=None)
+    newest = max((one.sampled_at for one in merged.classes), default=None)
     hint = line(("library frames ", "label"), "cut" if cut else "shown")
     note = line(("sampled ", "label"), ago(newest, now))
     quiet = unheard(snapshot.nodes, now)
@@ -240,7 +240,7 @@ def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
     return lines
 
 
-def frame_line(frame: Frame, hidden: int = 0, size: int = 0) -> Line:
+def frame_line(frame: Frame, hidden: int, size: int) -> Line:
     """`all_reduce  torch/distributed/distributed_c10d.py:2810`, the name in `size` cells."""
     library = is_library(frame)
     where = place(frame) if frame.file else ""

@@ -59,13 +59,15 @@ def full_lines(
     job: Job | None,
     diagnosis: Diagnosis | None,
     key: str | None = None,
+    *,
+    live: bool = True,
 ) -> list[Line]:
     """One verdict, the best without a key: summary, culprits, victims, and faults beside it."""
     if snapshot is not None and job is None:
-        return nothing_found(snapshot)
+        return nothing_found(snapshot, live=live)
     best = chosen(diagnosis, key)
     if diagnosis is None or best is None:
-        return verdict_lines(snapshot, job, diagnosis, blind=False)
+        return verdict_lines(snapshot, job, diagnosis, blind=False, live=live)
     lines = [line((best.summary, "bold"))]
     apart = [one for one in diagnosis.verdicts if one.apart and one is not best]
     if apart and best is diagnosis.verdicts[0]:
@@ -158,7 +160,7 @@ def _goal(seen: Evidence) -> Goal:
     return Goal("rank", seen.rank, pane)
 
 
-def other_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
+def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
     """Every verdict but the one that is shown, and what is ruled out, by what was looked at."""
     shown = chosen(diagnosis, key)
     if diagnosis is None:
@@ -204,7 +206,7 @@ _ROLES = {"sign": "culprit", "hung": "bad", "due": "warn", "watched": "dim", "lo
 """How kinds of moments look; the others are plain."""
 
 
-def step_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[Item]:
+def step_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:
     """Next steps of a verdict, with the command that `y` copies, and the key that asks for it."""
     best = chosen(diagnosis, key)
     items = []

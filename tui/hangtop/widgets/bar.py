@@ -17,8 +17,8 @@ class Bar(LinePane, can_focus=False):
     DEFAULT_CSS = "Bar { height: 1; }"
     framed = False
 
-    def __init__(self, *, pane_id: str, flat: bool = False) -> None:
-        super().__init__(pane_id=pane_id, flat=flat)
+    def __init__(self, *, pane_id: str) -> None:
+        super().__init__(pane_id=pane_id)
         self._make: Callable[[int], Line] = lambda width: EMPTY
 
     def show(self, make: Callable[[int], Line]) -> None:

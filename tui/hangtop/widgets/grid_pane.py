@@ -31,10 +31,9 @@ class GridPane(LinePane):
         pane_id: str,
         marks: Mapping[str, tuple[str, str]],
         plain: frozenset[str],
-        flat: bool = False,
     ) -> None:
         """`marks` has character and role of each state; rows of `plain` states only may fold."""
-        super().__init__(title, pane_id=pane_id, flat=flat)
+        super().__init__(title, pane_id=pane_id)
         self._marks = marks
         self._plain = plain
         self._cells: Sequence[tuple[int, str]] = ()

@@ -26,8 +26,8 @@ class ItemList(LinePane):
             self.pane = pane
             self.item = item
 
-    def __init__(self, title: str = "", *, pane_id: str, flat: bool = False) -> None:
-        super().__init__(title, pane_id=pane_id, flat=flat)
+    def __init__(self, title: str, *, pane_id: str) -> None:
+        super().__init__(title, pane_id=pane_id)
         self.items: tuple[Item, ...] = ()
         self.empty: Sequence[Line] = ()
         self.cursor_key: str | None = None

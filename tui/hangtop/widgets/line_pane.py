@@ -37,9 +37,8 @@ class LinePane(Widget, can_focus=True):
     DEFAULT_CSS = "LinePane { height: 1fr; width: 1fr; overflow: hidden hidden; }"
     framed = True
 
-    def __init__(self, title: str = "", *, pane_id: str, flat: bool = False) -> None:
+    def __init__(self, title: str = "", *, pane_id: str) -> None:
         super().__init__(id=pane_id)
-        self.flat = flat
         self.heading: Line = line((title, "title"))
         self.note: Line = EMPTY
         """Right end of the top edge: ages, counts, who did not answer."""
@@ -47,6 +46,11 @@ class LinePane(Widget, can_focus=True):
         """Right end of the bottom edge."""
         self.top = 0
         self._painted: list[tuple[Line, str]] = []
+
+    @property
+    def flat(self) -> bool:
+        """Whether the app draws with ASCII characters alone."""
+        return bool(getattr(self.app, "ascii", False))
 
     # What subclasses say
 

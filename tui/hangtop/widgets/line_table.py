@@ -6,6 +6,7 @@ are sorted, filtered and renewed under it. On narrow screens columns drop by pri
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from textual.message import Message
@@ -49,12 +50,11 @@ class LineTable(LinePane, Generic[T]):
         *,
         pane_id: str,
         columns: Sequence[Column[T]],
-        key: Callable[[T], str],
-        flat: bool = False,
+        key: Callable[[T], str] = attrgetter("key"),
         headed: bool = True,
         heading: Callable[[T], Line | None] | None = None,
     ) -> None:
-        super().__init__(title, pane_id=pane_id, flat=flat)
+        super().__init__(title, pane_id=pane_id)
         self.columns = tuple(columns)
         self._numbers = {column.key: number for number, column in enumerate(self.columns)}
         self.key_of = key

@@ -17,14 +17,13 @@ class TextPane(LinePane):
 
     def __init__(
         self,
-        title: str = "",
+        title: str,
         *,
         pane_id: str,
-        flat: bool = False,
         wrapped: bool = True,
         indent: int = 0,
     ) -> None:
-        super().__init__(title, pane_id=pane_id, flat=flat)
+        super().__init__(title, pane_id=pane_id)
         self.wrapped = wrapped
         self.indent = indent
         self.follow = False

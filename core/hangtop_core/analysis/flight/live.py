@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from hangtop_core.analysis.flight.verdicts import waited
 from hangtop_core.analysis.flight.ways import outdated, sources, unread
 from hangtop_core.diagnosis import Culprit
 from hangtop_core.model import Rank
-from hangtop_core.text import clean
+from hangtop_core.text import clean, utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -117,7 +116,7 @@ def _placed(seen: Picture, ranks: Sequence[Rank]) -> Picture:
     ]
     seen.diagnosis = replace(
         seen.diagnosis,
-        observed_at=datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_at=utc(at),
         hung_for_s=None if hung is None or hung < 1.0 else round(hung, 1),
         verdicts=tuple(verdicts),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from hangtop_core.analysis.flight.waits import Waits
 from hangtop_core.analysis.flight.ways import Source
 from hangtop_core.analysis.flight.world import World
 from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
-from hangtop_core.text import clean, plural
+from hangtop_core.text import clean, plural, utc
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
@@ -127,14 +128,13 @@ def examine(
     verdicts = conclude(waits)
     state: JobState = "hung" if waits.operations else "unknown"
     newest = max((trace.newest_ns for trace in traces), default=0)
-    at = datetime.fromtimestamp(newest / 1e9, UTC) if newest else datetime.now(UTC)
     seconds = waited(world, waits)
     told, read_by = tuple(problems), tuple(recorders)
     live = bool(read_by)
     diagnosis = FlightDiagnosis(
         schema=SCHEMA,
         hangtop=__version__,
-        observed_at=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_at=utc(newest / 1e9 if newest else time.time()),
         observed_for_s=0.0,
         state=state,
         hung_for_s=round(seconds, 1) if seconds is not None and seconds >= 1.0 else None,

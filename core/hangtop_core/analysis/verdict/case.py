@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
-    from hangtop_core.model import Frame, Job, Node, Rank, Snapshot, Thread
+    from hangtop_core.model import Job, Node, Rank, Snapshot, Thread
 
 
 class Case:
@@ -95,7 +95,7 @@ class Case:
 
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
-        slots = self.slots.get(id(subject))
+        slots = self.slots.get(id(subject)) if self.slots else None
         return tuple(slot.gpu for slot in slots) if slots else ()
 
     @cached_property
@@ -170,7 +170,7 @@ class Case:
         """Seconds for which every waiter has waited at least; 0 when nobody waits."""
         return min((s.standing.still_s for s in self.waiters), default=0.0)
 
-    def victims_clause(self, blamed: Sequence[Subject] = ()) -> str:
+    def victims_clause(self, blamed: Sequence[Subject]) -> str:
         """`ranks 0-1,3 wait in all_reduce at train.py:56 (step)`, or empty; none that is blamed."""
         guilty = {id(s) for s in blamed}
         classes = [
@@ -332,9 +332,3 @@ def thread_text(main: Thread) -> str:
         argument = main.fd if main.fd is not None else (main.futex or "")
         parts.append(f"syscall {main.syscall}({argument})")
     return clean(", ".join(parts))
-
-
-def most_common_site(subjects: Sequence[Subject]) -> Frame | None:
-    """The place in user code most of these are at."""
-    sites = Counter(s.activity.site for s in subjects if s.activity.site is not None)
-    return sites.most_common(1)[0][0] if sites else None

@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.model import Process
-from hangtop_core.text import plural
+from hangtop_core.text import how_ended, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,10 +104,7 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _death(child: Process) -> str:
-    code = child.exit_code
-    how = "is gone"
-    if code is not None:
-        how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+    how = "is gone" if child.exit_code is None else how_ended(child.exit_code)
     number = "" if child.worker_id is None else f" {child.worker_id}"
     return f"worker{number} (pid {child.pid}) {how}"
 

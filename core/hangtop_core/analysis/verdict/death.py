@@ -50,7 +50,6 @@ _CRASHES = frozenset(
     -one for one in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 )
 _KILLED = frozenset({-signal.SIGKILL})
-_DUMPS = "CoreDumping of /proc/PID/status is 1"
 COUNTED_S = 8.0
 """The counter of kills is read every five seconds."""
 INITIAL_PIDS = 0xEFFFFFFC

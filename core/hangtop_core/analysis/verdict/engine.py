@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,7 +24,7 @@ from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
 from hangtop_core.diagnosis import SCHEMA, Diagnosis, JobState, JobSummary, Verdict
-from hangtop_core.text import clean
+from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
@@ -177,11 +176,10 @@ def _diagnosis(
     timeline: tuple[Moment, ...] = (),
     needs: tuple[Need, ...] = (),
 ) -> Diagnosis:
-    at = datetime.fromtimestamp(snapshot.at, UTC)
     return Diagnosis(
         schema=SCHEMA,
         hangtop=__version__,
-        observed_at=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_at=utc(snapshot.at),
         observed_for_s=round(max(snapshot.at - snapshot.observed_since, 0.0), 1),
         state=state,
         hung_for_s=_tenths(hung_for_s),

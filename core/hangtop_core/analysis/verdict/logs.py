@@ -192,8 +192,11 @@ def error_text(case: Case, rank: int) -> str:
 
 
 def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    joining = any(s.activity.kind in ("init", "store") for s in case.waiters)
-    if cause in _AT_START and not (joining or not case.waiters or case.progress.state == "exited"):
+    if cause in _AT_START and not (
+        not case.waiters
+        or case.progress.state == "exited"
+        or any(s.activity.kind in ("init", "store") for s in case.waiters)
+    ):
         return
     if case.waiters and overtaken(case, case.said.times(cause)):
         return

@@ -231,7 +231,7 @@ def test_a_dead_dataloader_worker() -> None:
     world.give_children(rank, [alive, (dead, None)])
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("dataloader-worker-dead", [3])
-    assert "signal 9" in verdict.summary
+    assert "was killed by SIGKILL" in verdict.summary
 
 
 def test_a_forked_worker_on_a_lock_nobody_in_it_holds() -> None:

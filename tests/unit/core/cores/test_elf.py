@@ -8,8 +8,6 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hangtop_core.cores import elf
 from support.cores.image import core, note
@@ -84,25 +82,3 @@ def test_counts_are_not_believed(tmp_path: Path) -> None:
     path.write_bytes(whole)
     with pytest.raises(elf.NotACoreError):
         elf.read(str(path))
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    st.lists(st.tuples(st.integers(4, 1500), st.binary(min_size=1, max_size=9)), max_size=6),
-    st.integers(0, 2000),
-)
-def test_damaged_cores_are_read_or_refused(
-    tmp_path: Path, changes: list[tuple[int, bytes]], length: int
-) -> None:
-    data = bytearray(core(environment=ENVIRONMENT, files=((0, 9, 0, "/x"),)))
-    for at, value in changes:
-        data[at : at + len(value)] = value
-    path = tmp_path / "damaged"
-    path.write_bytes(data[: length if length > 200 else len(data)])
-    try:
-        found = elf.read(str(path))
-    except elf.NotACoreError:
-        return
-    assert len(found.threads) <= elf.MAX_THREADS

@@ -137,7 +137,7 @@ def test_plain_lines_are_nothing(line: str) -> None:
 
 
 def test_matching_is_linear() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for row in KNOWN:
         recognise((row.needle + " ") * 20_000)
-    assert time.perf_counter() - began < 5.0
+    assert time.process_time() - began < 5.0

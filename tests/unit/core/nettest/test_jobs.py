@@ -35,6 +35,8 @@ class Broken:
         self, jobs: Sequence[Sequence[Member]], order: Any, limit: float, backend: str
     ) -> list[JobRun]:
         self.turns.append([tuple(member.place for member in job) for job in jobs])
+        hosts = [job[0].node for job in jobs if len(job) > 1]
+        assert len(hosts) == len(set(hosts)), "two stores at one port of a node"
         found = []
         for job in jobs:
             assert {order(member)["store"][0] for member in job} == {job[0].node}

@@ -253,7 +253,7 @@ def test_a_job_is_narrowed_down_to_a_node() -> None:
 
 
 def test_a_process_that_ended_is_the_trouble_of_its_node() -> None:
-    ended = Outcome(Member("n2"), step="init", error="its process was ended by signal 6", gone=True)
+    ended = Outcome(Member("n2"), step="init", error="its process was killed by SIGABRT", gone=True)
     late = Outcome(Member("n1"), step="init", error="Connection reset by peer")
     one = only(facts(jobs=[run(late, ended, Outcome(Member("n3")))]))
     assert (one.cause, one.nodes) == ("job-failed", ("n2",))

@@ -33,7 +33,7 @@ def split(program: list[Step]) -> dict[int, list[Step]]:
 
 
 @given(programs, st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_matched_program_ends_in_any_order(program: list[Step], rng: random.Random) -> None:
     order = rng.sample(range(WORLD), WORLD)
     job = Run(Job(WORLD, GROUPS), split(program)).go(order)
@@ -41,7 +41,7 @@ def test_a_matched_program_ends_in_any_order(program: list[Step], rng: random.Ra
 
 
 @given(st.data(), programs, st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_leaving_one_call_out_blames_that_rank(
     data: st.DataObject, program: list[Step], rng: random.Random
 ) -> None:
@@ -60,7 +60,7 @@ def test_leaving_one_call_out_blames_that_rank(
 
 
 @given(st.data(), programs, st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_order_of_files_does_not_matter(
     data: st.DataObject, program: list[Step], rng: random.Random
 ) -> None:
