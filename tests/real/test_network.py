@@ -127,12 +127,14 @@ def test_tcp_that_does_not_get_through(cluster: Cluster, monkeypatch: pytest.Mon
         on_node(cluster, 1, str(SCRIPT), "steps", RANK="0", **told),
         on_node(cluster, 2, str(SCRIPT), "steps", RANK="1", **told),
         Session(Options(hang_after=3.0), diagnose, launchers) as session,
+        ExitStack() as undo,
     ):
         # GIVEN a job whose ranks have connected to one another
         assert session.wait(lambda now: makes_steps(now, "29500"), PATIENCE), session.latest
         # WHEN each node sends what is for the other one to nobody
         for node, other in ((one, two), (two, one)):
             nobody = f"{other.address} lladdr 02:00:00:00:00:99 nud permanent"
+            undo.callback(node.sh, f"ip neigh del {other.address} dev eth0")
             node.sh(f"ip neigh replace {nobody} dev eth0")
         # THEN the way between them is named, and both ends of it
         found = session.wait(lambda now: causes(now, "29500") == ["tcp-peer-dead"], PATIENCE)
