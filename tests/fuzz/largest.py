@@ -7,11 +7,13 @@ the processor time beyond those of a small input are printed, the worst of all i
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("core", "tui", "tests")]
@@ -67,9 +69,34 @@ def inputs(name: str, size: int) -> Iterator[bytes]:
     seeds = TARGETS[name].seeds()
     yield from (seed * (size // max(len(seed), 1)) for seed in seeds[:3])
     yield from (seeds[0][:200] + part * (size // len(part)) for part in HARD)
-    start = seeds[0].lstrip()[:1]
-    if start in (b"{", b"["):  # a value within, not only more of them behind it
-        yield b"[" + b",".join([seeds[0].split(b"\n")[0]] * (size // len(seeds[0]) + 1)) + b"]"
+    with suppress(ValueError):  # no JSON
+        yield grown(json.loads(seeds[0].split(b"\n")[0]), size)
+
+
+def grown(value: Any, size: int) -> bytes:
+    """Good JSON of about that size: what takes most of it, many times over within it."""
+    holders = [value]
+    for one in holders:
+        children = one.values() if isinstance(one, dict) else one
+        holders += [
+            child for child in children if isinstance(child, dict | list) and len(child) > 1
+        ]
+    several = [one for one in holders if all(isinstance(child, dict) for child in _children(one))]
+    most = max(several or holders, key=lambda one: len(json.dumps(one)))
+    first = _children(most)[0]
+    times = max(size * 9 // 10 // len(json.dumps(first)), 1)
+    if not isinstance(most, dict) or not isinstance(first, dict):
+        most = most if isinstance(most, list) else []
+        most.extend([first] * times)
+    else:
+        most.update(
+            {str(number): {**first, "pid": number} for number in range(10_000, 10_000 + times)}
+        )
+    return json.dumps(value).encode()
+
+
+def _children(one: Any) -> list[Any]:
+    return list(one.values()) if isinstance(one, dict) else list(one)
 
 
 def cost(name: str, data: bytes) -> tuple[float, int, str]:

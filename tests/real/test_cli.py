@@ -93,13 +93,6 @@ def states(job: Demo) -> set[str]:
     return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][1] for pid in job.pids()}
 
 
-def test_readonly_refuses_native(job: Demo) -> None:
-    done = run_hangtop("dump", "--native", "--readonly", *pids(job))
-    assert done.returncode == 2
-    assert "--readonly forbids" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_ctrl_c_gives_what_has_arrived(job: Demo) -> None:
     terminal, end = pty.openpty()
     with subprocess.Popen(

@@ -22,6 +22,7 @@ from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from hangtop_probe import node as probe_node
 from support import nvml
+from support.booted import not_to_be_shared
 from support.cluster import Cluster, run, why_not
 from support.processes import PATIENCE, wait_until
 from support.standing import main_stack, stand
@@ -527,6 +528,7 @@ def dead_node_is_blamed(update: Update) -> bool:
     return told == [("node-unreachable", [2, 3], (0, 1))]
 
 
+@pytest.mark.skipif(not_to_be_shared() is not None, reason=not_to_be_shared() or "")
 def test_a_shared_file_system_needs_nothing_sent(tmp_path: Path) -> None:
     with Cluster(tmp_path / "c", 1) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")

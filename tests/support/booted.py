@@ -9,7 +9,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
-from hangtop_probe import boot, wire
+from hangtop_probe import boot, cachedir, wire
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
@@ -60,3 +60,14 @@ def hide_the_shared_paths(opening: bytes) -> bytes:
         source = source.replace(path, "/nowhere")
     packed = zlib.compress(source.encode())
     return b"%d\n" % len(packed) + packed
+
+
+def not_to_be_shared() -> str | None:
+    """Why a node that sees this installation does not use it; None where it does."""
+    try:
+        for path in (str(bundle.PACKAGE), bundle._py_spy() or ""):
+            real = os.path.realpath(path)
+            cachedir.check_trusted(os.path.dirname(real), real)
+    except (OSError, cachedir.Unusable) as error:
+        return f"hangtop lies where a node takes nothing from: {error}"
+    return None

@@ -29,9 +29,11 @@ MAX_NODES = 16_384
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
 """A host name, an alias of the user's ssh config, or an address. Never an option: `-oX` is none."""
 _GROUP = re.compile(r"@[^\s,!&^]+")
-_LOGIN = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
+# Each begins where a run does, so that a long one costs no quadratic time.
+_LOGIN = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
 """`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_RANGE = re.compile(r"(?<![0-9])([0-9]+)-([0-9]+)")
+_DIGITS = 18
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
 
 
@@ -42,8 +44,8 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
         UsageError: when it cannot be read, names an unknown group, or holds something that is
             no node name.
     """
-    spans = [int(last) - int(first) for first, last in _RANGE.findall(expression)]
-    if any(span > MAX_NODES for span in spans):
+    spans = _RANGE.findall(expression)
+    if any(len(b) > _DIGITS or int(b) - int(a[-_DIGITS:]) > MAX_NODES for a, b in spans):
         raise UsageError(f"{what}: more than {MAX_NODES} nodes in {clean(expression, 80)!r}")
     if login := _LOGIN.search(expression):
         raise UsageError(
@@ -54,7 +56,10 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
         for group in _GROUP.findall(expression):
             if not NodeSet(group):
                 raise _unknown_group(what, group)
-        names = tuple(str(name) for name in NodeSet(expression))
+        nodes = NodeSet(expression)
+        if len(nodes) > MAX_NODES:  # counted before they are made: `a[1-99]b[1-99]c[1-99]`
+            raise UsageError(f"{what}: {len(nodes)} nodes, {MAX_NODES} at most")
+        names = tuple(str(name) for name in nodes)
     except GroupResolverSourceError as error:
         # Of a source that is not there, it says nothing but the name.
         raise UsageError(
@@ -63,8 +68,6 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
     except (NodeSetException, GroupResolverError, GroupSourceError, ValueError) as error:
         # A ValueError is of a number with thousands of digits.
         raise UsageError(f"{what}: {clean(str(error), 200)}") from error
-    if len(names) > MAX_NODES:
-        raise UsageError(f"{what}: {len(names)} nodes, {MAX_NODES} at most")
     for name in names:
         check_name(name, what)
     return names

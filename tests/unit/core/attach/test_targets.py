@@ -53,8 +53,14 @@ def test_node_sets(expression: str, nodes: list[str]) -> None:
         "a\nb;c",
         "n\x1b[31m",
         "n[1-100000000]",
+        f"n[1-{'9' * 5000}]",
+        f"n[{'0' * 30}1-999999999]",
+        "a[1-99]b[1-99]c[1-99]d[1-99]",
+        f"{'9' * 300_000}",
+        f"{'a' * 300_000}",
         "--",
     ],
+    ids=lambda text: ascii(text)[:40],
 )
 def test_what_is_no_node_name_is_a_usage_error(expression: str) -> None:
     with pytest.raises(UsageError):
