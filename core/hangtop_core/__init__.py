@@ -3,8 +3,8 @@
     import hangtop_core as ht
 
     with ht.attach() as session:
-        snapshot = session.snapshot()
-    print(ht.diagnose(snapshot).verdicts[0].summary)
+        diagnosis = ht.diagnose(session.snapshot())
+    print(diagnosis.state, *(verdict.summary for verdict in diagnosis.verdicts), sep="\n")
 
 Meant to be used is what `__all__` names, and the values that this gives and raises, in `model`,
 `diagnosis` and `errors`. All else may change with any version. It is loaded when it is first used:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         to_text,
     )
 else:
-    # Whoever imports the package `attach` later would put it in the place of the function; only
-    # its first import does that.
+    # The first import of the package `attach` puts it in the place of the function: so it is now.
+    # Modules in it are had by `from hangtop_core.attach import link`.
     from hangtop_core import attach
 
     del attach

@@ -12,7 +12,7 @@ DIAGNOSE_SHARE = 3.0
 """Pictures are at least this many times as far apart as making one takes."""
 URGENT_SHARE = 10.0
 """The same where they are not to wait for the interval."""
-SETTLED_SHARE = 500.0
+SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
 """Seconds between two pictures then at most, unless the interval is longer."""

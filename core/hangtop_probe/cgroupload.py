@@ -43,7 +43,7 @@ class Groups:
         newest = sorted(self._seen, key=lambda folder: (-self._seen[folder], -len(folder), folder))
         found = (read(folder) for folder in sorted(newest[:MAX_GROUPS]))
         # Those of processes always: a first kill has to be told from one that was before.
-        return [one for one in found if len(one) > 1 or one["folder"] in own]
+        return [one for one in found if one["folder"] in own or _tells(one)]
 
     def _with_those_above(self, folders: Iterable[str]) -> Iterable[str]:
         tops = {place.point for place in self._where.values()}
@@ -53,6 +53,10 @@ class Groups:
                 if folder in tops or folder in ("", "/"):
                     break
                 folder = os.path.dirname(folder)
+
+
+def _tells(group: Dict[str, Any]) -> bool:
+    return bool(group.keys() - {"folder", "counts"}) or any(group.get("counts", {}).values())
 
 
 def read(folder: str) -> Dict[str, Any]:

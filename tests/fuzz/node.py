@@ -19,6 +19,7 @@ from fuzz.target import target, text_of
 from hangtop_core.columns import trace_of
 from hangtop_core.dumps.safe import decode
 from hangtop_probe import (
+    cgroups,
     descriptors,
     gpus,
     kernellog,
@@ -59,6 +60,7 @@ PARSERS = (
     procfs.parse_limits,
     procfs.parse_cgroup,
     procfs.parse_mountinfo,
+    cgroups.pairs,
     locks.parse_locks,
     sockets.parse_unix,
     descriptors.parse_info,

@@ -16,6 +16,7 @@ from support.launch import SUPPORT
 from support.middlebox import MARK
 from support.processes import PATIENCE
 from support.remote_jobs import SCRIPT, on_node
+from support.standing import main_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,12 +39,12 @@ def of(update: Update, port: str) -> Job | None:
     return next((job for job in jobs if (job.master or "").endswith(f":{port}")), None)
 
 
-def connected(update: Update, port: str) -> bool:
-    """Whether both ranks have the thread that gloo starts when it is connected to all."""
+def makes_steps(update: Update, port: str) -> bool:
+    """Whether both ranks are in their steps, and get on: they have connected to one another."""
     job = of(update, port)
-    ranks = job.ranks if job is not None else ()
-    names = [{thread.name for thread in rank.process.threads} for rank in ranks]
-    return len(names) == 2 and all("pt_gloo_runloop" in some for some in names)
+    if job is None or update.diagnoses[job.key].state != "progressing":
+        return False
+    return len(job.ranks) == 2 and all("steps" in main_stack(update, one) for one in job.ranks)
 
 
 def verdicts(update: Update, port: str) -> tuple[Verdict, ...]:
@@ -128,7 +129,7 @@ def test_tcp_that_does_not_get_through(cluster: Cluster, monkeypatch: pytest.Mon
         Session(Options(hang_after=3.0), diagnose, launchers) as session,
     ):
         # GIVEN a job whose ranks have connected to one another
-        assert session.wait(lambda now: connected(now, "29500"), PATIENCE), session.latest
+        assert session.wait(lambda now: makes_steps(now, "29500"), PATIENCE), session.latest
         # WHEN each node sends what is for the other one to nobody
         for node, other in ((one, two), (two, one)):
             nobody = f"{other.address} lladdr 02:00:00:00:00:99 nud permanent"
@@ -165,7 +166,7 @@ def test_a_transport_that_stands_still_though_all_is_acknowledged(
             argv = (str(SCRIPT), "served", "/run")
             stack.enter_context(on_node(cluster, number, *argv, RANK=rank, **told))
         session = stack.enter_context(Session(Options(hang_after=3.0), diagnose, launchers))
-        ready = session.wait(lambda now: connected(now, "29504"), PATIENCE)
+        ready = session.wait(lambda now: makes_steps(now, "29504"), PATIENCE)
         assert ready, session.latest
         # WHEN what is between them is stuck
         for node in cluster.nodes:
@@ -179,10 +180,8 @@ def test_a_transport_that_stands_still_though_all_is_acknowledged(
             if diagnosis is None or causes(now, "29504") != ["all-joined-transport"]:
                 return False
             out = {cause for one in diagnosis.ruled_out for cause in one.causes}
-            return (diagnosis.state, diagnosis.verdicts[0].culprits) == (
-                "hung",
-                (),
-            ) and known <= out
+            nobody = (diagnosis.state, diagnosis.verdicts[0].culprits) == ("hung", ())
+            return nobody and known <= out
 
         assert session.wait(told_apart, PATIENCE), session.latest and session.latest.diagnoses
 

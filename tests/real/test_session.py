@@ -374,18 +374,19 @@ def test_nothing_is_left_after_closing(job: Started) -> None:
 
 
 NOTEBOOK = """
-import asyncio, io, json, sys, threading
+import asyncio, functools, io, json, sys, threading
 import psutil
 
 def run(code, said):
-    exec(code, {"print": lambda *some: print(*some, file=said)})
+    exec(code, {"print": functools.partial(print, file=said)})
 
 async def main(*codes):
     said = [io.StringIO() for _ in codes]
-    others = [asyncio.create_task(asyncio.to_thread(run, *one)) for one in zip(codes[1:], said[1:])]
+    await asyncio.to_thread(run, codes[2], said[2])  # it waits until the job is called hung
+    other = asyncio.create_task(asyncio.to_thread(run, codes[1], said[1]))
     await asyncio.sleep(0.1)
     run(codes[0], said[0])  # as a cell of a notebook: on the thread of a loop that runs
-    await asyncio.gather(*others)
+    await other
     threads = [one.name for one in threading.enumerate() if "hangtop" in one.name]
     left = [one.pid for one in psutil.Process().children(recursive=True)]
     return [[one.getvalue() for one in said], sorted(sys.modules), threads, left]
@@ -419,7 +420,7 @@ def test_examples_of_the_pages_run_in_a_notebook_and_leave_nothing(job: Started)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     (five, nodes, waiting), modules, threads, left = json.loads(done.stdout)
-    assert five.startswith("rank 2 ")
+    assert five.startswith("hung\nrank 2 ")
     assert re.search(r"^\S+ ready $", nodes, re.MULTILINE)
     assert "gloo_job.py hung\n" in nodes
     assert nodes.splitlines()[-2:][0].startswith("2 ")

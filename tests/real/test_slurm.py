@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -338,6 +339,16 @@ def test_where_ssh_is_closed_srun_takes_over(slurm: SlurmCluster, hung: str) -> 
         assert via["node-2"].startswith("srun (ssh: nobody answers on its ssh port")
     finally:
         slurm.node(2).start_sshd()
+
+
+def test_a_step_by_hand_runs_beside_the_job(slurm: SlurmCluster, hung: str) -> None:
+    """As verdicts print it, and as a prompt in a rank goes; it wants none of the job's GPUs."""
+    job = find_job(hung)
+    [launcher] = srun_launchers(job, Login(), [job.nodes[0]])
+    argv = [*shlex.split(launcher.by_hand.shell), "echo $SLURMD_NODENAME"]
+    assert "--gres=none" in argv, "where --overlap shares no GPUs, it would wait for the job"
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{job.nodes[0]}\n"), done.stderr
 
 
 def test_a_node_that_ends_the_step_for_all_is_left_out(

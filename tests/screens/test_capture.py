@@ -125,13 +125,33 @@ async def test_w_writes_what_is_known_with_its_history(
         await pilot.press("w")
         assert await settled(pilot, lambda: "3 pictures" in app.told[0]), app.told
         written = app.told[0].partition(":")[0]
-        assert written.startswith(f"{tmp_path}/hangtop-demo-")
+        assert written.startswith("hangtop-demo-")
         assert not app.state.writing
         await pilot.press("w")
         assert await settled(pilot, lambda: "-2.hangtop: " in app.told[0]), app.told
     found = load(written)
     assert found.header.by == "key w"
     assert [one.snapshot.at for one in found.pictures] == [one.snapshot.at for one in some]
+
+
+async def test_w_writes_elsewhere_where_the_present_folder_takes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc/self")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    app = app_for(recording("skip"))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("w")
+        assert await settled(pilot, lambda: "IN ANOTHER FOLDER" in picture(app)), app.told
+        assert "cannot write /proc/" in picture(app)
+        (written,) = (tmp_path / "hangtop" / "captures").iterdir()
+        assert load(str(written)).cut is None
+        await pilot.press("escape")
+        monkeypatch.setenv("XDG_STATE_HOME", "/proc/self")
+        await pilot.press("w")
+        assert await settled(pilot, lambda: "NO CAPTURE WAS WRITTEN" in picture(app)), app.told
+        assert "cannot write to /proc/self/hangtop/captures" in picture(app)
+        assert not app.state.writing
 
 
 def test_the_slider_goes_by_time() -> None:

@@ -57,7 +57,7 @@ async def test_the_cursor_begins_at_the_first_error() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         text = await keys(pilot, "8")
-        assert "FIRST   rank 1 ended with KeyError: 'labels' at job.py:13 (step)" in text
+        assert "FIRST   rank 1 raised KeyError: 'labels' at job.py:13 (step)" in text
         assert current(app).rank == 1
         assert "KeyError: 'labels'" in "".join(span.text for span in output(app).text_lines()[-1])
 

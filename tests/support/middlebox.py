@@ -31,6 +31,9 @@ def carry(source: socket.socket, target: socket.socket, gate: Path) -> None:
 def serve(client: socket.socket, gate: Path) -> None:
     asked = client.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16)
     port, address = struct.unpack("!2xH4s8x", asked)
+    if port == int(sys.argv[1]):
+        client.close()  # it came to us, to see whether we listen: it is not to be sent here again
+        return
     other = socket.socket()
     other.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, MARK)
     other.connect((socket.inet_ntoa(address), port))

@@ -75,7 +75,8 @@ def _written(app: HangtopApp, saved: Saved, wrong: Sequence[HangtopError]) -> No
     count = plural(saved.header.holds.get("pictures", 1), "picture")
     masked = sum(saved.header.redactions.values())
     told = f", {plural(masked, 'secret')} masked" if masked else ""
-    app.tell(f"{saved.path}: {size(saved.bytes)}, {count}{told}", "good")
+    path = saved.path if wrong else Path(saved.path).name  # in the present folder
+    app.tell(f"{path}: {size(saved.bytes)}, {count}{told}", "good")
     if wrong:
         lines = [line((saved.path, "code")), line("It is there because here it could not be:")]
         lines += [line(clean(str(one), 600)) for one in wrong]

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 log = logging.getLogger(__name__)
+
+_MAKING_TASKS = threading.Lock()
+"""ClusterShell imports what a task may need with the first one, and not for two at a time."""
 # A broken pipe is news for us, not for the terminal that Python's last-resort handler writes to.
 logging.getLogger("ClusterShell").addHandler(logging.NullHandler())
 
@@ -283,6 +286,8 @@ class ClusterShellEngine:
                 self._run_task()
             except Exception:
                 log.exception("the engine's loop failed and is started again")
+                if self._task is None:
+                    return  # nothing was begun that could be begun anew
                 self._task.abort(kill=True)
             lost = list(self._connections.values())
             self._connections.clear()
@@ -290,7 +295,8 @@ class ClusterShellEngine:
                 connection.finish(connection.child.end(at_once=True))
 
     def _run_task(self) -> None:
-        self._task = task = task_self()
+        with _MAKING_TASKS:
+            self._task = task = task_self()
         with self._lock:
             self._port = task.port(_Wake(self._obey))
             self._woken = bool(self._orders)

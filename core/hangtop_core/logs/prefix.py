@@ -8,8 +8,9 @@ Told apart, also nested in one another:
 * mpirun --tag-output: `[1,3]<stdout>:`, with --timestamp-output a date before it; Open MPI 4 and 5
 * kubectl logs --prefix: `[pod/name/container] `
 * Ray: `(Worker pid=4711, ip=10.0.0.7) `
-* srun --label: `3: `, and pdsh: `node-1: `. Any text may begin like that, so these two count only
-  where nearly all lines of a file begin so.
+* srun --label: `3: `, pdsh: `node-1: `, and torchrun with a role made of a node's digits, `[5:0]:`
+  (--role "$(hostname -s | tr -dc 0-9):"). Any text may begin like that, so these count only where
+  nearly all lines of a file begin so; the last one only where it is no clock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 SAMPLE_LINES = 4000
 SHARE = 0.8
@@ -34,13 +35,16 @@ _MPI = (
 _POD = r"\[pod/[^\]\s/]{1,260}/[^\]\s]{1,260}\] "
 _RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
 _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7})?\]:"
+_SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
 _LABELLED = re.compile(_LABEL)
+_SHORTENED = re.compile(r"\[(\d{1,6}):(\d{1,4})\]:")
 _FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}"
 
 _PARTS = re.compile(
-    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE})|(?P<label>{_LABEL})"
+    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT})"
+    rf"|(?P<label>{_LABEL})"
     r"|(?P<host>[^\s:]+): "
 )
 _MPI_PARTS = re.compile(r"(?:\[[^\]]*?(\d+),(\d+)\])?<std(out|err|diag)>")
@@ -82,6 +86,8 @@ class Prefixes:
         self.hosts = _hosts(lines)
         self.labels = _are_labels(lines)
         kinds = _FIXED
+        if _are_short(lines):
+            kinds += f"|{_SHORT}"
         if self.labels:
             kinds += f"|{_LABEL}"
         if self.hosts:
@@ -181,6 +187,13 @@ def _hosts(lines: Iterable[str]) -> frozenset[str]:
     if total < 2 or sum(often.values()) < SHARE * total:
         return frozenset()
     return frozenset(often)
+
+
+def _are_short(lines: Sequence[str]) -> bool:
+    """Whether lines begin with a node's digits and a rank; times go up from line to line."""
+    found = [match for match in map(_SHORTENED.match, lines) if match is not None]
+    heads = [(int(match[1]), int(match[2])) for match in found]
+    return len(heads) >= SHARE * len(lines) and heads != sorted(heads)
 
 
 def _are_labels(lines: Iterable[str]) -> bool:

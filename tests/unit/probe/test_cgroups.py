@@ -26,6 +26,7 @@ V1 = {
     "memory/docker/a/memory.failcnt": "12\n",
     "memory/docker/a/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
     "memory/docker/memory.limit_in_bytes": "9223372036854771712\n",
+    "memory/docker/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
     "memory/memory.limit_in_bytes": "9223372036854771712\n",
 }
 V2 = {

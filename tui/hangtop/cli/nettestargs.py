@@ -42,6 +42,12 @@ def add_nettest(commands: Commands[argparse.ArgumentParser]) -> None:
         formatter_class=Formatter,
     )
     _add_options(parser)
+    parser.add_argument(
+        "--readonly",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="refuse: it opens ports and starts processes",
+    )
     add_targets(parser)
 
 

@@ -80,6 +80,7 @@ def add_watch(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     group = parser.add_argument_group("when a job hangs")
     group.add_argument(
+        "-o",
         "--output",
         type=Path,
         metavar="DIR",

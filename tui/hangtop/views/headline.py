@@ -50,7 +50,8 @@ def headline(
         left += _dumps(job, diagnosis) if job is not None and files else _job(job, snapshot)
         answers = any(node.state in ANSWERING for node in snapshot.nodes)
         silent = line(("○ NO ANSWER", "bad"))
-        since = max(now - snapshot.at, 0.0) if live and not paused else 0.0
+        behind = now - snapshot.at if live and not paused else 0.0
+        since = behind if behind > 1.0 else 0.0  # nothing is drawn anew for less
         left.append((0, state_line(diagnosis, job, since) if job or answers else silent))
         if diagnosis is not None and diagnosis.watchdog_in_s is not None:
             left.append((2, _watchdog(diagnosis.watchdog_in_s - since)))

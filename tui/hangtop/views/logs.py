@@ -191,7 +191,7 @@ def error_items(logs: Logs, now: float) -> list[Item]:
 
 def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
     record = fold.record
-    whose = names(fold.ranks) if fold.ranks else "a launcher"
+    whose = names(fold.ranks) if fold.ranks else "some process"
     times = f" ({fold.count} times)" if fold.count > max(len(fold.ranks), 1) else ""
     lines = [line((f"{word:<8}", "label"), (f"{whose} ", role), (f"{told(fold)}{times}", role))]
     if word == "FIRST":
@@ -270,12 +270,13 @@ def _last(one: Stream) -> Line:
 
 def shared_lines(one: Stream) -> list[Line]:
     """Why nothing is shown of a rank that prints to one file with others."""
-    count = plural(one.shared, "rank")
-    text = f"{count} of {one.node} print to {one.path}, and no line of it tells which of them did."
-    how = "torchrun --tee 3, srun --label or a logger with the rank in each line tells them apart."
     return [
-        line((text, "dim")),
-        line(("The row ", "dim"), ("-", "key"), (" has all of its lines. ", "dim"), (how, "dim")),
+        line((f"{plural(one.shared, 'rank')} of {one.node} print to one file, ", "dim")),
+        line((f"{one.path},", "")),
+        line(("and no line of it tells which of them did.", "dim")),
+        line(("The row ", "dim"), ("-", "key"), (" has all of its lines.", "dim")),
+        line(("With torchrun --tee 3, srun --label or a rank", "dim")),
+        line(("in what a logger writes they can be told apart.", "dim")),
     ]
 
 

@@ -147,17 +147,17 @@ def _name_file(one: Descriptor) -> str:
 def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     main = subject.activity.main
     number = main.fd if main is not None and main.fd is not None else ""
-    steps = [f"ls -l /proc/{subject.pid}/fd/{number}"]
+    steps = [on(subject, f"ls -l /proc/{subject.pid}/fd/{number}")]
     pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
     if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
-        steps.append(f"fuser -v {path}  # who has it open: nobody may be there to write to it")
+        steps.append(on(subject, f"fuser -v {path}", words="see who has it open"))
     elif one is not None and not pipe and (mount := word(one.mount or "")):
-        steps.append(f"timeout 5 stat {mount} || echo the file system does not answer")
-    steps.append(f"cat /proc/{subject.pid}/stack")
+        told = f"timeout 5 stat {mount} || echo the file system does not answer"
+        steps.append(on(subject, told))
+    steps.append(on(subject, f"cat /proc/{subject.pid}/stack"))
     if main is not None and main.state == "D":
-        steps.append("journalctl -k --since -1h | tail -n 50")
-        return tuple(on(subject, step) for step in steps)
-    return (*(on(subject, step) for step in steps), *trace_steps(subject))
+        return (*steps, on(subject, "journalctl -k --since -1h | tail -n 50"))
+    return (*steps, *trace_steps(subject))
 
 
 def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -47,6 +47,13 @@ def test_labels_of_srun_count_where_all_lines_have_one() -> None:
     assert some.take(" 3: [default1]:x")[0] == Origin(task=3, local=1, group="default")
 
 
+def test_digits_of_nodes_count_where_all_lines_have_them_and_are_no_times() -> None:
+    some = Prefixes("[5:0]:a\n[5:2]:b\n[12:1]:c\n[5:0]:ValueError: x\n")
+    assert some.take("[12:1]:c") == (Origin(local=1, node="12", group="12:"), "c")
+    clock = Prefixes("[11:58]:a\n[11:58]:b\n[11:59]:c\n[12:01]:d\n")
+    assert clock.take("[12:01]:d") == (Origin(), "[12:01]:d")
+
+
 def test_nodes_of_pdsh_count_where_all_lines_have_one() -> None:
     some = Prefixes("n1: a\nn2: [default0]:b\nn1: c\nn2: d\n")
     assert some.take("n2: [default0]:b") == (Origin(local=0, node="n2", group="default"), "b")

@@ -1,0 +1,42 @@
+"""One log to which all ranks print, with and without a word of which of them did."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangtop.spans import plain
+from hangtop.views.logs import Logs, error_items, shared_lines
+from support.logs import PATH, with_log
+
+CAUGHT = """step 4 loss 0.5
+Traceback (most recent call last):
+  File "train.py", line 7, in step
+    {}["labels"]
+KeyError: 'labels'
+skipping this batch
+"""
+
+
+@pytest.mark.parametrize(("prefix", "shared"), [("", 4), ("[rank%d]: ", 0)])
+def test_what_no_line_tells_whose_it_is(prefix: str, shared: int) -> None:
+    text = "".join(
+        f"{prefix % rank if prefix else ''}step 4 loss 0.5\n" for rank in range(4 if prefix else 1)
+    )
+    update = with_log(text)
+    logs = Logs(update.snapshot, update.snapshot.jobs[0])
+    ranks = [one for one in logs.streams if one.rank is not None]
+    assert [one.shared for one in ranks] == [shared] * 4
+    assert [bool(logs.lines(one)) for one in ranks] == [not shared] * 4
+    if shared:
+        (whole,) = [one for one in logs.streams if one.rank is None]
+        assert [plain(one.line) for one in logs.lines(whole)] == ["step 4 loss 0.5"]
+        told = " ".join(plain(one) for one in shared_lines(ranks[0]))
+        assert "4 ranks of" in told
+        assert f"{PATH}, and no line of it tells which of them did. The row - has" in told
+
+
+def test_an_exception_of_nobody_that_was_caught() -> None:
+    update = with_log(CAUGHT)
+    (first, *_) = error_items(Logs(update.snapshot, update.snapshot.jobs[0]), update.snapshot.at)
+    told = plain(first.lines[0])
+    assert told.split(None, 1)[1] == "some process raised KeyError: 'labels' at train.py:7 (step)"
