@@ -100,6 +100,7 @@ def test_readonly_touches_no_rank_and_nothing_listens(
         done = subprocess.run(
             [*strace, "-o", str(log), *tour],
             capture_output=True, text=True, timeout=2 * PATIENCE, check=False, env=environ,
+            cwd=folder,  # a key writes a capture
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         assert os.read(pipe, 10) == b"", "nothing was written into the rank's pipe"
