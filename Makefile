@@ -19,7 +19,7 @@ demo: $(VENV)/ready ## start a job that really hangs and open hangtop on it; SCE
 	@$(BIN)/hangtop demo $(SCENARIO)
 
 test: $(VENV)/ready $(VENV)/system lint ## linters, types and all tests
-	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS)
+	@$(BIN)/python tests/run.py $(TOGETHER) $(ARGS)
 
 lint: $(VENV)/ready ## linters, types and import contracts
 	@$(BIN)/ruff check .

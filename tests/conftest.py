@@ -34,13 +34,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first (`make test` runs two files at a time); try real jobs twice."""
+    """Put what takes longest first (`make test` runs two files at a time)."""
     items.sort(key=_turn)
     for item in items:
         if "real" in item.path.parts:
-            # Real jobs on a machine that may be busy: what fails is tried once more, and told.
-            item.add_marker(pytest.mark.flaky(reruns=1))
-            # Both tries count, and what they wait for in their fixtures.
+            # What it waits for in its fixtures counts, too.
             item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
@@ -81,13 +79,7 @@ def _expect_gone(without: str | None) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say once per reason what this machine could not test, and what needed a second try."""
-    again = terminalreporter.stats.get("rerun", [])
-    if again:
-        terminalreporter.section("failed at first, and were tried once more")
-        for report in again:
-            reason = str(report.longrepr).strip().splitlines()[-1:]
-            terminalreporter.line(f"{report.nodeid}: {''.join(reason)}")
+    """Say once per reason what this machine could not test."""
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         if isinstance(report.longrepr, tuple):

@@ -36,18 +36,17 @@ def pool(request: pytest.FixtureRequest) -> Iterator[ScenarioPool]:
     scenarios.close()
 
 
-@pytest.fixture
-def outcome(name: str, pool: ScenarioPool, request: pytest.FixtureRequest) -> Outcome:
+def outcome_of(name: str, pool: ScenarioPool) -> Outcome:
     if reason := missing(BY_NAME[name]):
         pytest.skip(reason)
-    tries: int = getattr(request.node, "execution_count", 1)
-    outcome = pool.outcome(name, again=tries > 1)
+    outcome = pool.outcome(name)
     assert not outcome.left, f"processes that survived the end of the job: {outcome.left}"
     return outcome
 
 
 @pytest.mark.parametrize("name", HUNG)
-def test_hang_is_explained(outcome: Outcome) -> None:
+def test_hang_is_explained(name: str, pool: ScenarioPool) -> None:
+    outcome = outcome_of(name, pool)
     scenario = outcome.scenario
     assert misfits(outcome.diagnosis) == []
     assert outcome.diagnosis["state"] == "hung", outcome.told()
@@ -60,7 +59,8 @@ def test_hang_is_explained(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_healthy_job_is_not_called_hung(outcome: Outcome) -> None:
+def test_healthy_job_is_not_called_hung(name: str, pool: ScenarioPool) -> None:
+    outcome = outcome_of(name, pool)
     assert outcome.diagnosis["state"] == "progressing", outcome.told()
     assert outcome.exit_code == 0, outcome.told()
     assert outcome.diagnosis["verdicts"] == [], outcome.told()

@@ -88,18 +88,15 @@ class ScenarioPool:
     """Outcomes of scenarios, worked out ahead in a few threads."""
 
     def __init__(self, names: Iterable[str], hang_after: float) -> None:
-        self._hang_after = hang_after
         self._executor = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scenario")
-        self._outcomes = {name: self._start(name) for name in names}
+        self._outcomes: dict[str, Future[Outcome]] = {
+            name: self._executor.submit(diagnose_scenario, BY_NAME[name], hang_after)
+            for name in names
+        }
 
-    def outcome(self, name: str, *, again: bool = False) -> Outcome:
-        """Wait for the outcome of one scenario; ``again`` starts it once more."""
-        if again:
-            self._outcomes[name] = self._start(name)
+    def outcome(self, name: str) -> Outcome:
+        """Wait for the outcome of one scenario."""
         return self._outcomes[name].result()
-
-    def _start(self, name: str) -> Future[Outcome]:
-        return self._executor.submit(diagnose_scenario, BY_NAME[name], self._hang_after)
 
     def close(self) -> None:
         """Wait for what runs and forget the rest."""
