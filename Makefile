@@ -3,8 +3,8 @@
 PYTHON ?= python3
 TORCH ?= 2.13.0
 SCENARIO ?= skip
-# Most of a real test's time is waiting, so two files of tests run at a time, each as a whole.
-TOGETHER ?= --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# Most of a real test's time is waiting, so three files of tests run at a time, each as a whole.
+TOGETHER ?= --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 VENV := .venv
 BIN := $(VENV)/bin

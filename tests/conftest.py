@@ -34,7 +34,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first (`make test` runs two files at a time)."""
+    """Put what takes longest first (`make test` runs three files at a time)."""
     items.sort(key=_turn)
     for item in items:
         if "real" in item.path.parts:

@@ -1,8 +1,8 @@
 """Run all tests; where few fail, run those once more by themselves, and say so.
 
 Hundreds of tests wait for real jobs, connections and tools to get somewhere. On a machine that is
-busy with other things one of them may fail for that; the second try is in a process of its own, with
-all fixtures made anew. What has failed at first is named at the end, for it is to be looked into.
+busy with other things one of them may fail for that. The second try is in a process of its own,
+with all fixtures made anew; what has failed at first is named at the end, to be looked into.
 
     python tests/run.py [OPTION OF PYTEST ...]
 """

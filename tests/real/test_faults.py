@@ -20,7 +20,7 @@ from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import NodeNotReadyError
 from hangtop_core.session import Options, Session, Update
-from support.cluster import SSH, Cluster, run, why_not
+from support.cluster import SSH, Cluster, Node, run, why_not
 from support.processes import PATIENCE, Held, command_line, is_alive, wait_until
 
 if TYPE_CHECKING:
@@ -223,6 +223,11 @@ open("/run/many/ready", "w"); time.sleep(100000)
 """A rank whose descriptors make an answer of a megabyte, however it is compressed."""
 
 
+def sshds(node: Node) -> set[int]:
+    """The servers of sessions on a node; one of a connection that was broken stays for a while."""
+    return {one for one in node.pids() if "sshd: root@notty" in command_line(one)}
+
+
 def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
     target = cluster.node(1)
     slow = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf"]
@@ -234,6 +239,7 @@ def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
     target.sh(f"ulimit -n 20000; {where} setsid {sys.executable} -c '{RANK}' >/dev/null 2>&1 &")
     try:
         assert wait_until(lambda: not target.sh("ls /run/many/ready || echo no").startswith("no"))
+        earlier = sshds(target)
         with attached("node-1", "node-2") as session:
             found = session.wait(lambda u: all_ready(u) and bool(u.snapshot.jobs), PATIENCE)
             assert found is not None, session.latest
@@ -241,7 +247,7 @@ def test_an_sshd_killed_in_the_middle_of_a_big_answer(cluster: Cluster) -> None:
             pid = found.snapshot.jobs[0].ranks[0].process.pid
             mine = {pid: arguments(pid) for pid in children(os.getpid())}
             (ssh,) = (one for one, argv in mine.items() if argv[0] == SSH and "node-1" in argv)
-            (sshd,) = (one for one in target.pids() if "sshd: root@notty" in command_line(one))
+            (sshd,) = sshds(target) - earlier
             before, seen = read_by(ssh), generation(found, "node-1")
             asked = session.descriptors("node-1", [pid])
             # A tenth of it: this machine may look away for a second before the rest is there, too.
