@@ -193,7 +193,7 @@ def main() -> None:
     began = time.monotonic()
     with terminal(sys.executable, fleet, str(options.nodes), "--tui", "--hang-at", "-1",
                   "--churn", "1") as shown:  # fmt: skip
-        shown.read_until(lambda text: re.search(rf"\b{ranks}(/{ranks})? ", text))
+        shown.read_until(lambda text: re.search(rf"(?<![\d/]){ranks}(/{ranks})? ", text))
         first, worked = time.monotonic() - began, shown.cpu()
         figures.row(f"{ranks:,} ranks: start to the first full overview", "2 s",
                     f"{first:.1f} s, of which {worked:.1f} s are the app's own CPU")  # fmt: skip
