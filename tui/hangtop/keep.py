@@ -42,7 +42,7 @@ def capture(app: HangtopApp) -> None:
 
     def work() -> None:
         wrong: list[HangtopError] = []
-        for folder in (Path.cwd(), user_state_path("hangtop") / "captures"):
+        for folder in (Path(), user_state_path("hangtop") / "captures"):
             try:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 stop = not_running(app)
