@@ -107,11 +107,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version",
         action="store_true",
-        help="show the version and exit; with --verbose all that a report about a bug needs",
+        help="show the version and exit; with --verbose all that a report about a bug needs; "
+        "also with --json",
     )
     parser.add_argument(
         "--verbose", dest="version_verbose", action="store_true", help=argparse.SUPPRESS
     )
+    parser.add_argument("--json", dest="version_json", action="store_true", help=argparse.SUPPRESS)
     add_observing(parser)
     add_screen(parser)
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
@@ -154,6 +156,11 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what.add_argument("--list", action="store_true", help="list the scenarios and exit")
     what.add_argument("--diagnose", action="store_true", help="run `hangtop diagnose` on the job")
     what.add_argument("--dump", action="store_true", help="run `hangtop dump` on the job")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="with --list: schema hangtop.scenarios/1; else as diagnose and dump print it",
+    )
     add_observing(parser, choose=False)
     add_screen(parser)
 
@@ -191,10 +198,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.version:
         from hangtop.cli import version
 
-        print(version.full() if arguments.version_verbose else version.short())
+        print(version.told(arguments.version_verbose, as_json=arguments.version_json))
         return 0
     if arguments.version_verbose:
         parser.error("--verbose goes with --version")
+    if arguments.version_json:
+        parser.error("--json goes after a command, or with --version")
     from hangtop_core.errors import HangtopError
 
     try:

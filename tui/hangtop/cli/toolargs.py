@@ -31,6 +31,11 @@ def add_config(commands: Commands[argparse.ArgumentParser]) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--default", action="store_true", help="print every setting")
     what.add_argument("--path", action="store_true", help="print where the file is looked for")
+    what.add_argument(
+        "--json",
+        action="store_true",
+        help="schema hangtop.config/1: every option and key, its default and what it is now",
+    )
 
 
 def add_completion(commands: Commands[argparse.ArgumentParser]) -> None:
