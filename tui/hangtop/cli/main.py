@@ -17,7 +17,6 @@ from hangtop.cli.arguments import (
     Formatter,
     Parser,
     add_diagnose,
-    add_doctor,
     add_dump,
     add_observing,
     add_screen,
@@ -32,7 +31,7 @@ from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.straceargs import add_files, add_strace
-from hangtop.cli.toolargs import add_completion, add_config
+from hangtop.cli.toolargs import add_completion, add_config, add_doctor
 from hangtop.cli.watchargs import add_watch
 
 if TYPE_CHECKING:
@@ -204,16 +203,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--verbose goes with --version")
     if arguments.version_json:
         parser.error("--json goes after a command, or with --version")
-    from hangtop_core.errors import HangtopError
-
     try:
-        status: int = import_module(MODULES[arguments.subcommand]).run(arguments)
-        sys.stdout.flush()
-    except HangtopError as error:
-        print(f"hangtop: {error}", file=sys.stderr)
-        if error.help:
-            print(error.help, file=sys.stderr)
-        return exit_status(error)
+        if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
+            from hangtop.cli.redacting import messages
+
+            with messages(arguments):
+                return perform(arguments)
+        return perform(arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -229,4 +225,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             why = os.strerror(error.errno)
             print(f"hangtop: the output cannot be written: {why}", file=sys.stderr)
         return 1
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Run the command that was chosen, and say what is in its way; returns the exit status."""
+    from hangtop_core.errors import HangtopError
+
+    try:
+        status: int = import_module(MODULES[arguments.subcommand]).run(arguments)
+        sys.stdout.flush()
+    except HangtopError as error:
+        print(f"hangtop: {error}", file=sys.stderr)
+        if error.help:
+            print(error.help, file=sys.stderr)
+        return exit_status(error)
     return status
