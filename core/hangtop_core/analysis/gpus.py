@@ -106,7 +106,7 @@ def slow(gpu: Gpu, clocks: Sequence[int]) -> int | None:
     return usual if gpu.sm_mhz < 0.8 * usual else None
 
 
-class Slot(Struct, frozen=True):
+class Slot(Struct, frozen=True, gc=False):
     """A GPU, or a part of one, that a rank is on."""
 
     gpu: Gpu

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import session_options
 from hangtop.cli.output import StatusLine
 from hangtop_core.attach import ways
@@ -31,6 +32,7 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     job = slurm_target(arguments).job
     asked = session_options(arguments).watch_request() if watch else None
     found = ways.launchers(targets, job, asked)
+    redacting.of(arguments).learn_hosts(one.node for one in found)
     if any(isinstance(one, PdshLauncher) for one in found):
         print(f"hangtop: {NOTE}", file=sys.stderr)
     return found
