@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.logs.conclude import names, told
+from hangtop_core.logs.conclude import names, told, who
 from hangtop_core.report import verdict_lines
 from hangtop_core.text import clean, plural, shorten, shorten_path, size
 
@@ -39,6 +39,7 @@ def logs_text(
         lines += ["", *verdict_lines(verdict, number, len(verdicts), width)]
     for title, some in (
         ("Other errors", judged.others),
+        ("Errors after which it went on", judged.survived),
         ("Follows from it", judged.follows),
         ("Also found", judged.notes),
     ):
@@ -55,6 +56,8 @@ def _head(judged: Judged) -> str:
     if first is None:
         return "NO ERROR FOUND"
     whose = names(first.ranks) if first.ranks else "not by a rank"
+    if first.record.part == "survived":
+        return f"NO ERROR ENDED A RANK. The first: {who(first)} {told(first)}"
     word = {"timeout": "waited in vain", "cascade": "only consequences here"}
     text = word.get(first.record.part, "")
     return f"FIRST ERROR: {whose}{f' ({text})' if text else ''}: {told(first)}"
@@ -137,6 +140,7 @@ def document(
         "first": _fold_document(judged.first, files) if judged.first is not None else None,
         "verdicts": verdicts,
         "others": [_fold_document(one, files) for one in judged.others],
+        "survived": [_fold_document(one, files) for one in judged.survived],
         "follows": [_fold_document(one, files) for one in judged.follows],
         "notes": [_fold_document(one, files) for one in judged.notes],
         "positions": judged.positions,

@@ -17,7 +17,7 @@ from hangtop_core.logs.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_ABOUT = frozenset({"T16", "MPI", "SLURM", "N7", "GPU"})
+_ABOUT = frozenset({"T16", "MPI", "SLURM", "SPAWN", "N7", "GPU"})
 """Lines that tell of another rank than the one that prints them."""
 _INIT = frozenset({"N8", "N8C"})
 _OF_GROUP = frozenset({"T1", "T2", "T5"})
@@ -130,7 +130,7 @@ class Whose:
         rank = self.rank(record.file, record.origin)
         node = record.fields.get("node") or self.node(record.file, record.origin)
         told = record.fields.get("rank")
-        if record.code in _ABOUT:
+        if record.code in _ABOUT or record.how == "spawn":
             pid, local = record.fields.get("pid", ""), record.fields.get("local")
             # Whom a launcher ends is no matter; whom it saw end is.
             named = self._pids.get(("", pid)) if "exit" in record.fields else None
