@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.logs.conclude import names, told, who
+from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.report import verdict_lines
 from hangtop_core.text import clean, plural, shorten, shorten_path, size
 
@@ -55,7 +56,7 @@ def _head(judged: Judged) -> str:
     first = judged.first
     if first is None:
         return "NO ERROR FOUND"
-    whose = names(first.ranks) if first.ranks else "not by a rank"
+    whose = names(first.ranks) if first.ranks else who(first)
     if first.record.part == "survived":
         return f"NO ERROR ENDED A RANK. The first: {who(first)} {told(first)}"
     word = {"timeout": "waited in vain", "cascade": "only consequences here"}
@@ -91,13 +92,21 @@ def _place(record: Record, files: Sequence[FileLog]) -> str:
 
 def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
     for one in some[:SHOWN_FOLDS]:
-        whose = names(one.ranks) if one.ranks else "launcher" if one.record.code == "T16" else "-"
+        whose = names(one.ranks) if one.ranks else _nobody(one)
         times = f" ({one.count} times)" if one.count > max(len(one.ranks), 1) else ""
         at = f"{datetime.fromtimestamp(one.record.at):%H:%M:%S}" if one.record.at else ""
         text = f"  {at:<8}  {shorten(whose, 16):<16}  {told(one)}{times}"
         yield shorten(text, width)
     if len(some) > SHOWN_FOLDS:
         yield f"  {len(some) - SHOWN_FOLDS} more (--json has all)"
+
+
+def _nobody(one: Fold) -> str:
+    """Who printed what tells no rank."""
+    if one.record.code in LAUNCHERS:
+        return "launcher"
+    local = one.record.origin.local
+    return "-" if local is None else ":".join([*one.nodes[:1], f"local {local}"])
 
 
 def _positions(judged: Judged, width: int) -> Iterator[str]:

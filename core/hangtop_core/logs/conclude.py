@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
+from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
@@ -67,8 +68,13 @@ def names(ranks: Sequence[int]) -> str:
 
 def who(one: Fold) -> str:
     """Whom a thing happened to, for a sentence."""
-    on = f" ({', '.join(one.nodes[:3])})" if one.nodes else ""
-    return f"{names(one.ranks)}{on}" if one.ranks else f"a process{on}"
+    nodes = ", ".join(one.nodes[:3])
+    if one.ranks:
+        return f"{names(one.ranks)} ({nodes})" if nodes else names(one.ranks)
+    local = {record.origin.local for record in one.members} - {None}
+    if len(local) == 1 and one.record.code not in LAUNCHERS:
+        return f"local rank {local.pop()}{f' of {nodes}' if nodes else ''}"
+    return f"a process ({nodes})" if nodes else "a process"
 
 
 def told(one: Fold) -> str:

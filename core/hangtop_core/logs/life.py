@@ -74,11 +74,11 @@ class Life:
         self._open = [*self._open[-OPEN + 1 :], one]
         return one
 
-    def take(self, line: str, near: float) -> None:
-        """Take the next line of this process that is not known."""
+    def take(self, line: str, near: float, time: str) -> None:
+        """Take the next line of this process that is not known, and the time put before it."""
         if _DYING.match(line):
             return
-        at = stamp(line, near)
+        at = stamp(line, near) or stamp(time, near)
         for one in tuple(self._open):
             one.lines += 1
             one.chars += len(line) + 1

@@ -48,6 +48,8 @@ class Line(NamedTuple):
 
     origin: Origin
     text: str
+    time: str = ""
+    """What a tool has put before it."""
 
 
 class _Stream:
@@ -171,7 +173,8 @@ class Parser:
             text = text.replace("\0", "")
         if self._prefixes is None:
             self._prefixes = Prefixes(text[:SAMPLE].replace("\r", "\n"))
-        take, hot = self._prefixes.take, _hot(text)
+        prefixes = self._prefixes
+        take, hot = prefixes.take, _hot(text)
         for raw in split(text):
             if not raw:
                 continue
@@ -184,7 +187,7 @@ class Parser:
             if line:
                 stream.before, stream.last = stream.last, line
             if self._keep is not None:
-                self._keep(Line(origin, line))
+                self._keep(Line(origin, line, prefixes.time))
             if stream.block is not None:
                 if stream.block.take(line):
                     continue
@@ -192,8 +195,8 @@ class Parser:
             if hot and any(needle in line for needle in hot):
                 self._look(stream, line)
             elif stream.life.wanted:
-                stream.life.take(line, self.near)
-            self._recent.append((origin, line))
+                stream.life.take(line, self.near, prefixes.time)
+            self._recent.append((origin, prefixes.time or line))
 
     def _stream(self, origin: Origin) -> _Stream:
         if len(self._streams) >= MAX_STREAMS:
@@ -285,6 +288,8 @@ class Parser:
     def _time(self, origin: Origin, line: str) -> tuple[float | None, bool]:
         """When a line was printed: its own time, or that of a line before it."""
         at = stamp(line, self.near)
+        if at is None and self._prefixes is not None:
+            at = stamp(self._prefixes.time, self.near)
         if at is not None:
             return at, True
         for same in (True, False):

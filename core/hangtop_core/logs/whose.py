@@ -111,7 +111,7 @@ class Whose:
         place = self._files[file].place
         if origin.rank is not None:
             return origin.rank
-        local = origin.local if origin.local is not None else place.local
+        local = self.local(file, origin)
         if place.rank is not None and origin.local is None:
             return place.rank
         if local is not None:
@@ -120,6 +120,10 @@ class Whose:
             return local if known is None and self._one_node else known
         # Where torchrun is inside, srun's label is a node.
         return origin.task if not self._launched[file] else None
+
+    def local(self, file: int, origin: Origin) -> int | None:
+        """The rank on its node of who prints, where told."""
+        return origin.local if origin.local is not None else self._files[file].place.local
 
     def node(self, file: int, origin: Origin) -> str | None:
         """The node of who prints, where told."""
