@@ -68,8 +68,13 @@ class Crowd:
         self.engine = Silent()
         self.collector = Collector(self.engine, options or Options(watch=False), Timing())
         self.mono = 100.0
+        self._at_once = at_once
+        self.add(nodes)
+
+    def add(self, nodes: int) -> None:
+        """Let so many nodes come, behind the gate."""
         for number in range(nodes):
-            self.collector.add(Gated(f"n{number}", at_once), self.now)
+            self.collector.add(Gated(f"n{number}", self._at_once), self.now)
 
     @property
     def now(self) -> Moment:

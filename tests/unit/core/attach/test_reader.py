@@ -22,7 +22,7 @@ ANY = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.dictionaries(st.text(max_size=8), ANY))
 def test_a_message_means_the_same_to_both(message: dict[str, object]) -> None:
     data = json.dumps(message).encode()
