@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hangtop_core.asks import opened
 from hangtop_core.attach.timing import Moment
 from hangtop_core.errors import ClosedError, HangtopError, ReadOnlyError, RequestError
-from hangtop_core.gather import Gather, Sampled, answer, reject, report
-from hangtop_core.traces import StraceResult, Trace, begin, cancel
+from hangtop_core.gather import Gather, Sampled, answer, ask_ras, reject
+from hangtop_core.traces import Order, StraceResult, begin, cancel
 
 if TYPE_CHECKING:
     import queue
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import DescriptorTable, Recorder
     from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
+    from hangtop_core.traces import Trace
     from hangtop_core.tracked import Tracked
     from hangtop_core.updates import Options
 
@@ -118,7 +119,7 @@ class Asking:
         """
         future: Future[Ras] = Future()
         if not self._refused(future, "NCCL's RAS is answered by all ranks"):
-            self._do(lambda: report(self._collector, node, pids, anyway, future), future)
+            self._do(lambda: ask_ras(self._collector, node, pids, anyway, future), future)
         return future
 
     def holders(self, node: str, pid: int, fd: int) -> Future[Openers]:
@@ -138,8 +139,10 @@ class Asking:
         if self._refused(future, "strace pauses the process at every system call"):
             return future
 
-        trace = Trace(node, pid, seconds, on_lines, future)
-        return self._do(lambda: begin(trace, self._collector, self._traces), future)
+        def work() -> None:
+            begin(Order(node, pid, seconds, on_lines, future), self._collector, self._traces)
+
+        return self._do(work, future)
 
     def cancel_strace(self, node: str, pid: int) -> None:
         """End the trace of a process early; its result comes as usual."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked
-    from hangtop_core.watching import Watching
+    from hangtop_core.updates import Options
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Ending(NamedTuple):
 class Collector:
     """Keeps the nodes watched and sampled. All methods belong to the session's thread."""
 
-    def __init__(self, engine: Engine, watching: Watching, timing: Timing | None = None) -> None:
+    def __init__(self, engine: Engine, options: Options, timing: Timing | None = None) -> None:
         self.store = Store()
         self.answers = Answers(self.store)
         self.asks = Asks(self)
@@ -70,7 +70,7 @@ class Collector:
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
         self._router = Router(engine, self.commands)
-        self._watching = watching
+        self._options = options
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
@@ -199,13 +199,7 @@ class Collector:
             return
         self._reading.add(link.name)
 
-        def done(error: HangtopError | None) -> None:
-            self._reading.discard(link.name)
-            self.urgent = self.urgent or self.store.news
-            if isinstance(error, RefusedError) and error.kind == "unsupported":
-                link.unsupported.add(ask.op)
-
-        self.ask(link, ask, done)
+        self.ask(link, ask, lambda _: self._reading.discard(link.name))
 
     # What links report
 
@@ -219,12 +213,12 @@ class Collector:
         same = hello.boot_id is not None and hello.boot_id == self._boot_id
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
-        watching = self._watching
-        if not watching.enabled:
+        options = self._options
+        if not options.watch:
             return
         rest = max(REST, len(self.links) * REST_NODE)
-        params = {**watching.request(), "silence": link.silence, "rest": rest}
-        link.table_came(now, watching.interval)
+        params = {**options.watch_request(), "silence": link.silence, "rest": rest}
+        link.table_came(now, options.interval)
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)
@@ -258,15 +252,15 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        watching = self._watching
+        options = self._options
         cost = self._sample_cost.get(link.name, sampling.SAMPLE_COST_S)
-        share = watching.budget
-        if share is None and watching.sample_early is not None:
+        share = options.budget
+        if share is None and options.sample_early is not None:
             share = sampling.SCREEN_SHARE
         apart = cost / share if share else 0.0
-        if sampling.gpus_stand_still(view.node.gpus, now, watching.rest):
+        if sampling.gpus_stand_still(view.node.gpus, now, options.rest):
             apart = 0.0
-        rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest, apart)
+        rate = sampling.Rate(options.sample_every, options.sample_early, options.rest, apart)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:
@@ -280,7 +274,7 @@ class Collector:
             view.live[pid].numerics_asked = now
         if plan.numerics:
             self.ask_by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
-        if plan.recorder and not self._watching.readonly:
+        if plan.recorder and not self._options.readonly:
             for pid in plan.recorder:  # what was said before is not said again
                 view.live[pid].recorder_asked = now
             self.ask_by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
@@ -304,13 +298,7 @@ class Collector:
         busy.add(ask.op)
         self._rested[link.name] = self._now.mono + self._rest[link.name]
 
-        def done(error: HangtopError | None) -> None:
-            busy.discard(ask.op)
-            self.urgent = self.urgent or self.store.news
-            if isinstance(error, RefusedError) and error.kind == "unsupported":
-                link.unsupported.add(ask.op)
-
-        self.ask(link, ask, done, summary)
+        self.ask(link, ask, lambda _: busy.discard(ask.op), summary)
 
     # Requests
 
@@ -354,6 +342,10 @@ class Collector:
                     link.note(f"{ask.op}: {wrong}")
             self.commands.end(number, self._now.epoch, "done" if error is None else str(error))
             done(error)
+            self.urgent = self.urgent or self.store.news
+            unsupported = isinstance(error, RefusedError) and error.kind == "unsupported"
+            if unsupported and ask.by_itself:
+                link.unsupported.add(ask.op)
 
         return link.request(
             ask.op,

@@ -26,7 +26,6 @@ from hangtop_core.observing import observed
 from hangtop_core.rhythm import URGENT_GAP, Rhythm
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
-from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +64,7 @@ class Session(Asking):
         self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
         self._inbox: queue.SimpleQueue[Event | Callable[[], None]] = queue.SimpleQueue()
         self._engine = ClusterShellEngine(self._inbox.put)
-        self._collector = Collector(self._engine, watching(options), timing)
+        self._collector = Collector(self._engine, options, timing)
         self._needs = Needs(
             self._collector, readonly=options.readonly, allow_pause=options.allow_pause
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing
-from hangtop.cli.captureargs import add_redaction
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +44,7 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
         "path", nargs="*", metavar="FILE", help="files, folders, or - for standard input"
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.logs/1")
-    add_redaction(parser, "what is printed")
+    add_redaction(parser)
     parser.add_argument(
         "--all", action="store_true", help="read everything, however big the files are"
     )

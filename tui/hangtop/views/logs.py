@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
     from hangtop_core.logs.whose import FileLog
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model import Job, Snapshot
 
 ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim", "exit": "dim",
          "error": "warn"}  # fmt: skip
@@ -294,8 +294,3 @@ def title_of(stream: Stream, lines: int) -> tuple[Line, Line]:
     whose = f"rank {stream.rank}" if stream.rank is not None else "no rank's"
     heading = line(("OUTPUT  ", "title"), whose, (f"  {shorten_path(stream.path, 60)}", "dim"))
     return heading, line((plural(lines, "line"), "dim"))
-
-
-def rank_of(job: Job, stream: Stream) -> Rank | None:
-    """The rank of a row."""
-    return next((rank for rank in job.ranks if rank_key(rank) == stream.key), None)

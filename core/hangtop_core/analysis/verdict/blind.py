@@ -28,7 +28,7 @@ _STALE = 10.0
 """Seconds after which what was read of a node that answers slowly is told with its age."""
 _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,state,wchan,cmd)"
 _RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
-_RAS_FIX = "hangtop diagnose --ras asks it once, when the job hangs"
+_RAS_FIX = "`hangtop diagnose --ras` asks it once, when the job hangs"
 _NO_FIX = "none is known; the reason is all there is to go by"
 
 
@@ -232,6 +232,6 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             (node.name,),
             (),
             looked + seen,
-            "name the processes: hangtop --pid PID; another user's job: --all-users; a job on "
+            "`hangtop --pid PID` names the processes; another user's job: --all-users; a job on "
             "another machine: run hangtop there",
         )

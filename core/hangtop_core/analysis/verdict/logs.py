@@ -13,18 +13,20 @@ import msgspec
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
+from hangtop_core.analysis.verdict.steps import on, word
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.output import of_job
-from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence, JobState, Verdict
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
@@ -230,9 +232,26 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             explained=(*case.waiters, *(_ended(case) if told_why else ())),
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=one.evidence,
-            steps=STEPS.get(cause, ()),
+            steps=live_steps(case, cause, blamed),
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
+
+
+def live_steps(case: Case, cause: str, blamed: Sequence[Subject]) -> tuple[Step, ...]:
+    """What to do about a cause that logs tell, for the nodes and the store that are known here."""
+    first = next((s for s in case.subjects if s.number == 0), None)
+    steps: list[Step] = []
+    for step in STEPS.get(cause, ()):
+        if step.startswith(LIVE):
+            continue  # that is what is being done
+        where = HERE if step.startswith(HERE) else FIRST if step.startswith(FIRST) else ""
+        subject = blamed[0] if where == HERE and blamed else first if where == FIRST else None
+        command = step.removeprefix(where)
+        for name in ("MASTER_ADDR", "MASTER_PORT") if where and case.subjects else ():
+            value = word((subject or case.subjects[0]).rank.process.env.get(name, ""))
+            command = command.replace(f"${name}", value or f"${name}")
+        steps.append(on(subject, command) if subject is not None else where + command)
+    return tuple(steps)
 
 
 def _ended(case: Case) -> Iterator[Subject]:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
 from hangtop_core.analysis.verdict.steps import Command, as_host
-from hangtop_core.logs.steps import STEPS
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -149,9 +148,9 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=subjects,
         summary=sentence(
             case,
-            f"the store at {master} has closed its connections, and {name_ranks(subjects)} still "
-            f"wait for it: the process that hosts it (rank 0, or torchrun) is gone",
-            case.since(first),
+            f"the store at {master} has closed its connections: the process that hosts it (rank "
+            f"0, or torchrun) is gone. {name_ranks(subjects)} still "
+            f"{is_are(subjects, 'waits', 'wait')} for it {case.since(first)}".rstrip(),
         ),
         evidence=tuple(
             fact("network", subject.number, _text(one)) for subject, one in ended[:SHOWN]
@@ -174,9 +173,9 @@ def _store_held(case: Case) -> Iterator[Hit]:
         explained=subjects,
         summary=sentence(
             case,
-            f"{name} is {how}, and with it the store at {case.job.master or 'its address'} that "
-            f"{name_ranks(subjects)} wait for",
-            case.since(subjects[0]),
+            f"{name} is {how}, and with it the store at {case.job.master or 'its address'}: "
+            f"{name_ranks(subjects)} {is_are(subjects, 'has', 'have')} waited for it "
+            f"{case.since(subjects[0])}".rstrip(),
         ),
         evidence=(fact("process", None, f"launcher pid {one.pid}: state {one.state}"),),
         steps=(Command(one.node, f"kill -CONT {one.pid}"),),
@@ -226,7 +225,7 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             Command(subject.rank.node, f"ps -o pid,user,etime,args -p {socket.peer_pid}"),
-            *STEPS["store-port-taken"],
+            "end that process, or choose another MASTER_PORT",
         ),
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.cores import elf
+from hangtop_core.cores import elf, find
 from support.cores.image import core, note
 
 if TYPE_CHECKING:
@@ -82,3 +82,13 @@ def test_counts_are_not_believed(tmp_path: Path) -> None:
     path.write_bytes(whole)
     with pytest.raises(elf.NotACoreError):
         elf.read(str(path))
+
+
+def test_a_working_directory_that_was_removed_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("os.getcwd", gone)
+    assert "" not in find.own_directories()
