@@ -17,7 +17,7 @@ from hangtop_core.logs.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_ABOUT = frozenset({"T16", "MPI", "SLURM", "N7", "GPU"})
+_ABOUT = frozenset({"T16", "MPI", "SLURM", "SPAWN", "N7", "GPU"})
 """Lines that tell of another rank than the one that prints them."""
 _INIT = frozenset({"N8", "N8C"})
 _OF_GROUP = frozenset({"T1", "T2", "T5"})
@@ -115,7 +115,7 @@ class Whose:
         place = self._files[file].place
         if origin.rank is not None:
             return origin.rank
-        local = origin.local if origin.local is not None else place.local
+        local = self.local(file, origin)
         if place.rank is not None and origin.local is None:
             return place.rank
         if local is not None:
@@ -124,6 +124,10 @@ class Whose:
             return local if known is None and self._one_node else known
         # Where torchrun is inside, srun's label is a node.
         return origin.task if not self._launched[file] else None
+
+    def local(self, file: int, origin: Origin) -> int | None:
+        """The rank on its node of who prints, where told."""
+        return origin.local if origin.local is not None else self._files[file].place.local
 
     def node(self, file: int, origin: Origin) -> str | None:
         """The node of who prints, where told."""
@@ -134,7 +138,7 @@ class Whose:
         rank = self.rank(record.file, record.origin)
         node = record.fields.get("node") or self.node(record.file, record.origin)
         told = record.fields.get("rank")
-        if record.code in _ABOUT:
+        if record.code in _ABOUT or record.how == "spawn":
             pid, local = record.fields.get("pid", ""), record.fields.get("local")
             # Whom a launcher ends is no matter; whom it saw end is.
             named = self._pids.get(("", pid)) if "exit" in record.fields else None

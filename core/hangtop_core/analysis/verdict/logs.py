@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.steps import on, word
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
+from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.output import of_job
 from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
 from hangtop_core.text import clean, duration
@@ -68,7 +69,8 @@ class Said:
         if self.judged is None:
             return ()
         first = (self.judged.first,) if self.judged.first is not None else ()
-        return (*first, *self.judged.others, *self.judged.notes, *self.judged.follows)
+        judged = self.judged
+        return (*first, *judged.others, *judged.survived, *judged.notes, *judged.follows)
 
     def times(self, cause: str) -> list[float]:
         """When lines of a cause were printed, as far as they say so themselves."""
@@ -107,16 +109,20 @@ class Said:
         return next((rank for rank in first.ranks if rank in ranks), None)
 
     def error_of(self, rank: int) -> Record | None:
-        """The first error that a rank has printed itself, those that follow from others last."""
-        if self.judged is None:
+        """The first error that a rank has printed itself.
+
+        Those that follow from others come after it, and those that it has survived last.
+        """
+        judged = self.judged
+        if judged is None:
             return None
-        folds = [self.judged.first, *self.judged.others, *self.judged.follows]
+        folds = [judged.first, *judged.others, *judged.follows, *judged.survived]
         found = (
             record
             for one in folds
             if one is not None
             for record in one.members
-            if record.rank == rank and record.code not in ("T16", "MPI", "SLURM")
+            if record.rank == rank and record.code not in LAUNCHERS
         )
         return next(found, None)
 

@@ -165,3 +165,12 @@ def test_any_interleaving_gives_the_same_records(streams: list[list[str]], order
     for rank in apart:
         some = [r for r in log.records if r.origin.local == rank]
         assert [(r.text, r.lines, r.calls, r.count) for r in some] == apart[rank]
+
+
+def test_a_traceback_has_the_time_that_kubectl_puts_before_it() -> None:
+    head = "[pod/train-0/main] 2026-11-21T11:17:5{}.123456789Z [default1]:{}\n"
+    lines = [*TRACEBACK.format(line=13).splitlines(), "step 2"]
+    log = parsed("".join(head.format(number, line) for number, line in enumerate(lines)))
+    (one,) = errors(log)
+    assert (one.text, one.exact, one.origin.local) == ("KeyError: 'labels'", True, 1)
+    assert one.at == pytest.approx(1795259870.123, abs=0.001)

@@ -62,6 +62,31 @@ def test_nodes_of_pdsh_count_where_all_lines_have_one() -> None:
     assert some.take("n3: x") == (Origin(), "n3: x")
 
 
+def test_pods_of_stern_count_where_all_lines_have_one() -> None:
+    """Written by hand after stern's default template: no cluster was at hand."""
+    some = Prefixes("train-0 main a\ntrain-1 main b\ntrain-0 main c\ntrain-1 main d\n")
+    pod = Origin(local=1, node="train-1", group="default")
+    assert some.take("train-1 main [default1]:  File") == (pod, "  File")
+    plain = Prefixes("re-run of 1\nre-run of 2\nstep 1 a\nstep 1 b\nstep 1 c\n")
+    assert plain.take("re-run of 3") == (Origin(), "re-run of 3")
+
+
+@pytest.mark.parametrize("before", ["[pod/a-0/main] {}", "{}", "{}stderr F ", "n1: {}"])
+def test_times_that_tools_put_before_every_line_are_no_text(before: str) -> None:
+    """kubectl logs --timestamps leaves out zeros at the end of a second's parts."""
+    times = [
+        f"2026-11-21T11:17:5{second}.{part}Z " for second, part in ((0, "123456789"), (1, "5"))
+    ]
+    lines = [before.format(at) + "[default1]:  File" for at in times * 2]
+    some = Prefixes("\n".join(lines))
+    for at, line in zip(times, lines, strict=False):
+        origin, text = some.take(line)
+        assert (origin.local, text) == (1, "  File")
+        assert some.time.startswith(at)
+    iso = "2026-11-21T11:17:50.123Z INFO step"
+    assert Prefixes(f"{iso}\n{iso}\n").take(iso) == (Origin(), iso)
+
+
 def test_levels_and_exceptions_are_no_nodes() -> None:
     assert Prefixes("INFO: a\nINFO: b\nWARNING: c\n").hosts == frozenset()
     assert Prefixes("KeyError: a\nKeyError: b\n").hosts == frozenset()
