@@ -13,6 +13,8 @@ import msgspec
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
+from hangtop_core.analysis.verdict.meeting import port_holder
+from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, word
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
@@ -45,6 +47,7 @@ _KERNEL = frozenset({"K1", "K2", "K5"})
 """Lines of kernels that tell of an event of one process or GPU."""
 _SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")
 _ABORTS = frozenset({"mismatched-size"})
+_WHO = (More("descriptors", "which process has the port"),)
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
 
@@ -220,13 +223,15 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if cause == "store-port-taken":
             gone = any(s.activity.kind in GONE for s in case.subjects)
             told_why = gone or any(seat.beside for seat in case.seats)
+        has = port_holder(case) if cause == "store-port-taken" else None
         yield Hit(
             subjects=blamed,
             absent=absent(away),
             explained=(*case.waiters, *(_ended(case) if told_why else ())),
-            summary=sentence(case, one.summary, blamed=blamed),
-            evidence=one.evidence,
-            steps=live_steps(case, cause, blamed),
+            summary=sentence(case, one.summary + (f"; {has.text}" if has else ""), blamed=blamed),
+            evidence=(*one.evidence, *(has.facts if has else ())),
+            steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
+            needs=_WHO if cause == "store-port-taken" else None,
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
 

@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import on, strace_step, trace_steps
+from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.analysis.verdict.threads import threads_of
 from hangtop_core.text import clean
 
@@ -292,7 +292,9 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=common_facts(case, group),
             steps=(
                 "read the first traceback in its log: it may be leaving after an error",
-                *trace_steps(group[0]),
+                *(on(group[0], text) for text in tails(group[0].rank)),
+                on(group[0], f"hangtop dump --pid {group[0].pid} --each"),
+                strace_step(group[0], group[0].pid),
             ),
             confidence=None if case.waiters else 0.6,
         )
