@@ -9,7 +9,7 @@ from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import ago, main_thread, node_of, seen, silence, span, unheard
 from hangtop_core.analysis.frames import is_library, place, plain_name
-from hangtop_core.analysis.stacks import Merged, NoStack, Row, StackClass, flatten, steps_of
+from hangtop_core.analysis.stacks import Merged, NoStack, Row, flatten, steps_of
 from hangtop_core.rankset import fold, parse
 from hangtop_core.text import plural, shorten
 
@@ -221,11 +221,6 @@ def stacks_title(
 
 NAME_CELLS = 22
 """Function names longer than this push their place to the right."""
-
-
-def class_of(merged: Merged, rank: int) -> StackClass | None:
-    """The class a rank is in."""
-    return next((one for one in merged.classes if rank in one.ranks), None)
 
 
 def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:

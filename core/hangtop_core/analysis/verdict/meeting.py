@@ -54,7 +54,6 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     node = places.node_of(target, first.subject.rank.node)
     there = f"{node} ({target})" if node else target
     more = f" and {plural(len(tried) - 1, 'more connection')}" if len(tried) > 1 else ""
-    host = as_host(target.strip("[]"))
     yield Hit(
         subjects=subjects,
         summary=sentence(
@@ -68,11 +67,7 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
         ),
         steps=(
-            *(
-                (Command(first.subject.rank.node, answers(host, first.port)),)
-                if host is not None
-                else ()
-            ),
+            *_try_again(first),
             "open all ports above 1024 between the nodes: NCCL and gloo choose any of them",
             _nettest(case),
             "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
@@ -94,7 +89,6 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     subjects = tuple({id(each.subject): each.subject for each in tried}.values())
     first = tried[0]
-    host = as_host(first.host.strip("[]"))
     address = clean(f"{first.host}:{first.port}", 200)
     yield Hit(
         subjects=subjects,
@@ -108,11 +102,7 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
         ),
         steps=(
-            *(
-                (Command(first.subject.rank.node, answers(host, first.port)),)
-                if host is not None and first.port.isdecimal()
-                else ()
-            ),
+            *_try_again(first),
             "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
             _nettest(case),
         ),
@@ -137,6 +127,14 @@ def _connecting(subject: Subject) -> Iterator[_Tried]:
         if one.state == "SYN_SENT":
             host, _, port = one.remote.rpartition(":")
             yield _Tried(subject, one, host, port)
+
+
+def _try_again(one: _Tried) -> tuple[Command, ...]:
+    """A command that makes the connection; none where what the node told is no address."""
+    host = as_host(one.host.strip("[]"))
+    if host is None or not one.port.isdecimal():
+        return ()
+    return (Command(one.subject.rank.node, answers(host, one.port)),)
 
 
 def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

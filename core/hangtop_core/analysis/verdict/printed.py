@@ -86,7 +86,7 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """A rank that has printed an error, lives, and waits with all others."""
     judged = case.said.judged
     first = judged.first if judged is not None else None
-    if first is None or first.record.part != "root" or not case.waiters:
+    if first is None or first.record.part not in ("root", "survived") or not case.waiters:
         return
     at = first.record.at if first.record.exact else None
     if overtaken(case, [at]):
