@@ -257,7 +257,7 @@ def command_in(text: str) -> str | None:
         return None
     quoted = text.split("`")[1:-1:2]
     _, colon, rest = text.rpartition(": ")
-    for one in quoted or [rest if colon else text]:
+    for one in (*quoted, rest if colon else text):
         program, _, _ = one.strip().partition(" ")
         if program.rpartition("/")[2].lstrip("(").rstrip(";") in COMMANDS:
             return one.strip()

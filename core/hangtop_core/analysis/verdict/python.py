@@ -88,7 +88,10 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "output":
             continue
         pipe = descriptor(subject)
-        readers = [h for h in pipe.holders if h.how == "reads"] if pipe is not None else []
+        holders = pipe.holders if pipe is not None else ()
+        # Who only reads comes before those that opened it both ways, as a FIFO can be.
+        readers = [h for h in holders if h.how == "reads"]
+        readers = readers or [h for h in holders if h.how.startswith("reads") and h.state == "T"]
         told = ", ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
         yield Hit(
             subjects=(subject,),
