@@ -43,7 +43,7 @@ class Holder(Struct, frozen=True, gc=False):
     """reads, writes, holds the lock"""
 
 
-class Opener(Struct, frozen=True):
+class Opener(Struct, frozen=True, gc=False):
     """One descriptor of another process that leads to the same, or to its other end."""
 
     pid: int
@@ -81,7 +81,7 @@ class FilePosition(Struct, frozen=True, gc=False):
     server: Text | None = None
 
 
-class Descriptor(Struct, frozen=True):
+class Descriptor(Struct, frozen=True, gc=False):
     """One open descriptor of a process."""
 
     fd: int

@@ -48,7 +48,7 @@ class Fact(Struct, frozen=True, gc=False):
     fix: Text | None = None
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """One machine, as its probe describes it. Nothing here is present before `ready`."""
 
     name: Text
@@ -139,7 +139,7 @@ class Thread(Struct, frozen=True, gc=False):
     """Address waited on, for futex: equal addresses in one process are one lock."""
 
 
-class Process(Struct, frozen=True):
+class Process(Struct, frozen=True, gc=False):
     """One process the probe reports: a rank, its launcher or one of its children."""
 
     pid: int
@@ -240,7 +240,7 @@ class Failure(Struct, frozen=True, gc=False):
     fix: Text | None = None
 
 
-class StackSample(Struct, frozen=True):
+class StackSample(Struct, frozen=True, gc=False):
     """What py-spy saw of one process once, or why it saw nothing."""
 
     at: float
@@ -259,7 +259,7 @@ class StackSample(Struct, frozen=True):
     """When this process gave its first sample: what is the same since then never moved."""
 
 
-class DescriptorTable(Struct, frozen=True):
+class DescriptorTable(Struct, frozen=True, gc=False):
     """All descriptors of a process at one moment, or why they could not be read."""
 
     at: float
@@ -283,7 +283,7 @@ class RecorderWay(Struct, frozen=True, gc=False):
     args: Mapping[str, Text] = field(default_factory=dict)
 
 
-class Recorder(Struct, frozen=True):
+class Recorder(Struct, frozen=True, gc=False):
     """What one rank's flight recorder said, or why it said nothing."""
 
     at: float
@@ -303,7 +303,7 @@ class Recorder(Struct, frozen=True):
     failure: Failure | None = None
 
 
-class Rank(Struct, frozen=True):
+class Rank(Struct, frozen=True, gc=False):
     """One rank: its process, what it is made of, and what was sampled of it."""
 
     rank: int

@@ -11,7 +11,7 @@ from hangtop_core import nodesets
 from hangtop_core.logs.known import recognise
 from hangtop_core.logs.record import fill
 from hangtop_core.nettest import blame
-from hangtop_core.nettest.facts import Finding
+from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hangtop_core.nettest.blame import Blame
     from hangtop_core.nettest.facts import Facts, JobRun, Outcome
 
-SETTING = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
 SLOW = 0.5
 """A node below this share of the median is called slow."""
 WAITED = 4.0

@@ -69,7 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
         kept = Kept()
         files = read_all(found, everything=arguments.all, keep=kept.add)
         tell_problems(files)
-        print_lines(kept.shown(files, choice), renamer(arguments, files))
+        names_of = renamer(arguments, files)
+        if not print_lines(kept.shown(files, choice), names_of):
+            tell_nothing(kept, files, choice)
         return 0
     with StatusLine() as status:
         total = len(found)
@@ -162,13 +164,22 @@ def tell_error(record: Record, names_of: Renamer) -> None:
         print(f"hangtop: {whose}: {text}", file=sys.stderr)
 
 
-def print_lines(lines: Iterable[Shown], names_of: Renamer) -> None:
-    """Print lines, each with its rank and node."""
+def tell_nothing(kept: Kept, files: Sequence[FileLog], choice: Choice) -> None:
+    """Say on stderr that no line was wanted, and why that may be."""
+    print("hangtop: no such line", file=sys.stderr)
+    some = kept.shown(files, Choice()) if choice.ranks is not None else ()
+    if any(one.rank is None and one.local is not None for one in some):
+        text = "Some lines tell only the rank on their node (`local 1`): choose them with --node"
+        print(f"    {text} and --grep", file=sys.stderr)
+
+
+def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
+    """Print lines, each with its rank and node; returns how many."""
     some = list(lines)
     for one, text in zip(some, names_of.lines([one.text for one in some]), strict=True):
-        rank = "-" if one.rank is None else str(one.rank)
-        label = f"{clean(names_of.text(one.node), 40)}:{rank}" if one.node else rank
+        label = f"{clean(names_of.text(one.node), 40)}:{one.who}" if one.node else one.who
         print(f"[{label}] {text}")
+    return len(some)
 
 
 def tell_problems(files: Iterable[FileLog]) -> None:

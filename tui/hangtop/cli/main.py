@@ -216,6 +216,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, as with `| head`: nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+    except TimeoutError:
+        # Requests end by themselves before this: hangtop itself had no time, or was asleep.
+        print("hangtop: no answer in time", file=sys.stderr)
+        return 1
     except OSError as error:
         if error.errno not in _NO_ROOM or error.filename is not None:
             raise

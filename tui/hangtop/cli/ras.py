@@ -43,7 +43,7 @@ def ask_ras(session: Session, job: Job, *, anyway: bool) -> None:
             try:
                 report = session.ras(node, pids, anyway=anyway).result(RAS_S * 2)
             except (ReadOnlyError, TimeoutError) as error:
-                print(f"hangtop: NCCL's RAS: {error or 'no answer in time'}", file=sys.stderr)
+                print(f"hangtop: NCCL's RAS: {str(error) or 'no answer in time'}", file=sys.stderr)
                 return
             if report.failure is not None:
                 print(f"hangtop: NCCL's RAS on {node}: {report.failure}", file=sys.stderr)

@@ -118,12 +118,8 @@ class Traced:
 
     def start(self, session: Session) -> None:
         """Ask for it."""
-        seconds = self._arguments.for_s
-        try:
-            pid = self.rank.process.pid
-            self.future = session.strace(self.rank.node, pid, seconds, self._take)
-        except OSError as error:
-            self.error = f"no file can be made for it: {error.strerror}"
+        rank, seconds = self.rank, self._arguments.for_s
+        self.future = session.strace(rank.node, rank.process.pid, seconds, self._take)
 
     def _take(self, lines: Sequence[str]) -> None:
         self.count += len(lines)

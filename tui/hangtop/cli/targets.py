@@ -13,7 +13,6 @@ from hangtop_core.attach.pdsh import NOTE, PdshLauncher
 from hangtop_core.attach.slurm import own_job
 from hangtop_core.attach.ssh import Login
 from hangtop_core.attach.ways import SlurmTarget, Targets
-from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +30,7 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     """
     targets = _targets(arguments)
     job = slurm_target(arguments).job
-    asked = watching(session_options(arguments)).request() if watch else None
+    asked = session_options(arguments).watch_request() if watch else None
     found = ways.launchers(targets, job, asked)
     redacting.of(arguments).learn_hosts(one.node for one in found)
     if any(isinstance(one, PdshLauncher) for one in found):
