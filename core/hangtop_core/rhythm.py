@@ -12,6 +12,8 @@ DIAGNOSE_SHARE = 3.0
 """Pictures are at least this many times as far apart as making one takes."""
 URGENT_SHARE = 10.0
 """The same where they are not to wait for the interval."""
+ARRIVING_SHARE = 20.0
+"""The same, of the time that passed, while nodes come in: one of all of them is due at the end."""
 SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
@@ -58,7 +60,7 @@ class Rhythm:
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
-            gap = max(URGENT_GAP, min(self._took * URGENT_SHARE, BEHIND_S))
+            gap = max(URGENT_GAP, min(self._took * ARRIVING_SHARE, BEHIND_S))
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:
