@@ -12,8 +12,6 @@ DIAGNOSE_SHARE = 3.0
 """Pictures are at least this many times as far apart as making one takes."""
 URGENT_SHARE = 10.0
 """The same where they are not to wait for the interval."""
-ARRIVING_SHARE = 20.0
-"""The same, of the time that passed, while nodes come in: one of all of them is due at the end."""
 SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
@@ -24,6 +22,8 @@ BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""
 BEHIND_S = 10.0
 """Seconds between two pictures then at most."""
+ARRIVING_SHARE, ARRIVING_S = 20.0, 5.0
+"""The same two while nodes come in: once all are there, a picture of them is due at once."""
 
 
 class Rhythm:
@@ -60,7 +60,7 @@ class Rhythm:
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
-            gap = max(URGENT_GAP, min(self._took * ARRIVING_SHARE, BEHIND_S))
+            gap = max(URGENT_GAP, min(self._took * ARRIVING_SHARE, ARRIVING_S))
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:
