@@ -58,7 +58,7 @@ class Rhythm:
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
-            gap = max(URGENT_GAP, cpu * URGENT_SHARE)
+            gap = max(URGENT_GAP, min(self._took * URGENT_SHARE, BEHIND_S))
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:

@@ -133,11 +133,13 @@ class _Scene:
         return 0.5 if record.how == "logged" else 0.6 if beside else 0.8
 
     def _went_on(self, record: Record, rank: int) -> bool:
+        late = record.at is not None and self._until.get(rank, 0.0) > record.at + LONG
+        printed = self._printed_on(record)
+        if record.part != "root":
+            return late or printed
         status = self._status.get(rank)
         if status in _TOLD_TO:
             return True
-        late = record.at is not None and self._until.get(rank, 0.0) > record.at + LONG
-        printed = self._printed_on(record)
         if status is not None and not self._told_otherwise(record, rank):
             # It left with an error, and nothing else of it tells why: this one, if not long before.
             return late and printed

@@ -16,6 +16,8 @@ from hangtop_core.logs.whose import FileLog, settled
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+HEADING = 20
+"""Lines, of other ranks, too, that may be between what a logger says and the traceback after it."""
 _WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3}
 
 
@@ -78,8 +80,12 @@ def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None 
         node, attempt = one.place.node, one.place.attempt
         newest[node] = max(newest.get(node, 0), attempt or 0)
     whose, records = settled(files, known)
+    records = list(records)
+    headings = _headings(records)
     current, earlier = [], 0
     for record in records:
+        if (record.file, record.order) in headings:
+            continue
         place = files[record.file].place
         if place.attempt is not None and place.attempt < newest[place.node]:
             earlier += 1
@@ -103,6 +109,19 @@ def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None 
         last=whose.last(),
         earlier=earlier,
     )
+
+
+def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:
+    """File and line of log lines that only say that the traceback after them was logged."""
+    logged = [record for record in records if record.how == "logged"]
+    return {
+        (one.file, one.order)
+        for one in records
+        for other in logged
+        if one.code == "E"
+        and (one.file, one.rank, one.count) == (other.file, other.rank, other.count)
+        and 0 < other.order - one.order <= HEADING
+    }
 
 
 def _demoted(records: Sequence[Record]) -> Iterable[Record]:

@@ -53,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     for one in nothing:
         why = refused(one)
         said = f"{clean(one, 200)} is not read: {why}" if why else f"no log in {clean(one, 200)}"
+        if arguments.follow and why is None:
+            said += " yet; it is read as soon as there is one"
         print(f"hangtop: {said}", file=sys.stderr)
     if arguments.follow:
         if not set(arguments.path) - {"-"}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.items import Item
-from hangtop.spans import EMPTY, Line, line
+from hangtop.spans import EMPTY, Line, line, plain
 from hangtop.views.common import ago, clock, rank_key
 from hangtop_core import nodesets
 from hangtop_core.logs.conclude import names, told
@@ -17,6 +18,7 @@ from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
 from hangtop_core.logs.output import Output, lines_of, of_job, outputs_of
+from hangtop_core.logs.stamp import without_time
 from hangtop_core.text import plural, shorten, shorten_path, size
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim",
          "error": "warn"}  # fmt: skip
 MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on", "cascade": "· follows",
          "exit": "· left", "error": "▲ logged"}  # fmt: skip
+_QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
+SEARCHED = 2000
+"""Characters of a line in which a pattern is searched."""
 _ORDER = ("root", "timeout", "survived", "error", "cascade", "exit")
 
 
@@ -265,12 +270,26 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
     )
 
 
+def searched(shown: Sequence[Shown], text: str) -> list[Shown]:
+    """Lines that hold a text, whatever its case; where none does, those it fits as a pattern."""
+    wanted = text.casefold()
+    found = [one for one in shown if wanted in plain(one.line).casefold()]
+    if found:
+        return found
+    try:
+        pattern = re.compile(text, re.IGNORECASE)
+    except re.error:
+        return []
+    return [one for one in shown if pattern.search(plain(one.line)[:SEARCHED])]
+
+
 def _last(one: Stream) -> Line:
     if one.unread:
         return line((one.unread, "warn"))
     if one.shared:
         return line((f"{one.path}, which {plural(one.shared, 'rank')} of its node share", "dim"))
-    return line(one.last or one.path)
+    # When that was stands beside it, and that nothing is wrong is no news.
+    return line(_QUIET.sub("", without_time(one.last)) or one.last or one.path)
 
 
 def shared_lines(one: Stream) -> list[Line]:

@@ -20,7 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.recorders import SUBSET
-from hangtop_core.analysis.verdict.steps import as_host, trace_steps
+from hangtop_core.analysis.verdict.steps import answers, as_host, trace_steps
 from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.nodestates import AWAY, OBSERVED
@@ -107,7 +107,7 @@ def _reach(endpoint: str) -> str:
     name = as_host(host.strip("[]"))
     if not name or not (port.isascii() and port.isdecimal()) or port == "0":
         return "check from the missing nodes that they reach the endpoint"
-    return f"try the endpoint from the missing nodes: nc -zv {name} {port}"
+    return f"try the endpoint from the missing nodes: {answers(name, port)}"
 
 
 def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
