@@ -12,12 +12,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.messages import decode
-from hangtop_core.examine import FAILED
 from hangtop_core.nettest import said, schedule
 from hangtop_core.nettest.asking import Inbox, Nodes, reason
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Kind, Names, Way
 from hangtop_core.nettest.jobs import Jobs
+from hangtop_core.observing import FAILED
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:

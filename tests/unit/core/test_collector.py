@@ -8,7 +8,7 @@ from hangtop_core.attach.engine import Lines
 from hangtop_core.attach.local import LocalLauncher, Wave
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
-from hangtop_core.watching import Watching
+from hangtop_core.updates import Options
 from hangtop_probe import wire
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Crowd:
 
     def __init__(self, nodes: int, at_once: int) -> None:
         self.engine = Silent()
-        self.collector = Collector(self.engine, Watching(enabled=False), Timing())
+        self.collector = Collector(self.engine, Options(watch=False), Timing())
         self.mono = 100.0
         for number in range(nodes):
             self.collector.add(Gated(f"n{number}", at_once), self.now)

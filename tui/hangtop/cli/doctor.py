@@ -7,12 +7,14 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete
 from hangtop.cli.output import DIM, GREEN, RED, YELLOW, has_colour, width
 from hangtop.cli.targets import launchers
 from hangtop_core import nodesets
 from hangtop_core.analysis.ladder.climb import climb
 from hangtop_core.analysis.ladder.fold import Group, fold
+from hangtop_core.analysis.ladder.rung import Ladder
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.reach import explore
 from hangtop_core.diagnosis import to_json
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.ladder.rung import Ladder, Rung
+    from hangtop_core.analysis.ladder.rung import Rung
     from hangtop_core.check import Cleaned
 
 HIDDEN, UNSEEN = 3, 4
@@ -43,19 +45,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
     targets = launchers(arguments, watch=False)
-    line = ProgressLine(len(targets))
+    line, renamer = ProgressLine(len(targets)), redacting.of(arguments)
     options = Options(interval=0.5, watch=False)
     with Session(options, diagnose, targets) as session:
         if arguments.clean:
             cleaned, failed = clean_all(session, line.show)
             line.clear()
-            return tell_cleaned(cleaned, failed, arguments.json)
+            cleaned = {renamer.text(name): renamer.one(one) for name, one in cleaned.items()}
+            return tell_cleaned(cleaned, renamer.data(failed), arguments.json)
         names = [target.node for target in targets if target.via == "ssh"]
         ways = explore(names, arguments.user, arguments.connect_timeout)
         seen = examine(session, targets, ways, line.show)
         line.clear()
         # Before the session ends, which waits a moment for nodes that do not answer.
-        return tell([climb(one) for one in seen], arguments.json)
+        ladders = [climb(one) for one in seen]
+        if renamer.names:
+            ladders = renamer.several(ladders, Ladder)
+        return tell(ladders, arguments.json)
 
 
 def tell(ladders: Sequence[Ladder], as_json: bool) -> int:

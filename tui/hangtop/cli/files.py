@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.strace import others
@@ -42,7 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
     if found is None or found.failure is not None:
         raise RequestError(found.failure.text if found and found.failure else "the rank is gone")
-    show(rank, found, names, as_json=arguments.json)
+    renamer = redacting.of(arguments)
+    if renamer.names:
+        found, names = renamer.one(found), renamer.data(names)
+    show(rank, found, names, renamer.text(rank.node), as_json=arguments.json)
     return 0
 
 
@@ -60,27 +64,30 @@ def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
     if latest is None:
         raise RequestError("the node has left")
     snapshot = latest.snapshot
+    renamer = redacting.of(arguments)
     if arguments.json:
         rows = [
             {**msgspec.to_builtins(one), "whose": opener_text(snapshot, rank.node, one)}
             for one in said.holders
         ]
-        document = {**msgspec.to_builtins(said), "holders": rows}
+        document = renamer.data({**msgspec.to_builtins(said), "holders": rows})
         print(to_json({"schema": SCHEMA, "hangtop": __version__, **document}).decode())
         return 0
     for line in openers_text(snapshot, rank, arguments.fd, said):
-        print(line)
+        print(renamer.text(line))
     return 0
 
 
-def show(rank: Rank, found: DescriptorTable, names: dict[str, str], *, as_json: bool) -> None:
-    """Print all descriptors."""
+def show(
+    rank: Rank, found: DescriptorTable, names: dict[str, str], node: str, *, as_json: bool
+) -> None:
+    """Print all descriptors; ``node`` is what the rank's is called."""
     rows: list[dict[str, Any]] = []
     for item in found.descriptors:
         key = f"{item.socket.local}->{item.socket.remote}" if item.socket else item.target
         rows.append({**msgspec.to_builtins(item), "other_end": names.get(key)})
     if as_json:
-        head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": rank.node}
+        head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": node}
         print(to_json({**head, "descriptors": rows}).decode())
         return
     print(f"rank {rank.rank}  {plural(len(rows), 'descriptor')} of pid {rank.process.pid}")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
-from hangtop.cli import config, fromfile
+from hangtop.cli import config, fromfile, redacting
 from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.output import coloured, width
 from hangtop.files import FileSource
 from hangtop_core.analysis.flight.picture import FileProblem, examine
+from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns, load
 from hangtop_core.errors import NoDumpError, UsageError
@@ -81,7 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load(places(arguments.path), arguments.prefix, tell, replica)
     done()
     problems = [FileProblem(one.path, one.kind, one.why) for one in loaded.problems]
-    picture = examine(loaded.traces, problems, loaded.files)
+    traces = loaded.traces
+    renamer = redacting.of(arguments)
+    if renamer.names:
+        traces = renamer.several(traces, Trace)
+        problems = renamer.several(problems, FileProblem)
+    picture = examine(traces, problems, loaded.files)
     diagnosis = picture.diagnosis
     if not loaded.files and not any(one.kind == "empty" for one in loaded.problems):
         if arguments.json:

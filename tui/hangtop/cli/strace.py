@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.output import StatusLine
@@ -110,21 +111,20 @@ class Traced:
         self.future: Future[StraceResult] | None = None
         self.result: StraceResult | None = None
         self.error: str | None = None
-        self._names = names
+        self._renamer = redacting.of(arguments)
+        self._names: dict[str, str] = self._renamer.data(names)
         self._arguments = arguments
         self._calls = Calls(rank.process.pid)
 
     def start(self, session: Session) -> None:
         """Ask for it."""
-        seconds = self._arguments.for_s
-        try:
-            pid = self.rank.process.pid
-            self.future = session.strace(self.rank.node, pid, seconds, self._take)
-        except OSError as error:
-            self.error = f"no file can be made for it: {error.strerror}"
+        rank, seconds = self.rank, self._arguments.for_s
+        self.future = session.strace(rank.node, rank.process.pid, seconds, self._take)
 
     def _take(self, lines: Sequence[str]) -> None:
         self.count += len(lines)
+        if self._renamer.names:  # what is saved stays as it is
+            lines = self._renamer.lines(list(lines))
         for one in lines:
             self._calls.add(one)
         if self._arguments.lines:
@@ -147,7 +147,7 @@ class Traced:
         """Print what came, and where it is saved."""
         say = partial(print, file=sys.stderr) if self._arguments.lines else print
         pid = self.rank.process.pid
-        head = f"rank {self.rank.rank}  pid {pid} on {clean(self.rank.node)}"
+        head = f"rank {self.rank.rank}  pid {pid} on {clean(self._renamer.text(self.rank.node))}"
         if self.error is not None:
             print(f"{head}: {self.error}", file=sys.stderr)
         if not self._arguments.lines:
@@ -159,7 +159,8 @@ class Traced:
         if end is None:
             return
         say(
-            f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in {end.path}: "
+            f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in "
+            f"{self._renamer.text(end.path)}: "
             f"{plural(end.files, 'file')}, {size(end.size)}"
         )
         if end.unsaved is not None:
@@ -177,11 +178,11 @@ class Traced:
         ]
         return {
             "rank": self.rank.rank,
-            "node": self.rank.node,
+            "node": self._renamer.text(self.rank.node),
             "pid": self.rank.process.pid,
             "calls": rows,
-            "error": self.error,
-            "saved": None if self.result is None else msgspec.to_builtins(self.result),
+            "error": self._renamer.data(self.error),
+            "saved": self._renamer.data(self.result),
         }
 
     def _other(self, target: str) -> str | None:

@@ -198,6 +198,8 @@ class Logs(Struct):
     verdicts: tuple[Verdict, ...]
     others: tuple[LogEntry, ...]
     """Other errors that follow from none."""
+    survived: tuple[LogEntry, ...]
+    """Errors after which the ranks that printed them went on."""
     follows: tuple[LogEntry, ...]
     """Errors that only follow."""
     notes: tuple[LogEntry, ...]

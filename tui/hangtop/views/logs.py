@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from hangtop_core.logs.whose import FileLog
     from hangtop_core.model import Job, Snapshot
 
-ROLES = {"root": "bad", "timeout": "warn", "cascade": "dim", "exit": "dim", "error": "warn"}
-MARKS = {"root": "✖ error", "timeout": "▲ waited", "cascade": "· follows", "exit": "· left",
-         "error": "▲ logged"}  # fmt: skip
-_ORDER = ("root", "timeout", "error", "cascade", "exit")
+ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim", "exit": "dim",
+         "error": "warn"}  # fmt: skip
+MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on", "cascade": "· follows",
+         "exit": "· left", "error": "▲ logged"}  # fmt: skip
+_ORDER = ("root", "timeout", "survived", "error", "cascade", "exit")
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Logs:
         """The worst of every rank."""
         judged = self.judged
         folds = [*([judged.first] if judged.first else []), *judged.others, *judged.follows]
-        folds += [one for one in judged.notes if one.record.part == "error"]
+        folds += [*judged.survived, *(f for f in judged.notes if f.record.part == "error")]
         found: dict[int, str] = {}
         for fold in folds:
             for record in fold.members:
@@ -170,7 +171,9 @@ class Logs:
         first = self.judged.first
         if first is not None and any(one.lines == record.lines for one in first.members):
             return "culprit" if first.record.part == "root" else "warn"
-        return ROLES.get(record.part, "")
+        survived = (one for fold in self.judged.survived for one in fold.members)
+        part = "survived" if any(one.lines == record.lines for one in survived) else record.part
+        return ROLES.get(part, "")
 
 
 def _fits(record: Record, texts: Sequence[str], at: int) -> bool:
@@ -182,8 +185,10 @@ def error_items(logs: Logs, now: float) -> list[Item]:
     judged = logs.judged
     items = []
     if judged.first is not None:
-        items.append(_item("FIRST", judged.first, "culprit", logs.files))
+        role = "culprit" if judged.first.record.part != "survived" else "warn"
+        items.append(_item("FIRST", judged.first, role, logs.files))
     items += [_item("also", one, "bad", logs.files) for one in judged.others]
+    items += [_item("went on", one, "warn", logs.files) for one in judged.survived]
     items += [_item("follows", one, "dim", logs.files) for one in judged.follows]
     items += [_item("known", one, "", logs.files) for one in judged.notes]
     return items

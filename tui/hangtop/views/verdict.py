@@ -242,10 +242,11 @@ def _rank_of(verdict: Verdict, command: str) -> Goal | None:
 
 
 COMMANDS = frozenset(
-    {"cat", "cd", "df", "dmesg", "docker", "fuser", "gdb", "hangtop", "journalctl", "kill"}
-    | {"killall", "ls", "lslocks", "lsof", "mount", "nc", "nvidia-smi", "ps", "py-spy", "python"}
-    | {"python3", "scontrol", "ssh", "strace", "sudo", "sysctl", "tail", "timeout", "torchrun"}
-    | {"cuda-gdb", "ibstat", "ip", "systemctl", "ulimit"}
+    {"apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser"}
+    | {"gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls"}
+    | {"lslocks", "lsof", "mount", "nc", "nvidia-smi", "ping", "pip", "ps", "py-spy", "python"}
+    | {"python3", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo", "sysctl"}
+    | {"systemctl", "tail", "timeout", "torchrun", "ulimit"}
 )
 """Programs that a next step may name: what follows them is what `y` copies."""
 
@@ -258,8 +259,10 @@ def command_in(text: str) -> str | None:
         return text.split("`")[1].strip() or None
     _, colon, rest = text.rpartition(": ")
     rest = rest.strip() if colon else text.strip()
-    program, blank, _ = rest.partition(" ")
-    return rest if blank and program.rpartition("/")[2] in COMMANDS else None
+    program, _, _ = rest.partition(" ")
+    name = program.rpartition("/")[2].lstrip("(").rstrip(";")
+    # One word is a command where it stands for itself: `lslocks`, `see what it says: nvidia-smi`.
+    return rest if name in COMMANDS else None
 
 
 def blind_items(diagnosis: Diagnosis | None) -> list[Item]:

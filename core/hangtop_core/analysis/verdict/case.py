@@ -24,7 +24,7 @@ from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration
+from hangtop_core.text import clean, duration, of_several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -195,7 +195,8 @@ class Case:
         if not heard:
             return f"{name_ranks(silent)} waited {text} when last seen"
         late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
-        return f"{name_ranks(heard)} {'waits' if len(heard) == 1 else 'wait'} {text}{late}"
+        said = f"waits {text}"
+        return f"{name_ranks(heard)} {said if len(heard) == 1 else of_several(said)}{late}"
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""

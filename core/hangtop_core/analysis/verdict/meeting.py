@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
 from hangtop_core.analysis.verdict.steps import Command, as_host
-from hangtop_core.logs.steps import STEPS
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -57,7 +56,6 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     node = places.node_of(target, first.subject.rank.node)
     there = f"{node} ({target})" if node else target
     more = f" and {plural(len(tried) - 1, 'more connection')}" if len(tried) > 1 else ""
-    host = as_host(target.strip("[]"))
     yield Hit(
         subjects=subjects,
         summary=sentence(
@@ -71,11 +69,7 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
         ),
         steps=(
-            *(
-                (Command(first.subject.rank.node, f"nc -zvw3 {host} {first.port}"),)
-                if host is not None
-                else ()
-            ),
+            *_try_again(first),
             "open all ports above 1024 between the nodes: NCCL and gloo choose any of them",
             _NETTEST,
             "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
@@ -97,7 +91,6 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     subjects = tuple({id(each.subject): each.subject for each in tried}.values())
     first = tried[0]
-    host = as_host(first.host.strip("[]"))
     address = clean(f"{first.host}:{first.port}", 200)
     yield Hit(
         subjects=subjects,
@@ -111,11 +104,7 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
         ),
         steps=(
-            *(
-                (Command(first.subject.rank.node, f"nc -zvw3 {host} {first.port}"),)
-                if host is not None and first.port.isdecimal()
-                else ()
-            ),
+            *_try_again(first),
             "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
             _NETTEST,
         ),
@@ -128,6 +117,14 @@ def _connecting(subject: Subject) -> Iterator[_Tried]:
         if one.state == "SYN_SENT":
             host, _, port = one.remote.rpartition(":")
             yield _Tried(subject, one, host, port)
+
+
+def _try_again(one: _Tried) -> tuple[Command, ...]:
+    """A command that makes the connection; none where what the node told is no address."""
+    host = as_host(one.host.strip("[]"))
+    if host is None or not one.port.isdecimal():
+        return ()
+    return (Command(one.subject.rank.node, f"nc -zvw3 {host} {one.port}"),)
 
 
 def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -149,9 +146,9 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=subjects,
         summary=sentence(
             case,
-            f"the store at {master} has closed its connections, and {name_ranks(subjects)} still "
-            f"wait for it: the process that hosts it (rank 0, or torchrun) is gone",
-            case.since(first),
+            f"the store at {master} has closed its connections: the process that hosts it (rank "
+            f"0, or torchrun) is gone. {name_ranks(subjects)} still "
+            f"{is_are(subjects, 'waits', 'wait')} for it {case.since(first)}".rstrip(),
         ),
         evidence=tuple(
             fact("network", subject.number, _text(one)) for subject, one in ended[:SHOWN]
@@ -174,9 +171,9 @@ def _store_held(case: Case) -> Iterator[Hit]:
         explained=subjects,
         summary=sentence(
             case,
-            f"{name} is {how}, and with it the store at {case.job.master or 'its address'} that "
-            f"{name_ranks(subjects)} wait for",
-            case.since(subjects[0]),
+            f"{name} is {how}, and with it the store at {case.job.master or 'its address'}: "
+            f"{name_ranks(subjects)} {is_are(subjects, 'has', 'have')} waited for it "
+            f"{case.since(subjects[0])}".rstrip(),
         ),
         evidence=(fact("process", None, f"launcher pid {one.pid}: state {one.state}"),),
         steps=(Command(one.node, f"kill -CONT {one.pid}"),),
@@ -226,7 +223,7 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             Command(subject.rank.node, f"ps -o pid,user,etime,args -p {socket.peer_pid}"),
-            *STEPS["store-port-taken"],
+            "end that process, or choose another MASTER_PORT",
         ),
     )
 

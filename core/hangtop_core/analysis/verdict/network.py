@@ -156,7 +156,7 @@ def _leads_nowhere(subject: Subject) -> str:
     store = f":{env.get('MASTER_PORT', '')}"
     own = [one for one in listening if not one.endswith(store)]
     if own and all(one.startswith(("127.", "[::1]", "::1")) for one in own):
-        return f"it listens on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
+        return f"listening on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
     return ""
 
 

@@ -17,6 +17,7 @@ from hangtop_core.analysis.verdict.evidence import (
     name_process,
     peer,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
@@ -42,7 +43,7 @@ def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 who(group),
-                group[0].activity.text,
+                several(group[0].activity.text, group),
                 f"at {group[0].activity.at}",
                 case.since(group[0]),
             ),
@@ -88,14 +89,14 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         pipe = descriptor(subject)
         readers = [h for h in pipe.holders if h.how == "reads"] if pipe is not None else []
-        told = "; ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
+        told = ", ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
         yield Hit(
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} {subject.activity.text} at {subject.activity.at}, a pipe that "
-                f"is full",
-                case.since(subject) + (f": {told}" if told else ""),
+                f"{who([subject])} {subject.activity.text} at {subject.activity.at}",
+                f"{case.since(subject)}: the pipe is full".lstrip(": "),
+                f"and {told}" if told else "",
             ),
             evidence=(
                 *([fact("process", subject.number, name_descriptor(pipe))] if pipe else []),
@@ -121,8 +122,9 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} waits at {subject.activity.at} for a program it started",
-                f"{case.since(subject)}: {named}" if named else case.since(subject),
+                f"{who([subject])} waits at {subject.activity.at}",
+                case.since(subject),
+                "for a program it started" + (f": {named}" if named else ""),
             ),
             evidence=(
                 *(
@@ -266,8 +268,7 @@ def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 who(group),
                 is_are(group, "is", "are"),
-                f"compiling at {group[0].activity.at}",
-                case.since(group[0]) + told,
+                f"compiling at {group[0].activity.at} {case.since(group[0])}".rstrip() + told,
             ),
             evidence=common_facts(case, group),
             steps=(
@@ -285,7 +286,7 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 who(group),
-                group[0].activity.text,
+                several(group[0].activity.text, group),
                 case.since(group[0]),
             ),
             evidence=common_facts(case, group),

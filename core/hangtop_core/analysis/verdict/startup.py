@@ -253,8 +253,11 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
 
 
 def _look_at(one: str, everyone: str) -> tuple[str, ...]:
+    host = as_host(one)
     return (
-        f"look at it: ping {one}; its console or BMC; `sinfo -n {everyone}` under Slurm",
+        *((f"see whether it is up: ping -c3 -W2 {host}",) if host is not None else ()),
+        "look at its console or BMC",
+        f"see what Slurm says of it: sinfo -R -n {everyone}",
         f"if it is gone, start the job again without {everyone}",
     )
 

@@ -19,10 +19,12 @@ from hangtop_core.analysis.verdict.evidence import (
     position_text,
     reads,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps, word
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import duration, size
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {first.activity.text}{call} at {first.activity.at}",
+                f"{who(group)} {several(first.activity.text, group)}{call} at {first.activity.at}",
                 f"{case.since(first)}{file}",
             ),
             evidence=(
@@ -150,13 +152,15 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     steps = [on(subject, f"ls -l /proc/{subject.pid}/fd/{number}")]
     pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
     if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
-        steps.append(on(subject, f"fuser -v {path}", words="see who has it open"))
+        steps.append(
+            on(subject, f"fuser -v {path} 2>&1 | grep -v '^Cannot'", words="see who has it open")
+        )
     elif one is not None and not pipe and (mount := word(one.mount or "")):
         told = f"timeout 5 stat {mount} || echo the file system does not answer"
         steps.append(on(subject, told))
     steps.append(on(subject, f"cat /proc/{subject.pid}/stack"))
     if main is not None and main.state == "D":
-        return (*steps, on(subject, "journalctl -k --since -1h | tail -n 50"))
+        return (*steps, on(subject, f"{KERNEL_LOG} | tail -n 50"))
     return (*steps, *trace_steps(subject))
 
 
@@ -168,7 +172,9 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         first = group[0]
         moved = first.rank.io_moved_at
         grows = moved is not None and case.at - moved < 10.0
-        told = "and its bytes written grow: not a hang" if grows else "and no bytes move"
+        told = "and no bytes move"
+        if grows:
+            told = f"and {is_are(group, 'its', 'their')} bytes written grow: not a hang"
         file = first.rank.process.file
         if file is not None and file.writes:
             told += f"; its position is {position_text(case, first)}"
