@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK = 0.001
+LOOK = 0.002
 """Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
 turning, and each turn would look at all of them."""
 ROUND = 0.5

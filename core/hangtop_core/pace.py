@@ -1,4 +1,4 @@
-"""How often to look at what is due on each node: the more seldom, the longer nothing is new there."""
+"""How often to look at what is due on a node: ever more seldom while nothing is new there."""
 
 from __future__ import annotations
 

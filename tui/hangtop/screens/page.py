@@ -55,8 +55,9 @@ class Page(Screen[None], inherit_bindings=False):
         """The pane that keys work on, and that is shown when there is room for one."""
         self.filter_text = ""
         self._filling: Iterator[None] | None = None
-        """What is left to do for the newest picture but one that is `_again` to be shown."""
-        self._again = False
+        """What is left to do for the picture that is being shown."""
+        self._newer = False
+        """Whether there is a newer one."""
 
     # Shortcuts
 
@@ -184,7 +185,7 @@ class Page(Screen[None], inherit_bindings=False):
         """Fill everything from the state."""
         if not self.is_mounted or self.hangtop.page is not self:
             return
-        self._filling, self._again = None, False
+        self._filling, self._newer = None, False
         self.fill()
         self.show_bars()
 
@@ -193,7 +194,7 @@ class Page(Screen[None], inherit_bindings=False):
 
         One that comes meanwhile is shown when this one is.
         """
-        self._again = self._filling is not None
+        self._newer = self._filling is not None
         if self._filling is None and self.is_mounted and self.hangtop.page is self:
             self._filling = self.steps()
             self._take_turn()
@@ -210,7 +211,7 @@ class Page(Screen[None], inherit_bindings=False):
                 return
         self._filling = None
         self.show_bars()
-        if self._again:
+        if self._newer:
             self.show_in_turns()
 
     def steps(self) -> Iterator[None]:
