@@ -42,7 +42,7 @@ def weigh(
     records: Iterable[Record],
     whose: Whose,
     files: Sequence[FileLog],
-    alive: Collection[int] = (),
+    alive: Collection[int | None] = (),
 ) -> list[Record]:
     """The records, with how sure it is that errors have ended their ranks.
 
@@ -72,7 +72,7 @@ class _Scene:
         records: Sequence[Record],
         whose: Whose,
         files: Sequence[FileLog],
-        alive: Collection[int],
+        alive: Collection[int | None],
     ) -> None:
         self._files = files
         self._alive = frozenset(alive)
@@ -189,6 +189,8 @@ class _Scene:
         Lines of all ranks are mixed there. That they come for long tells that no rank is missing,
         and so does that torch's hook tells of every rank that left.
         """
+        if None in self._alive:
+            return 0.0
         after = record.after or After()
         if self._explained and not self._unexplained and after.lines:
             return 0.0

@@ -71,14 +71,14 @@ class Judged(Struct, frozen=True):
 def judge(
     files: Sequence[FileLog],
     known: Mapping[tuple[str, str], int] | None = None,
-    alive: Collection[int] = (),
+    alive: Collection[int | None] = (),
 ) -> Judged:
     """Put the records of all files in order of cause and consequence.
 
     Args:
         files: what was read of each.
         known: ranks by node and process id, where processes are observed.
-        alive: ranks whose processes are there, which no error has ended.
+        alive: ranks whose processes are there, which no error has ended; None where all are.
     """
     newest: dict[str | None, int] = {}
     for one in files:

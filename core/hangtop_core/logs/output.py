@@ -55,9 +55,10 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
     return found
 
 
-def alive_of(job: Job) -> frozenset[int]:
-    """Ranks of a job whose processes are there."""
-    return frozenset(r.rank for r in job.ranks if lives(r.process))
+def alive_of(job: Job) -> frozenset[int | None]:
+    """Ranks of a job whose processes are there; with None where all are."""
+    there = [r.rank for r in job.ranks if lives(r.process)]
+    return frozenset([*there, None] if len(there) == len(job.ranks) else there)
 
 
 def lives(process: Process) -> bool:

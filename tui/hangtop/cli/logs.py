@@ -105,7 +105,7 @@ def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
 
 
 def report(
-    files: Sequence[FileLog], arguments: argparse.Namespace, alive: Collection[int] = ()
+    files: Sequence[FileLog], arguments: argparse.Namespace, alive: Collection[int | None] = ()
 ) -> int:
     """Print what logs say, of a job of which these ranks live; returns the exit status."""
     files = renamer(arguments, files).several(list(files), FileLog)
