@@ -11,19 +11,19 @@ from hangtop_core.asks import opened
 from hangtop_core.attach.timing import Moment
 from hangtop_core.errors import ClosedError, HangtopError, ReadOnlyError, RequestError
 from hangtop_core.gather import Gather, Sampled, answer, ask_ras, reject
+from hangtop_core.sampling import all_ranks
 from hangtop_core.traces import Order, StraceResult, begin, cancel
 
 if TYPE_CHECKING:
-    import queue
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.asks import Ask
-    from hangtop_core.attach.engine import Event
     from hangtop_core.attach.local import Launcher
     from hangtop_core.collector import Collector
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.descriptors import Openers
+    from hangtop_core.inbox import Inbox
     from hangtop_core.model import DescriptorTable, Recorder
     from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
@@ -42,7 +42,7 @@ class Asking:
     _collector: Collector
     _launchers: list[Launcher]
     _traces: list[Trace]
-    _inbox: queue.SimpleQueue[Event | Callable[[], None]]
+    _inbox: Inbox
     _thread: threading.Thread
     _closing: threading.Event
 
@@ -67,7 +67,7 @@ class Asking:
             return future
 
         def work() -> None:
-            wanted = self._collector.all_ranks() if pids is None else pids
+            wanted = all_ranks(self._collector.store.nodes) if pids is None else pids
             gather = Gather(self._collector, wanted, future, on_node)
             for node, some in wanted.items():
                 gather.ask(node, some, mode, locals, deadline)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hangtop_core import sampling
 from hangtop_core.analysis.peers import sought
 from hangtop_core.answers import Answers
+from hangtop_core.arrivals import Arrivals
 from hangtop_core.asks import GRACE, Ask, Asks
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
@@ -81,7 +82,8 @@ class Collector:
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
-        self._turns = Turns(self.links)
+        self.arrivals = Arrivals()
+        self._turns = Turns()
         self._boot_id = boot_id()
         self._pushed: set[str] = set()
         """Nodes whose probe was given all it is to do, and a time for it."""
@@ -109,8 +111,18 @@ class Collector:
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
+        self.arrivals.expect(link.name, now.mono)
         link.start_in_turn(now)
         self._index(link)
+
+    def is_new(self, conn: int) -> bool:
+        """Whether it is the connection of a node that has told nothing yet."""
+        link = self._by_conn.get(conn)
+        return link is not None and link.name in self.arrivals
+
+    def _start_next(self, now: Moment) -> None:
+        for link in self._turns.come(now):
+            self._index(link)
 
     def _index(self, link: Link) -> None:
         if link.conn is not None:
@@ -166,14 +178,13 @@ class Collector:
                 del self._ending[name]
                 if link.generation == ending.generation:
                     link.restart(now, "its probe was ended there")
-        for link in self._turns.come(now):
-            self._index(link)
+        self._start_next(now)
         if now.mono >= self._next_look:
             self._next_look = now.mono + LOOK * len(self.links)
             for link in self.links.values():
                 link.tick(now)
                 self._index(link)
-        if now.mono >= self._next_round:
+        if now.mono >= self._next_round and not self.arrivals.pending(now.mono):
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
                 rested = now.mono >= self._rested.get(link.name, 0.0)
@@ -207,14 +218,18 @@ class Collector:
         """Fields of a node have changed."""
         self.store.change_node(link.name, changes)
         self.urgent = self.urgent or "state" in changes
+        if not (link.can_ask or link.state == "connecting"):
+            self.arrivals.came(link.name, self._now.mono)
 
     def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
         """A probe said hello: watch it."""
         same = hello.boot_id is not None and hello.boot_id == self._boot_id
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
+        self._start_next(now)
         options = self._options
         if not options.watch:
+            self.arrivals.came(link.name, now.mono)
             return
         rest = max(REST, len(self.links) * REST_NODE)
         params = {**options.watch_request(), "silence": link.silence, "rest": rest}
@@ -227,6 +242,7 @@ class Collector:
             if self.store.follow_clock(link.name, piece.at, self._now.epoch, piece.clock_set):
                 link.note(f"a clock was set: there it is {view.skew:+.0f} s against here now")
             self.store.fold_watch(link.name, piece, link.note)
+            self.arrivals.came(link.name, self._now.mono)
             link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
                 view.strings = {}
@@ -372,15 +388,3 @@ class Collector:
     def begin_anew(self, name: str, why: str) -> None:
         """Connect to a node once more, because what it said cannot be trusted."""
         self.links[name].restart(self._now, why)
-
-    def all_ranks(self) -> dict[str, list[int]]:
-        """Return by node the pids of all ranks that can be sampled."""
-        return {
-            name: [
-                known.process.pid
-                for known in view.live.values()
-                if known.process.role == "rank" and sampling.can_sample(known)
-            ]
-            for name, view in self.store.nodes.items()
-            if view.live
-        }

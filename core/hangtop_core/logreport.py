@@ -135,6 +135,10 @@ def _files(judged: Judged, files: Sequence[FileLog], width: int) -> Iterator[str
     for one in [one for one in files if one.problem][:SHOWN_FILES]:
         path = shorten_path(clean(one.path, 400), 60)
         yield shorten(f"  not read: {path}: {clean(one.problem or '', 200)}", width)
+    for one in [one for one in files if one.left_out][:SHOWN_FILES]:
+        path = shorten_path(clean(one.path, 400), 50)
+        more = plural(one.left_out, "more line")
+        yield shorten(f"  not told apart: {more} of note in {path}", width)
     if judged.earlier:
         yield f"  {plural(judged.earlier, 'line')} of note of earlier attempts left out"
 

@@ -15,7 +15,10 @@ from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor, FilePosition, Mount
+from hangtop_core.descriptors import Descriptor as Descriptor
+from hangtop_core.descriptors import DescriptorTable as DescriptorTable
+from hangtop_core.descriptors import Failure as Failure
+from hangtop_core.descriptors import FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -231,15 +234,6 @@ class ThreadStack(Struct, frozen=True, gc=False):
     """Per frame, innermost first; empty unless asked for."""
 
 
-class Failure(Struct, frozen=True, gc=False):
-    """Why something that was asked for did not come."""
-
-    kind: str
-    """denied, gone, timeout, unsupported, missing, not-python, stopped, error"""
-    text: Text
-    fix: Text | None = None
-
-
 class StackSample(Struct, frozen=True, gc=False):
     """What py-spy saw of one process once, or why it saw nothing."""
 
@@ -257,18 +251,6 @@ class StackSample(Struct, frozen=True, gc=False):
     """The same, looking at functions only: a loop moves its lines, not its functions."""
     first_at: float | None = None
     """When this process gave its first sample: what is the same since then never moved."""
-
-
-class DescriptorTable(Struct, frozen=True, gc=False):
-    """All descriptors of a process at one moment, or why they could not be read."""
-
-    at: float
-    descriptors: tuple[Descriptor, ...] = ()
-    failure: Failure | None = None
-    waiting_locks: tuple[Descriptor, ...] = ()
-    """Files this process waits to lock, from /proc/locks, with their holders."""
-    opening: Descriptor | None = None
-    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
 
 
 class RecorderWay(Struct, frozen=True, gc=False):

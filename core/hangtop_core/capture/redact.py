@@ -134,6 +134,8 @@ class Redactor:
         self._hosts: dict[str, str] = {}
         self._prefixes: set[str] = set()
         self._addresses: dict[str, str] = {}
+        self._made_up: set[str] = set()
+        """What stands for addresses."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -333,9 +335,11 @@ class Redactor:
         new = f"198.18.{number >> 8 & 255}.{number & 255}"
         if address.version == 6:
             new = f"2001:db8::{number:x}"
-        if text in self._addresses.values():
+        if text in self._made_up:
             return text
-        return self._addresses.setdefault(text, new)
+        known = self._addresses.setdefault(text, new)
+        self._made_up.add(known)
+        return known
 
 
 _is_secret_name = lru_cache(maxsize=4096)(is_secret_name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.whose import MAX_DIGITS
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
 
@@ -221,7 +222,8 @@ def _of_survived(judged: Judged, one: Fold) -> Iterator[Verdict]:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.replace(",", " ").split() if word.isdecimal()][:4096]
+    words = (one for one in text.replace(",", " ").split() if one.isdecimal())
+    return [int(one) for one in words if len(one) <= MAX_DIGITS][:4096]
 
 
 def _behind(positions: Sequence[Position]) -> Iterator[tuple[list[Position], list[Position]]]:

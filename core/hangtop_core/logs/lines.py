@@ -27,6 +27,8 @@ MAX_KEPT = 64 << 20
 BEGIN = 1 << 14
 """Bytes before the end of a file with which following it begins."""
 PIECE = 1 << 20
+PIECES = 16
+"""Of a file that are read at once; what is left comes with the next look, within a second."""
 PROBE = 1 << 16
 """Bytes in which a time is looked for."""
 
@@ -204,7 +206,10 @@ class _Tail:
             return news
         old = os.fstat(self._file.fileno())
         if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
-            self._begin(open(self.found.path, "rb"), "was replaced by a new file")  # noqa: SIM115
+            try:
+                self._begin(open(self.found.path, "rb"), "was replaced by a new file")  # noqa: SIM115
+            except OSError:  # it is gone again, or may not be read: the old one goes on
+                return news
             news = self._read() or news
         elif now.st_size < self._file.tell():
             self._file.seek(0)
@@ -221,7 +226,10 @@ class _Tail:
 
     def _read(self) -> bool:
         news = False
-        while data := self._file.read(PIECE):
+        for _ in range(PIECES):
+            data = self._file.read(PIECE)
+            if not data:
+                break
             news = True
             self.parser.feed(self._decode(data))
         if news:

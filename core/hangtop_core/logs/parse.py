@@ -168,6 +168,7 @@ class Parser:
             tuple(self._whose.items()),
             self.lines,
             left,
+            left_out=self.left_out,
         )
 
     def _take(self, text: str) -> None:

@@ -27,6 +27,8 @@ SAMPLE_LINES = 4000
 SHARE = 0.8
 """Part of a file's lines that must begin with a label or a node before that is taken for one."""
 NESTED = 6
+MAX_HEADS = 20_000
+"""Prefixes that are remembered with what they say: one with a time differs each second."""
 MAX_ROLES = 2000
 
 _DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
@@ -125,6 +127,8 @@ class Prefixes:
             key = _TIME.sub("", head) if at is not None else head
         origin = self._known.get(key)
         if origin is None:
+            if len(self._known) >= MAX_HEADS:
+                self._known.clear()
             origin = self._known[key] = _origin(key)
         return origin, line[len(head) :]
 
@@ -166,10 +170,10 @@ def _by_tag(line: str) -> list[str]:
     first, *parts = _TAGS.split(line)
     if len(parts) <= 2:
         return [line]
-    pieces: dict[str, str] = {"": first} if first else {}
+    pieces: dict[str, list[str]] = {"": [first]} if first else {}
     for tag, text in zip(parts[::2], parts[1::2], strict=True):
-        pieces[tag] = pieces.get(tag, "") + text
-    return [tag + text for tag, text in pieces.items()]
+        pieces.setdefault(tag, []).append(text)
+    return [tag + "".join(some) for tag, some in pieces.items()]
 
 
 def _origin(head: str) -> Origin:

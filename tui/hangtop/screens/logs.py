@@ -13,7 +13,6 @@ from hangtop.views.common import find_rank
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -293,4 +292,4 @@ class LogsPage(Page):
         if found:
             self.output.show_line(found[0])
         else:
-            self.hangtop.tell(f"{plural(1, 'line')} of a launcher told this, not the rank")
+            self.hangtop.tell("a line of a launcher told this, not the rank")

@@ -84,19 +84,19 @@ class Logs:
         why = {rank: lack.why for lack in self.lacking for rank in lack.ranks}
         parts = self._parts()
         first = self.judged.first
-        shared: dict[str, Output] = {}
+        shared: dict[str, list[Output]] = {}
         owned: dict[int, list[Output]] = {}
         for one, file in zip(self.outputs, self.files, strict=True):
             if file.place.rank is None:
-                shared[one.node] = one
+                shared.setdefault(one.node, []).append(one)
             else:
                 owned.setdefault(file.place.rank, []).append(one)
         sharing = Counter(rank.node for rank in job.ranks if rank.rank not in owned)
         for rank in job.ranks:
             own = owned.get(rank.rank, [])
             # What it printed last matters, not which of its files that is.
-            newest = max(own, key=lambda one: (one.size > 0, one.changed), default=None)
-            newest = newest or shared.get(rank.node)
+            some = own or shared.get(rank.node, [])
+            newest = max(some, key=lambda one: (one.size > 0, one.changed), default=None)
             last = self.judged.last.get(rank.rank, ("", None))[0]
             yield Stream(
                 rank_key(rank),
@@ -111,7 +111,7 @@ class Logs:
                 why.get(rank.rank, "") if newest is None else "",
                 0 if own or newest is None or last else sharing[rank.node],
             )
-        for one in (one for one in shared.values() if one.size):
+        for one in (one for some in shared.values() for one in some if one.size):
             key = f"file {one.node} {one.inode}"
             yield Stream(key, None, one.node, one.path, "", False, one.size, one.changed, "")
 

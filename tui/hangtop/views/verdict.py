@@ -255,14 +255,13 @@ def command_in(text: str) -> str | None:
     """The command in a step: between backticks, or after the last colon if it looks like one."""
     if text.startswith(SAID):
         return None
-    if text.count("`") >= 2:
-        return text.split("`")[1].strip() or None
+    quoted = text.split("`")[1:-1:2]
     _, colon, rest = text.rpartition(": ")
-    rest = rest.strip() if colon else text.strip()
-    program, _, _ = rest.partition(" ")
-    name = program.rpartition("/")[2].lstrip("(").rstrip(";")
-    # One word is a command where it stands for itself: `lslocks`, `see what it says: nvidia-smi`.
-    return rest if name in COMMANDS else None
+    for one in (*quoted, rest if colon else text):
+        program, _, _ = one.strip().partition(" ")
+        if program.rpartition("/")[2].lstrip("(").rstrip(";") in COMMANDS:
+            return one.strip()
+    return None
 
 
 def blind_items(diagnosis: Diagnosis | None) -> list[Item]:

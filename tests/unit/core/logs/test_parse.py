@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hangtop_core.logreport import logs_text
+from hangtop_core.logs.judge import judge
 from hangtop_core.logs.parse import MAX_RECORDS, Parser
+from hangtop_core.logs.whose import Place
 from support.logs import parsed, recording
 
 if TYPE_CHECKING:
@@ -122,6 +125,11 @@ def test_endless_errors_take_bounded_memory() -> None:
         parser.feed(text)
     parser.finish()
     assert len(parser.records) <= MAX_RECORDS
+    log = parser.log("x.log", Place())
+    assert log.left_out == 6000 - MAX_RECORDS
+    assert "not told apart: 2000 more lines of note in x.log" in logs_text(
+        judge([log]), (), [log], 80
+    )
     same = Parser(0, 0.0)
     same.feed(TRACEBACK.format(line=13) * 1000)
     same.finish()

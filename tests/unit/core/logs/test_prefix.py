@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from hangtop_core.logs.prefix import Origin, Prefixes, split
+from hangtop_core.logs.prefix import MAX_HEADS, Origin, Prefixes, split
 
 SAMPLES = [
     ("[default1]:  text", Origin(local=1, group="default"), "  text"),
@@ -114,3 +116,19 @@ def test_pieces_of_lines_that_mpirun_has_tagged_are_put_together() -> None:
     """As Open MPI 4 prints what a process writes in several pieces."""
     told = "[1,2]<stderr>:KeyError[1,2]<stderr>:: [1,1]<stdout>:step[1,2]<stderr>:'lost'"
     assert list(split(told)) == ["[1,2]<stderr>:KeyError: 'lost'", "[1,1]<stdout>:step"]
+
+
+def test_prefixes_that_differ_from_line_to_line_take_no_more_memory_for_it() -> None:
+    """mpirun --timestamp-output, and whoever makes up names."""
+    prefixes = Prefixes()
+    for number in range(3 * MAX_HEADS):
+        origin, _ = prefixes.take(f"[default{number}]:x")
+        assert origin.local == number
+    assert len(prefixes._known) <= MAX_HEADS
+
+
+def test_many_pieces_of_one_tag_are_put_together_in_time() -> None:
+    line = "[1,0]<stdout>:0123456789012345678901234567890123456789" * 200_000
+    began = time.monotonic()
+    assert [len(one) for one in split(line)] == [14 + 40 * 200_000]
+    assert time.monotonic() - began < 3.0
