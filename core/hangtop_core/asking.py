@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.asks import Ask
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.collector import Collector
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.descriptors import Openers

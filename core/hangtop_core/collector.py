@@ -16,7 +16,7 @@ from hangtop_core.asks import GRACE, Ask, Asks
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link
-from hangtop_core.attach.local import Launcher, boot_id
+from hangtop_core.attach.local import boot_id
 from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
 from hangtop_core.attach.timing import Moment, Timing
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked

@@ -21,7 +21,7 @@ from hangtop_core.nodestates import FAILED, OBSERVED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.model import Node
     from hangtop_core.session import Session
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.asking import Asking
 from hangtop_core.attach.engine import ClusterShellEngine, Event
-from hangtop_core.attach.local import Launcher, LocalLauncher
+from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
 from hangtop_core.errors import ClosedError, RequestCancelledError
@@ -29,6 +29,7 @@ from hangtop_core.updates import Diagnose, Options, Update
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.model import Snapshot
 
 log = logging.getLogger(__name__)

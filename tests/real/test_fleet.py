@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.local import Wave
+from hangtop_core.attach.launcher import Wave
 from hangtop_core.attach.timing import Timing
 from hangtop_core.session import Options, Session
 from simulated.launcher import Fleet, FleetLauncher

@@ -30,7 +30,7 @@ from support.slurm import SlurmCluster, why_not
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.model import Job, Node, Snapshot
 
 pytestmark = [

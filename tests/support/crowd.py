@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach.engine import Lines
-from hangtop_core.attach.local import LocalLauncher, Wave
+from hangtop_core.attach.launcher import Wave
+from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
 from hangtop_core.updates import Options

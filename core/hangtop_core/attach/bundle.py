@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import hangtop_probe
-from hangtop_core.attach.local import Ending
+from hangtop_core.attach.launcher import Ending
 from hangtop_core.text import Text, clean
 from hangtop_probe import boot, cachedir, node, pynvml_path
 

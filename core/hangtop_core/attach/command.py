@@ -15,14 +15,14 @@ import shutil
 from typing import TYPE_CHECKING
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import ByHand, Wave
+from hangtop_core.attach.launcher import ByHand, Wave
 from hangtop_core.attach.reasons import COMMANDS, Context, explain_login
 from hangtop_core.attach.ssh import HOLD_S
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from hangtop_core.attach.local import Ending
+    from hangtop_core.attach.launcher import Ending
     from hangtop_core.attach.ssh import Login
 
 _PLACE = re.compile(r"%(.?)", re.DOTALL)

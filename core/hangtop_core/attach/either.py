@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.attach.local import Ending
+from hangtop_core.attach.launcher import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from hangtop_core.attach.channel import Channel
-    from hangtop_core.attach.local import ByHand, Launcher, Wave
+    from hangtop_core.attach.launcher import ByHand, Launcher, Wave
 
 ENOUGH = 3
 """Nodes closed to ssh after which the others are not tried by it any more."""

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
-from hangtop_core.attach.local import ending_of
+from hangtop_core.attach.launcher import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
 from hangtop_core.attach.pulse import Beat, Pulse
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from hangtop_core.attach.engine import Closed
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.attach.listener import Listener
-    from hangtop_core.attach.local import Launcher
     from hangtop_core.attach.router import Connections
     from hangtop_core.model import NodeState
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop_core.attach import bundle
 from hangtop_core.attach.channel import Order, Orders, Part
-from hangtop_core.attach.local import ByHand, Wave
+from hangtop_core.attach.launcher import ByHand, Wave
 from hangtop_core.attach.reasons import PDSH, Context, explain_login
 from hangtop_core.attach.timing import Timing
 from hangtop_core.errors import UsageError
@@ -33,7 +33,7 @@ from hangtop_probe.tools import dying_with_us
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hangtop_core.attach.local import Ending
+    from hangtop_core.attach.launcher import Ending
     from hangtop_core.attach.ssh import Login
 
 NOTE = (

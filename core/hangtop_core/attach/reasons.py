@@ -11,7 +11,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.attach.local import Ending
+from hangtop_core.attach.launcher import Ending
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:

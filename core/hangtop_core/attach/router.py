@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.attach.channel import Orders, Part
     from hangtop_core.attach.engine import Engine, Event
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.commandlog import CommandLog
 
 log = logging.getLogger(__name__)

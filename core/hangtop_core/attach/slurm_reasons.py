@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.attach.local import Ending
+from hangtop_core.attach.launcher import Ending
 from hangtop_core.attach.reasons import Context, Known, explain_login, known_ending
 from hangtop_core.text import clean
 

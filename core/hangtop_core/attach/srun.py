@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
 from hangtop_core.attach.channel import Action, Part
-from hangtop_core.attach.local import RANK_VARIABLES, ByHand, Wave
+from hangtop_core.attach.launcher import ByHand, Wave
+from hangtop_core.attach.local import RANK_VARIABLES
 from hangtop_core.attach.sbcast import Carrier
 from hangtop_core.attach.slurm_reasons import TIME_LIMIT, Step, explain_srun, launch_failures
 from hangtop_probe import wire
@@ -30,7 +31,7 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.attach.local import Ending
+    from hangtop_core.attach.launcher import Ending
     from hangtop_core.attach.slurm import SlurmJob
     from hangtop_core.attach.ssh import Login
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hangtop_core.attach.launcher import Wave
     from hangtop_core.attach.link import Link
-    from hangtop_core.attach.local import Wave
     from hangtop_core.attach.timing import Moment
 
 
 class Turns:
-    """Those that log in, and those that wait, wave by wave; see `attach.local.Wave`."""
+    """Those that log in, and those that wait, wave by wave; see `attach.launcher.Wave`."""
 
     def __init__(self) -> None:
         self._going: dict[str, list[Link]] = defaultdict(list)

@@ -27,7 +27,7 @@ from hangtop_core.text import plural
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
 
 Via = Literal["auto", "ssh", "srun", "pdsh", "command", "local"]
 PUSH_EVERY_S = 2.0

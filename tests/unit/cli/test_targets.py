@@ -18,7 +18,7 @@ from hangtop_core.attach.ssh import SshLauncher
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
 
 HERE = socket.gethostname()
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hangtop_core.attach.engine import Closed
+from hangtop_core.attach.launcher import ending_of
 from hangtop_core.attach.lines import LineCutter
 from hangtop_core.attach.link import Link
-from hangtop_core.attach.local import LocalLauncher, ending_of
+from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.messages import BadPieceError
 from hangtop_core.attach.ssh import Login, SshLauncher
 from hangtop_core.attach.timing import Moment, Timing
@@ -25,7 +26,7 @@ from hangtop_probe import wire
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
     from hangtop_core.attach.messages import Hello
 
 HELLO = {"id": 0, "hello": {"protocol": 1, "python": "3.11.7", "hostname": "n1", "clock": 5.0}}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
 
 MAX_WIDTH = 100
 PIPE_WIDTH = 80

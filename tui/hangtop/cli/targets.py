@@ -17,7 +17,7 @@ from hangtop_core.attach.ways import SlurmTarget, Targets
 if TYPE_CHECKING:
     import argparse
 
-    from hangtop_core.attach.local import Launcher
+    from hangtop_core.attach.launcher import Launcher
 
 
 def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launcher]:
