@@ -1,7 +1,6 @@
 """The nouns of hangtop: frozen structs that every room speaks.
 
-Everything a node tells is decoded into these types with their limits, and everything the
-analysis concludes is built from them. They hold facts; they do no I/O and no judging.
+What nodes tell is decoded into these types, with limits; they hold facts, and do not judge.
 
 Times are seconds since the epoch on the head node's clock unless a name says otherwise.
 """
@@ -15,7 +14,7 @@ from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor, FilePosition, Mount
+from hangtop_core.descriptors import Descriptor, FilePosition, FileServer, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -269,6 +268,7 @@ class DescriptorTable(Struct, frozen=True):
     """Files this process waits to lock, from /proc/locks, with their holders."""
     opening: Descriptor | None = None
     """The file its main thread is blocked in opening, or looking at; it has no number yet."""
+    servers: tuple[FileServer, ...] = ()
 
 
 class RecorderWay(Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ import os
 import stat as stat_module
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import locks, node, opening, permission, procfs, secrets, table
+from . import fileservers, locks, node, opening, permission, procfs, secrets, table
 from .requests import Message, Request, failure, pids_of
 from .sockets import Sockets
 
@@ -272,6 +272,7 @@ def describe(pid: int, around: Node, rights: permission.Rights) -> Dict[str, Any
         reader = Reader(pid, around)
         piece["descriptors"], piece["waiting_locks"] = reader.table()
         piece["opening"] = reader.opening()
+        piece["servers"] = fileservers.read(reader.mounts.values())
     except OSError:
         if stat is None or stat.state == "Z":
             piece["failure"] = failure("gone", "the process is gone")

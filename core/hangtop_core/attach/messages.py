@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from hangtop_core import fixes
 from hangtop_core.columns import Parts, TraceRow, Unpacker
-from hangtop_core.descriptors import Descriptor
+from hangtop_core.descriptors import Descriptor, FileServer
 from hangtop_core.meters import MetersPart, told
 from hangtop_core.model import (
     DescriptorTable,
@@ -169,6 +169,7 @@ class DescriptorPiece(Struct, frozen=True):
     descriptors: Annotated[tuple[Descriptor, ...], Meta(max_length=100_000)] = ()
     waiting_locks: Annotated[tuple[Descriptor, ...], Meta(max_length=1000)] = ()
     opening: Descriptor | None = None
+    servers: Annotated[tuple[FileServer, ...], Meta(max_length=100)] = ()
     failure: Failure | None = None
 
 
@@ -364,9 +365,8 @@ def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     """Turn a piece into the model's table, on the head's clock."""
-    return DescriptorTable(
-        piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks, piece.opening
-    )
+    told = (piece.descriptors, piece.failure, piece.waiting_locks, piece.opening, piece.servers)
+    return DescriptorTable(piece.at - skew, *told)
 
 
 def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:
