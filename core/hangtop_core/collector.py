@@ -118,9 +118,9 @@ class Collector:
         self._index(link)
 
     def is_new(self, conn: int) -> bool:
-        """Whether it is the connection of a node that has told nothing yet."""
+        """Whether it is the connection of a node that has told nothing yet, or of many nodes."""
         link = self._by_conn.get(conn)
-        return link is not None and link.name in self.arrivals
+        return link is None or link.name in self.arrivals
 
     def _start_next(self, now: Moment) -> None:
         for link in self._turns.come(now):

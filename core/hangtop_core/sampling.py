@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,8 +56,6 @@ two looks for the recorder of one that has rested for long, at most."""
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
-NUMERICS = "HANGTOP_NUMERICS"
-"""Variable of ranks that look for inf and nan: hangtop_hook/numericsfile.py."""
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
@@ -293,7 +292,7 @@ def _recorder_due(known: Tracked, now: float, rest: float, read_at: float) -> bo
 
 def _numerics_due(known: Tracked, now: float) -> bool:
     """Whether to read what a rank has found that is not finite, where it looks for that."""
-    if NUMERICS not in known.process.env:
+    if VARIABLE not in known.process.env:
         return False
     return known.numerics_asked is None or now - known.numerics_asked > ASK_AGAIN
 

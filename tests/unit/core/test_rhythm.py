@@ -43,3 +43,9 @@ def test_what_nodes_say_is_read_before_the_next_one() -> None:
 def test_a_long_interval_is_kept() -> None:
     assert rhythm(0.002, interval=5.0).gap(rests=True) == pytest.approx(5.0)
     assert rhythm(0.002, interval=5.0).gap(urgent=True) == pytest.approx(0.2)
+
+
+def test_while_nodes_come_in_few_show_that_they_do() -> None:
+    assert rhythm(0.005).gap(arriving=True) == pytest.approx(0.2)
+    assert rhythm(0.1).gap(urgent=True, arriving=True) == pytest.approx(2.0)
+    assert rhythm(0.1, took=3.0).gap(arriving=True) == pytest.approx(5.0), "and not never"
