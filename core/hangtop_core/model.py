@@ -8,14 +8,17 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor, FilePosition, Mount
+from hangtop_core.descriptors import Descriptor as Descriptor
+from hangtop_core.descriptors import DescriptorTable as DescriptorTable
+from hangtop_core.descriptors import Failure as Failure
+from hangtop_core.descriptors import FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -36,6 +39,17 @@ Helper = Literal[
     "dataloader-worker", "resource-tracker", "forkserver", "compile-worker", "debug-server"
 ]
 Role = Literal["rank", "launcher", "subprocess", Helper]
+
+
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+"""Variables in which launchers tell a rank its number on its node, and how many there are."""
+
+
+def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
+    """Return the first of some variables that is a number, of eight digits at most."""
+    told = (environ.get(name, "") for name in names)
+    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -231,15 +245,6 @@ class ThreadStack(Struct, frozen=True, gc=False):
     """Per frame, innermost first; empty unless asked for."""
 
 
-class Failure(Struct, frozen=True, gc=False):
-    """Why something that was asked for did not come."""
-
-    kind: str
-    """denied, gone, timeout, unsupported, missing, not-python, stopped, error"""
-    text: Text
-    fix: Text | None = None
-
-
 class StackSample(Struct, frozen=True, gc=False):
     """What py-spy saw of one process once, or why it saw nothing."""
 
@@ -257,18 +262,6 @@ class StackSample(Struct, frozen=True, gc=False):
     """The same, looking at functions only: a loop moves its lines, not its functions."""
     first_at: float | None = None
     """When this process gave its first sample: what is the same since then never moved."""
-
-
-class DescriptorTable(Struct, frozen=True, gc=False):
-    """All descriptors of a process at one moment, or why they could not be read."""
-
-    at: float
-    descriptors: tuple[Descriptor, ...] = ()
-    failure: Failure | None = None
-    waiting_locks: tuple[Descriptor, ...] = ()
-    """Files this process waits to lock, from /proc/locks, with their holders."""
-    opening: Descriptor | None = None
-    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
 
 
 class RecorderWay(Struct, frozen=True, gc=False):
@@ -349,9 +342,7 @@ class Rank(Struct, frozen=True, gc=False):
     @property
     def local_rank(self) -> int | None:
         """Rank on its node, from the environment; None when not told."""
-        names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-        told = (self.process.env.get(name, "") for name in names)
-        return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+        return number_in(self.process.env, LOCAL_RANKS)
 
 
 class Job(Struct, frozen=True):

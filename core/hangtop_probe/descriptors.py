@@ -12,6 +12,7 @@ import stat as stat_module
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from . import locks, node, opening, permission, procfs, secrets, table
+from .beside import holder, lock_files, store_port
 from .requests import Message, Request, failure, pids_of
 from .sockets import Sockets, inode_of
 
@@ -95,14 +96,6 @@ class Node:
         if space not in self._sockets:
             self._sockets[space] = Sockets(pid)
         return self._sockets[space]
-
-
-def holder(pid: int, how: str) -> Optional[Message]:
-    """Return a process in the form of model.Holder; None when it is gone."""
-    stat = procfs.read_stat(pid)
-    if stat is None:
-        return None
-    return {"pid": pid, "comm": stat.comm, "state": stat.state, "how": how}
 
 
 class Reader:
@@ -274,6 +267,8 @@ def describe(pid: int, around: Node, rights: permission.Rights) -> Dict[str, Any
         reader = Reader(pid, around)
         piece["descriptors"], piece["waiting_locks"] = reader.table()
         piece["opening"] = reader.opening()
+        piece["lock_files"] = lock_files(pid, around)
+        piece["store_port"] = store_port(pid, around)
     except OSError:
         if stat is None or stat.state == "Z":
             piece["failure"] = failure("gone", "the process is gone")

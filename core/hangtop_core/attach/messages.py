@@ -169,6 +169,8 @@ class DescriptorPiece(Struct, frozen=True):
     descriptors: Annotated[tuple[Descriptor, ...], Meta(max_length=100_000)] = ()
     waiting_locks: Annotated[tuple[Descriptor, ...], Meta(max_length=1000)] = ()
     opening: Descriptor | None = None
+    lock_files: Annotated[tuple[Descriptor, ...], Meta(max_length=64)] = ()
+    store_port: Descriptor | None = None
     failure: Failure | None = None
 
 
@@ -359,9 +361,8 @@ def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     """Turn a piece into the model's table, on the head's clock."""
-    return DescriptorTable(
-        piece.at - skew, piece.descriptors, piece.failure, piece.waiting_locks, piece.opening
-    )
+    told = {name: getattr(piece, name) for name in DescriptorTable.__struct_fields__[1:]}
+    return DescriptorTable(piece.at - skew, **told)
 
 
 def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:

@@ -55,7 +55,8 @@ STEPS: dict[str, tuple[str, ...]] = {
         "`hangtop nettest` with the same nodes tries every way between them, high ports included",
     ),
     "store-unreachable": (
-        f"{HERE}getent hosts $MASTER_ADDR; nc -vzw3 $MASTER_ADDR $MASTER_PORT",
+        f"{HERE}getent hosts $MASTER_ADDR",
+        f"{HERE}timeout 5 bash -c '</dev/tcp/$MASTER_ADDR/$MASTER_PORT' && echo connected",
         "See whether rank 0 has started at all, and listens",
         f"{FIRST}ss -ltnp sport = :$MASTER_PORT",
     ),

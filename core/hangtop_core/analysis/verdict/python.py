@@ -21,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import on, strace_step, trace_steps
+from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.analysis.verdict.threads import threads_of
 from hangtop_core.text import clean
 
@@ -88,7 +88,10 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "output":
             continue
         pipe = descriptor(subject)
-        readers = [h for h in pipe.holders if h.how == "reads"] if pipe is not None else []
+        holders = pipe.holders if pipe is not None else ()
+        # Who only reads comes before those that opened it both ways, as a FIFO can be.
+        readers = [h for h in holders if h.how == "reads"]
+        readers = readers or [h for h in holders if h.how.startswith("reads") and h.state == "T"]
         told = ", ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
         yield Hit(
             subjects=(subject,),
@@ -292,7 +295,9 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=common_facts(case, group),
             steps=(
                 "read the first traceback in its log: it may be leaving after an error",
-                *trace_steps(group[0]),
+                *(on(group[0], text) for text in tails(group[0].rank)),
+                on(group[0], f"hangtop dump --pid {group[0].pid} --each"),
+                strace_step(group[0], group[0].pid),
             ),
             confidence=None if case.waiters else 0.6,
         )

@@ -46,8 +46,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         table = subject.rank.descriptors
         waited = table.waiting_locks if table is not None else ()
         lock = waited[0] if waited else descriptor(subject)
+        tried = table.lock_files if table is not None and lock is None else ()
+        lock = tried[0] if len(tried) == 1 else lock
         path = lock.target if lock is not None else "a file"
-        quoted = word(path) if lock is not None else None
+        path = f"a file, most likely {path}," if len(tried) == 1 else path
+        quoted = word(lock.target) if lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
         told = ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
         yield Hit(
@@ -59,6 +62,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 *([fact("process", subject.number, name_descriptor(lock))] if lock else []),
+                *(
+                    fact("process", subject.number, f"locked here: {name_descriptor(one)}")
+                    for one in tried[:SHOWN]
+                    if one is not lock
+                ),
                 *common_facts(case, [subject]),
             ),
             steps=(
