@@ -364,6 +364,22 @@ def test_a_file_lock_names_its_holder() -> None:
     assert "pid 321" in verdict.summary
 
 
+@pytest.mark.parametrize("locked", [("/c/x.lock",), ("/c/x.lock", "/other/y.lock")])
+def test_a_lock_file_that_is_tried_again_and_again(locked: tuple[str, ...]) -> None:
+    world = World()
+    world.waiters(3)
+    holder = (Holder(321, "python3", "S", "holds the lock"),)
+    files = tuple(Descriptor(-1, "file", path, locked="held", holders=holder) for path in locked)
+    polls = (frame("_poll", "filelock/_api.py", 1177), *user("refresh", 77, "with lock:"))
+    world.add(polls, SLEEP, descriptors=DescriptorTable(NOW, lock_files=files))
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
+    # which one it is is told where only one is locked, else all are
+    assert ("most likely /c/x.lock" in verdict.summary) == (len(locked) == 1)
+    assert all(any(path in one.text for one in verdict.evidence) for path in locked)
+    assert ("pid 321" in verdict.summary) == (len(locked) == 1)
+
+
 @pytest.mark.parametrize(
     "path",
     [
