@@ -16,7 +16,7 @@ from hangtop_core.attach.local import LocalLauncher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Time, decode
 from hangtop_core.check import Check, Cleaned, Clock, Examined, Way
 from hangtop_core.errors import HangtopError, NodeNotReadyError
-from hangtop_core.observing import FAILED
+from hangtop_core.nodestates import FAILED, OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +85,7 @@ class Visits(Generic[T]):
 
     def _due(self, node: Node) -> bool:
         """Whether a node can be asked now, and should be."""
-        return node.state in ("ready", "slow") and not self._done(node)
+        return node.state in OBSERVED and not self._done(node)
 
     def _done(self, node: Node) -> bool:
         """Whether nothing more will come; one that was lost meanwhile gets a second chance."""

@@ -122,7 +122,7 @@ def _parents(
     # What is left of an earlier attempt has the same launcher: the newest ranks decide.
     for key in sorted(ranks, key=lambda one: max(m.process.started_at for m in ranks[one])):
         for member in ranks[key]:
-            if member.starter > 1:
+            if member.is_started:
                 found[member.node, member.starter] = key
     for key, members in launchers.items():
         for member in members:

@@ -198,9 +198,9 @@ class _Discovery:
                 for a in self._ancestors(pid)
                 if a.pid in numbers
             )
-            if commands.is_spawned(self.table[pid].cmdline) and self.table[pid].ppid <= 1:
-                continue
-            if mine not in above:
+            own = self.table[pid]  # what spawned it may be process 1, in a container
+            orphan = own.ppid <= 1 and self._spawn_parent(own) is None
+            if mine not in above and not (orphan and commands.is_spawned(own.cmdline)):
                 ranks[self._unwrapped(pid, numbers)] = number
         return ranks
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +19,7 @@ from hangtop.demo.runner import Demo, missing
 from support.documents import misfits
 from support.jobs import run_hangtop
 from support.processes import PATIENCE, environment, is_alive, wait_until
-from support.terminals import read_until
+from support.terminals import interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,25 +94,10 @@ def states(job: Demo) -> set[str]:
 
 
 def test_ctrl_c_gives_what_has_arrived(job: Demo) -> None:
-    terminal, end = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "diagnose", "--json", "--observe", "1000", *pids(job)],
-        stdout=subprocess.PIPE,
-        stderr=end,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        os.close(end)
-        try:
-            told = read_until(terminal, b"observing for 1000 s")
-            process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=PATIENCE)
-            told += read_until(terminal, None)
-        finally:
-            process.kill()
-            os.close(terminal)
+    argv = [*COMMAND, "diagnose", "--json", "--observe", "1000", *pids(job)]
+    status, out, told = interrupted(argv, b"observing for 1000 s")
     assert b"Traceback" not in told
-    assert process.returncode == 130
+    assert status == 130
     assert b"interrupted" in told
     found = json.loads(out)
     assert found["job"]["ranks_seen"] == [0, 1, 2, 3]

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import GPU_THREADS
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
-from hangtop_core.analysis.standing import FLOOR_S, GONE, UNSEEN, Standing, Watcher
+from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
+from hangtop_core.nodestates import UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

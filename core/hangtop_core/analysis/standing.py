@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hangtop_core.analysis.activity import Activity, Reader
-    from hangtop_core.model import NodeState, Process, Rank, Snapshot, StackSample
+    from hangtop_core.model import Process, Rank, Snapshot, StackSample
 
 FLOOR_S = 5.0
 """Seconds below which nothing is called stalled, however plain the cause looks."""
@@ -39,10 +39,6 @@ THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
 
 GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
-UNSEEN: frozenset[NodeState] = frozenset(
-    {"unreachable", "denied", "no-python", "incompatible", "lost"}
-)
-"""States of nodes of which nothing is observed, or no longer."""
 _HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MOVES_DATA: frozenset[Kind] = frozenset(
     {"io", "remote", "child", "inline-data", "checkpoint", "busy", "importing", "compiling"}

@@ -14,8 +14,10 @@ from hangtop_core.logs.record import Record
 from hangtop_core.logs.whose import FileLog, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+HEADING = 20
+"""Lines, of other ranks, too, that may be between what a logger says and the traceback after it."""
 _WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3}
 
 
@@ -66,26 +68,35 @@ class Judged(Struct, frozen=True):
     """Records of earlier attempts of torchrun, which are left out."""
 
 
-def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None = None) -> Judged:
+def judge(
+    files: Sequence[FileLog],
+    known: Mapping[tuple[str, str], int] | None = None,
+    alive: Collection[int | None] = (),
+) -> Judged:
     """Put the records of all files in order of cause and consequence.
 
     Args:
         files: what was read of each.
         known: ranks by node and process id, where processes are observed.
+        alive: ranks whose processes are there, which no error has ended; None where all are.
     """
     newest: dict[str | None, int] = {}
     for one in files:
         node, attempt = one.place.node, one.place.attempt
         newest[node] = max(newest.get(node, 0), attempt or 0)
     whose, records = settled(files, known)
+    records = list(records)
+    headings = _headings(records)
     current, earlier = [], 0
     for record in records:
+        if (record.file, record.order) in headings:
+            continue
         place = files[record.file].place
         if place.attempt is not None and place.attempt < newest[place.node]:
             earlier += 1
         else:
             current.append(record)
-    folds = _fold(_demoted(weigh(current, whose, files)))
+    folds = _fold(_demoted(weigh(current, whose, files, alive)))
     errors = [fold for fold in folds if fold.record.part in ("root", "timeout", "cascade", "exit")]
     first = _first(errors)
     if first is None:
@@ -103,6 +114,19 @@ def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None 
         last=whose.last(),
         earlier=earlier,
     )
+
+
+def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:
+    """File and line of log lines that only say that the traceback after them was logged."""
+    logged = [record for record in records if record.how == "logged"]
+    return {
+        (one.file, one.order)
+        for one in records
+        for other in logged
+        if one.code == "E"
+        and (one.file, one.rank, one.count) == (other.file, other.rank, other.count)
+        and 0 < other.order - one.order <= HEADING
+    }
 
 
 def _demoted(records: Sequence[Record]) -> Iterable[Record]:

@@ -16,7 +16,7 @@ import msgspec
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
 from hangtop_core.logs.known import LAUNCHERS, NEEDLES, SUMMARY, TRACEBACK, recognise
 from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
-from hangtop_core.logs.prefix import Origin, Prefixes, split
+from hangtop_core.logs.prefix import Origin, Prefixes
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog, Place, Stream
@@ -93,6 +93,10 @@ class Parser:
         self.near = near
         self.records: list[Record] = []
         self.lines = 0
+        self._ends = 0
+        """Ends of lines so far."""
+        self._row = 0
+        """Which line this one is, or is a piece of."""
         self.left_out = 0
         """Records beyond `MAX_RECORDS`."""
         self._whose: dict[tuple[str | None, int | None, int], int] = {}
@@ -176,10 +180,12 @@ class Parser:
             self._prefixes = Prefixes(text[:SAMPLE].replace("\r", "\n"))
         prefixes = self._prefixes
         take, hot = prefixes.take, _hot(text)
-        for raw in split(text):
+        before = self._ends + 1
+        for number, raw in prefixes.split(text):
             if not raw:
                 continue
             self.lines += 1
+            self._row = before + number
             origin, line = take(raw[:MAX_LINE])
             stream = self._streams.get(origin)
             if stream is None:
@@ -198,6 +204,7 @@ class Parser:
             elif stream.life.wanted:
                 stream.life.take(line, self.near, prefixes.time)
             self._recent.append((origin, prefixes.time or line))
+        self._ends += text.count("\n")
 
     def _stream(self, origin: Origin) -> _Stream:
         if len(self._streams) >= MAX_STREAMS:
@@ -222,10 +229,10 @@ class Parser:
 
     def _block(self, stream: _Stream, line: str) -> Block | None:
         if TRACEBACK in line:
-            return Traceback(self.lines, line, stream.origin.own, stream.before)
+            return Traceback(self._row, line, stream.origin.own, stream.before)
         if line.strip() in SUMMARY:
-            return Summary(self.lines, line, self.near)
-        return Crash(self.lines, line) if line.startswith("Fatal Python error:") else None
+            return Summary(self._row, line, self.near)
+        return Crash(self._row, line) if line.startswith("Fatal Python error:") else None
 
     def _of_line(self, stream: _Stream, row: Known, fields: dict[str, str], line: str) -> Record:
         at, exact = self._time(stream.origin, line)
@@ -240,7 +247,7 @@ class Parser:
             row.part,
             clean(line, 400),
             self.number,
-            self.lines,
+            self._row,
             stream.origin,
             fill(row.means, fields),
             row.cause,

@@ -29,6 +29,7 @@ SHARE = 0.8
 NESTED = 6
 MAX_HEADS = 20_000
 """Prefixes that are remembered with what they say: one with a time differs each second."""
+MAX_ROLES = 2000
 
 _DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
 _MPI = (
@@ -45,6 +46,9 @@ _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
+_TEE = re.compile(
+    rf"(?:\S+: |{_POD})?\[(?![\d.:]+\])([^\[\]\s]{{1,120}}?)\d{{1,7}}(?:/\d{{1,7}})?\]:"
+)
 _STERN = re.compile(r"((?=[^ ]*-)[a-z0-9][a-z0-9.-]{0,252} [a-z0-9][a-z0-9-]{0,62}) ")
 _LABELLED = re.compile(_LABEL)
 _SHORTENED = re.compile(r"\[(\d{1,6}):(\d{1,4})\]:")
@@ -109,6 +113,7 @@ class Prefixes:
             kinds += f"|{_LABEL}"
         if self.hosts:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(self.hosts))) + "): "
+        self._glued = _glued(lines)
         self._match = re.compile(rf"(?:{kinds}){{0,{NESTED}}}").match
         self._known: dict[str, Origin] = {}
 
@@ -127,18 +132,37 @@ class Prefixes:
             origin = self._known[key] = _origin(key)
         return origin, line[len(head) :]
 
+    def split(self, text: str) -> Iterator[tuple[int, str]]:
+        """Lines of a text as `split`, each with the number of line ends before it.
+
+        Where a line goes on with a prefix of torchrun, one begins: its --tee prints what a progress
+        bar has written without the end of a line, and then the prefix of the next line, be it of
+        another rank.
+        """
+        glued = self._glued
+        for number, row in enumerate(text.replace("\r\n", "\n").split("\n")):
+            for line in _pieces(row):
+                if glued is not None and line.count("]:") > 1:
+                    for piece in glued.split(line):
+                        yield number, piece
+                else:
+                    yield number, line
+
 
 def split(text: str) -> Iterator[str]:
     """Lines of a text; a carriage return ends one, too, and `[rank3]:` in its middle begins one."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    for line in text.split("\n"):
-        if "]<std" in line:
-            yield from _by_tag(line)
-        elif "[rank" in line and not line.startswith("[rank"):
-            yield from _GLUED.split(line)
-        else:
-            yield line
+    for row in text.replace("\r\n", "\n").split("\n"):
+        yield from _pieces(row)
+
+
+def _pieces(row: str) -> Iterable[str]:
+    if "\r" in row:
+        return [piece for line in row.split("\r") for piece in _pieces(line)]
+    if "]<std" in row:
+        return _by_tag(row)
+    if "[rank" in row and not row.startswith("[rank"):
+        return _GLUED.split(row)
+    return (row,)
 
 
 def _by_tag(line: str) -> list[str]:
@@ -220,6 +244,16 @@ def _pods(lines: Sequence[str]) -> frozenset[str]:
     often = {pair for pair, count in Counter(found).items() if count > 1}
     some = sum(pair in often for pair in found)
     return frozenset(often) if len(lines) > 2 and some >= SHARE * len(lines) else frozenset()
+
+
+def _glued(lines: Sequence[str]) -> re.Pattern[str] | None:
+    """Where a prefix of torchrun stands in the middle of a line, if lines have such prefixes."""
+    found = (_TEE.match(line) for line in lines)
+    roles = {match[1] for match in found if match is not None} - {"rank"}
+    if not roles or len(roles) > MAX_ROLES:
+        return None
+    some = "|".join(map(re.escape, sorted(roles)))
+    return re.compile(rf"(?<!\]:)(?<=\S)(?=\[(?:{some})\d{{1,7}}(?:/\d{{1,7}})?\]:)")
 
 
 def _are_short(lines: Sequence[str]) -> bool:

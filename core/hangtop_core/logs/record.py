@@ -65,7 +65,7 @@ class Record(Struct, frozen=True):
     file: int
     """Number of the file among those read."""
     order: int
-    """Which line of what was read of the file."""
+    """Which line of what was read of the file, from 1."""
     origin: Origin = Origin()
     means: str = ""
     cause: str | None = None

@@ -93,6 +93,8 @@ def sort_out(paths: Sequence[str]) -> Given:
         raise UsageError(f"{clean(programs[1], 300)} is a second executable", "Name one of them.")
     if not cores:
         raise UsageError("no core is named, only an executable", "hangtop core CORE [EXECUTABLE]")
+    if len(cores) > MAX_CORES:
+        print(f"hangtop: the first {MAX_CORES} of {len(cores)} cores are read", file=sys.stderr)
     return Given(cores[:MAX_CORES], programs[0] if programs else None)
 
 

@@ -38,11 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
         rank = ranks[0]
         if arguments.fd is not None:
             return who_has(session, rank, arguments)
-        names = others(session, rank)
         pid = rank.process.pid
+        names = others(session, [rank]).get((rank.node, pid), {})
         found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
-    if found is None or found.failure is not None:
-        raise RequestError(found.failure.text if found and found.failure else "the rank is gone")
+    if found is None:
+        raise RequestError("the rank is gone")
+    if found.failure is not None:
+        raise RequestError(clean(found.failure.text))
     renamer = redacting.of(arguments)
     if renamer.names:
         found, names = renamer.one(found), renamer.data(names)
@@ -92,7 +94,9 @@ def show(
         return
     print(f"rank {rank.rank}  {plural(len(rows), 'descriptor')} of pid {rank.process.pid}")
     for item, row in zip(found.descriptors, rows, strict=True):
-        ends = f"  {item.socket.local} -> {item.socket.remote}" if item.socket else ""
-        state = f" {item.socket.state}" if item.socket else ""
-        other = f"  = {row['other_end']}" if row["other_end"] else ""
-        print(f"  {item.fd:>5} {item.mode:<2}  {clean(item.target, 300)}{ends}{state}{other}")
+        ends = ""
+        if one := item.socket:
+            ends = "  " + clean(f"{one.local} -> {one.remote} {one.state}", 300)
+        other = f"  = {clean(row['other_end'], 200)}" if row["other_end"] else ""
+        mode = clean(item.mode, 8)
+        print(f"  {item.fd:>5} {mode:<2}  {clean(item.target, 300)}{ends}{other}")

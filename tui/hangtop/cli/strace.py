@@ -49,8 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--for: more than 0 and at most {MAX_SECONDS:.0f} seconds")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         ranks = chosen_ranks(session, arguments, ",".join(arguments.rank))
-        names = {one.rank: others(session, one) for one in ranks}
-        traces = [Traced(one, names[one.rank], arguments) for one in ranks]
+        names = others(session, ranks)
+        traces = [
+            Traced(one, names.get((one.node, one.process.pid), {}), arguments) for one in ranks
+        ]
         print(
             f"strace -f -tt -T -yy -s 64 of {plural(len(ranks), 'rank')} for "
             f"{arguments.for_s:g} s: {COST}",
@@ -69,19 +71,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(one.result is not None for one in traces) else 1
 
 
-def others(session: Session, rank: Rank) -> dict[str, str]:
-    """Whose the other ends of a rank's sockets are, as its open descriptors tell now."""
-    try:
-        session.descriptors(rank.node, [rank.process.pid]).result(ANSWER_S)
-    except (HangtopError, TimeoutError):
-        return {}
+def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dict[str, str]]:
+    """Whose the other ends of sockets are, by node and pid of their rank.
+
+    As descriptors that are open now tell; ranks that do not answer in time are left out.
+    """
+    pids: dict[str, list[int]] = {}
+    for rank in ranks:
+        pids.setdefault(rank.node, []).append(rank.process.pid)
+    wait([session.descriptors(node, some) for node, some in pids.items()], timeout=ANSWER_S)
     at = time.time()
     update = session.wait(lambda update: update.snapshot.at >= at, ANSWER_S)
+    found = {}
     for job in update.snapshot.jobs if update is not None else ():
         for one in job.ranks:
-            if (one.node, one.process.pid) == (rank.node, rank.process.pid) and update is not None:
-                return ends(update.snapshot, one)
-    return {}
+            if update is not None and one.process.pid in pids.get(one.node, ()):
+                found[one.node, one.process.pid] = ends(update.snapshot, one)
+    return found
 
 
 def follow(session: Session, traces: Sequence[Traced], seconds: float) -> None:

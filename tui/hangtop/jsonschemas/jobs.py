@@ -150,7 +150,7 @@ class LogEntry(Struct):
     code: str
     """Of the table of known lines in [logs.md](logs.md), or `traceback`, `exit`."""
     part: str
-    """Whether it is a root, a timeout, a consequence or a note."""
+    """`root`, `timeout`, `cascade` (a consequence), `exit`, `survived`, `error` or `info`."""
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
     at: float | None

@@ -10,10 +10,10 @@ from hangtop_core.analysis import stacks
 from hangtop_core.analysis.flight.ways import unread
 from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats
-from hangtop_core.analysis.standing import UNSEEN
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.kernelline import deaths
+from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold
 from hangtop_core.text import SAID, clean, duration, name_pids, plural
 

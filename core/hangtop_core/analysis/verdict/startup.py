@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text
+from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
@@ -23,6 +23,7 @@ from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import answers, as_host, trace_steps
 from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
+from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.places import is_loopback
 
 if TYPE_CHECKING:

@@ -174,3 +174,11 @@ def test_a_traceback_has_the_time_that_kubectl_puts_before_it() -> None:
     (one,) = errors(log)
     assert (one.text, one.exact, one.origin.local) == ("KeyError: 'labels'", True, 1)
     assert one.at == pytest.approx(1795259870.123, abs=0.001)
+
+
+@pytest.mark.parametrize("piece", [0, 1, 7])
+def test_lines_are_counted_as_editors_do(piece: int) -> None:
+    """Blank lines count, and what a progress bar has overwritten does not."""
+    text = "\n\n0%\r50%\r100%\nstep\r\n" + TRACEBACK.format(line=13)
+    (one,) = errors(parsed(text, piece=piece))
+    assert one.order == 5

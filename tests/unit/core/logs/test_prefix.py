@@ -98,6 +98,20 @@ def test_what_a_progress_bar_overwrites_is_lines() -> None:
     assert list(split(glued)) == ["step 3", "[rank1]: Traceback (most recent call last):"]
 
 
+def test_a_line_that_torchrun_has_put_behind_a_progress_bar_begins_there() -> None:
+    """As torchrun 2.13 --tee copies what `\\r0%|##` has left without an end."""
+    text = "[default0]:0%|##[default1]:\n[default1]:1%|#[default1]:[rank1]: Traceback\n"
+    text += "[default0]:a[2]:"
+    some = Prefixes(text)
+    assert list(some.split(text)) == [
+        (0, "[default0]:0%|##"),
+        (0, "[default1]:"),
+        (1, "[default1]:1%|#"),
+        (1, "[default1]:[rank1]: Traceback"),
+        (2, "[default0]:a[2]:"),
+    ]
+
+
 def test_pieces_of_lines_that_mpirun_has_tagged_are_put_together() -> None:
     """As Open MPI 4 prints what a process writes in several pieces."""
     told = "[1,2]<stderr>:KeyError[1,2]<stderr>:: [1,1]<stdout>:step[1,2]<stderr>:'lost'"
