@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from hangtop import query
 from hangtop.columns import Order
+from hangtop.screens.moving import Moving
 from hangtop.spans import EMPTY, Line, line, spread
 from hangtop.views.footer import footer
 from hangtop.views.headline import headline, tabs
@@ -39,7 +40,7 @@ PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
 
-class Page(Screen[None], inherit_bindings=False):
+class Page(Moving, Screen[None], inherit_bindings=False):
     """A screen of panes over the shared state."""
 
     AUTO_FOCUS = None
@@ -281,39 +282,7 @@ class Page(Screen[None], inherit_bindings=False):
     def _foot(self, width: int) -> Line:
         return footer(self.state.situation(self.NAME), self.hangtop.keymap, width)
 
-    # Moving in the active pane
-
-    def _move(self, step: str, amount: int) -> None:
-        pane = self.active_pane
-        if pane is not None:
-            getattr(pane, step)(amount)
-
-    def do_up(self) -> None:
-        """One line up."""
-        self._move("move", -1)
-
-    def do_down(self) -> None:
-        """One line down."""
-        self._move("move", 1)
-
-    do_line_up = do_up
-    do_line_down = do_down
-
-    def do_page_up(self) -> None:
-        """One page up."""
-        self._move("move_page", -1)
-
-    def do_page_down(self) -> None:
-        """One page down."""
-        self._move("move_page", 1)
-
-    def do_home(self) -> None:
-        """To the top."""
-        self._move("move_end", -1)
-
-    def do_end(self) -> None:
-        """To the bottom."""
-        self._move("move_end", 1)
+    # Opening, and back
 
     def do_open(self) -> None:
         """Open the row under the cursor; a pane of text opens to the whole screen."""
