@@ -306,6 +306,21 @@ def test_a_sleeping_thread_that_keeps_the_gil(stack: build.Stack) -> None:
     assert "clock_nanosleep" in verdict.summary
 
 
+def test_a_sleep_that_a_tracer_interrupted_is_a_sleep_still() -> None:
+    # As after native stacks of the rank: Linux 6.18 shows no better wait channel then.
+    world = World()
+    world.waiters(3)
+    again = ("S", "do_syscall_64", "restart_syscall", None, None)
+    world.add(
+        user("train_step", 30, "time.sleep(0.1)"),
+        FUTEX,
+        moved_at=NOW,
+        process={"threads": (thread(4035, again),)},
+        sample={"others": [("device-poller", 4035, user("poll_device", 62), True)]},
+    )
+    assert first(world).cause == "gil-held"
+
+
 def test_a_program_that_a_rank_waits_for() -> None:
     world = World()
     world.waiters(3)
