@@ -41,7 +41,7 @@ _SYSCALLS: dict[str, str] = {
     "futex_waitv": "futex",
     "nanosleep": "sleep",
     "clock_nanosleep": "sleep",
-    # What a sleep goes on by once somebody has stopped the thread: a tracer, native stacks, SIGSTOP.
+    # By which a sleep goes on once somebody has stopped the thread: a tracer, or SIGSTOP.
     "restart_syscall": "sleep",
     "flock": "file-lock",
     "wait4": "child",
