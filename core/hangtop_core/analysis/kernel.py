@@ -43,6 +43,8 @@ _SYSCALLS: dict[str, str] = {
     "futex_waitv": "futex",
     "nanosleep": "sleep",
     "clock_nanosleep": "sleep",
+    # By which a sleep goes on once somebody has stopped the thread: a tracer, or SIGSTOP.
+    "restart_syscall": "sleep",
     "flock": "file-lock",
     "wait4": "child",
     "waitid": "child",
