@@ -136,6 +136,7 @@ def runs_hangtop(cmdline: Sequence[str]) -> bool:
     """Whether this is hangtop itself, such as `hangtop run`, which may be started with a RANK."""
     kind, name = python_target(cmdline) or ("", "")
     prompt = kind == "script" and name.endswith("/hangtop_hook/terminal.py")
+    prompt = prompt or (kind == "code" and name.startswith('"hangtop debug";'))
     return prompt or (kind in ("module", "script") and os.path.basename(name) == "hangtop")
 
 
