@@ -38,7 +38,7 @@ RUN_DIR = "HANGTOP_RUN_DIR"
 _PROMPT = "/hangtop_hook/pdbsocket.py"
 WAIT_S = 3.0
 """Seconds in which the main thread must come back to the interpreter."""
-CANNOT, BLOCKED = 3, 4
+CANNOT, BLOCKED, ENDED = 3, 4, 5
 """Exit statuses of `hangtop_hook.terminal`."""
 NOT_FOUND = 127
 """That of shells, ssh and setpriv(1) for a command that is not there."""
@@ -226,6 +226,8 @@ def outcome(status: int, plan: Debugging) -> Sequence[str]:
     if status == BLOCKED:
         what = f"{plan.doing}: blocked in C, so it does not come back to the interpreter"
         return (f"{what}, and pdb cannot stop it there. Instead:", *plan.steps)
+    if status == ENDED:
+        return ("the rank ended while its prompt was open",)
     if status == NOT_FOUND:
         what = "the rank's Python is not to be found on the node: the rank is in a container, or "
         inside = "run hangtop inside the container (docker exec, kubectl exec)"

@@ -8,7 +8,8 @@ A process that the hook is not in, of Python 3.14 or later, is asked by `sys.rem
 with modules that were carried here (`carried`). It may come to that long after it was given up; then
 it finds nobody, and goes on.
 
-Exit status: 0 left, 3 it cannot be asked, 4 it did not come back to the interpreter in time.
+Exit status: 0 left, 3 it cannot be asked, 4 it did not come back to the interpreter in time, 5 it
+ended while the prompt was open.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import socket
 import sys
 from typing import Any, List, Optional
 
-CANNOT, BLOCKED = 3, 4
+CANNOT, BLOCKED, ENDED = 3, 4, 5
 WAIT_S = 3.0
+_LAST = 1000
+"""Bytes of the end of what was said that are looked at; a line of ours is shorter."""
 
 
 def main(words: List[str], *, remote: bool = False) -> int:
@@ -148,14 +151,16 @@ def _let_in(door: socket.socket, pid: int, seconds: float, peer: Any) -> Optiona
 def talk(end: socket.socket) -> int:
     """Copy lines from the terminal to the prompt, and back what it says, until one of them ends."""
     inputs = [end, sys.stdin]
+    said = b""
     try:
         while True:
             ready = select.select(inputs, [], [])[0]
             if end in ready:
                 data = end.recv(65536)
                 if not data:
-                    return 0
+                    break
                 os.write(1, data)
+                said = (said + data)[-_LAST:]
             elif sys.stdin in ready:
                 typed = os.read(0, 65536)
                 if typed:
@@ -166,7 +171,11 @@ def talk(end: socket.socket) -> int:
     except KeyboardInterrupt:
         return say("\nleft; it goes on", 0)
     except OSError as error:
-        return say("the process has gone: %s" % error.strerror, 0)
+        return say("\nthe process has ended: %s" % error.strerror, ENDED)
+    # The prompt says in its last line that it was left, or why there is none.
+    if b"hangtop: " in said.rstrip(b"\n").rpartition(b"\n")[2]:
+        return 0
+    return say("\nthe process has ended", ENDED)
 
 
 def say(text: str, status: int) -> int:

@@ -169,6 +169,12 @@ def terminal_program(pid: int) -> str:
     return prompt.socket_path(pid, os.getuid())[: -len(".sock")] + ".py"
 
 
+def test_a_process_that_ends_at_its_prompt_is_told(program: Program) -> None:
+    done = program.ask("import os", "os._exit(3)")
+    assert done.returncode == terminal.ENDED, done
+    assert "has ended" in done.stderr
+
+
 def test_another_debugger_is_left_alone(tmp_path: Path) -> None:
     one = Program(tmp_path, "sys.settrace(lambda *_: None)")
     try:
