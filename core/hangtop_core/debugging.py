@@ -5,10 +5,10 @@ brought into a rank by Python 3.14's remote debugging (PEP 768, `sys.remote_exec
 same Python runs on both ends. Both need the main thread to come back to the interpreter: a rank
 that is blocked in C is told as that, and the request is withdrawn.
 
-`python -m pdb -p PID`, which Python 3.14 has for that, is not used: it waits without an end, listens
-on a loopback port without a password (Lib/pdb.py, `attach`), and stays with the rank after `c`. What
-remote debugging needs, by Python/remote_debug.h of 3.14: the right to write into the process
-(`process_vm_writev`, as ptrace), the same minor version, and that nobody has forbidden it.
+`python -m pdb -p PID`, which Python 3.14 has for that, is not used: it waits without an end,
+listens on a loopback port without a password (Lib/pdb.py, `attach`), and stays with the rank after
+`c`. What remote debugging needs, by Python/remote_debug.h of 3.14: the right to write into the
+process (`process_vm_writev`, as ptrace), the same minor version, and that nobody has forbidden it.
 """
 
 from __future__ import annotations

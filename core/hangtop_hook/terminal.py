@@ -4,9 +4,9 @@
 own directory, sends the signal, and waits for the process to come; nothing but that process, of
 this user, is let in. However this ends, the process goes on.
 
-A process that the hook is not in, of Python 3.14 or later, is asked by `sys.remote_exec` (PEP 768),
-with modules that were carried here (`carried`). It may come to that long after it was given up; then
-it finds nobody, and goes on.
+A process that the hook is not in, of Python 3.14 or later, is asked by `sys.remote_exec`
+(PEP 768), with modules that were carried here (`carried`). It may come to that long after it was
+given up; then it finds nobody, and goes on.
 
 Exit status: 0 left, 3 it cannot be asked, 4 it did not come back to the interpreter in time, 5 it
 ended while the prompt was open.
@@ -45,8 +45,9 @@ def main(words: List[str], *, remote: bool = False) -> int:
         except OSError as error:
             return say("no socket for it: %s: %s" % (path, error.strerror), CANNOT)
         try:
-            why = _ask_python(pid, path) if remote else os.kill(pid, number)
-            if why is not None:
+            if not remote:
+                os.kill(pid, number)
+            elif (why := _ask_python(pid, path)) is not None:
                 return say("process %d cannot be asked for a prompt: %s" % (pid, why), CANNOT)
             end = _let_in(door, pid, seconds, prompt.peer)
         except KeyboardInterrupt:

@@ -82,7 +82,7 @@ LOOP = "_PyEval_EvalFrameDefault"
             python("a", "b", entries=(True, True)),
             ["strlen", "a", "b"],
         ),
-        # No names in the interpreter: its file tells where Python begins, or in gdb's that it has none.
+        # No names in the interpreter: its file tells where Python begins, or that it has none.
         (
             [*native("strlen"), unnamed("/usr/bin/python3.14"), *native("main")],
             python("a", "b", entries=(False, True)),
