@@ -38,6 +38,11 @@ class Member(NamedTuple):
         """Pid of what started it, 1 or less when that is not known."""
         return self.parent or self.process.launcher_pid or self.process.ppid
 
+    @property
+    def is_started(self) -> bool:
+        """Whether its starter is known: pid 1 adopts orphans, but in a container it may be that."""
+        return self.starter > 1 or self.process.launcher_pid == 1
+
 
 class Parts(Struct):
     """The processes of one job."""
@@ -114,7 +119,7 @@ def without_earlier(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]
 
 
 def _is_counted(member: Member) -> bool:
-    return "TORCHELASTIC_RESTART_COUNT" in member.process.env and member.starter > 1
+    return "TORCHELASTIC_RESTART_COUNT" in member.process.env and member.is_started
 
 
 def _attempt(member: Member) -> tuple[str, object]:
@@ -224,7 +229,7 @@ def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
         key=key,
         numbers=numbers,
         nodes=nodes,
-        starters=frozenset((m.node, m.starter) for m in heads if m.starter > 1),
+        starters=frozenset((m.node, m.starter) for m in heads if m.is_started),
         ids=frozenset(one for one in ids if one),
         slurm=env.get("SLURM_JOB_ID"),
         started_at=min(m.process.started_at for m in heads),

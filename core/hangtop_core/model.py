@@ -15,7 +15,10 @@ from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor, FilePosition, Mount
+from hangtop_core.descriptors import Descriptor as Descriptor
+from hangtop_core.descriptors import DescriptorTable as DescriptorTable
+from hangtop_core.descriptors import Failure as Failure
+from hangtop_core.descriptors import FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -48,7 +51,7 @@ class Fact(Struct, frozen=True, gc=False):
     fix: Text | None = None
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """One machine, as its probe describes it. Nothing here is present before `ready`."""
 
     name: Text
@@ -139,7 +142,7 @@ class Thread(Struct, frozen=True, gc=False):
     """Address waited on, for futex: equal addresses in one process are one lock."""
 
 
-class Process(Struct, frozen=True):
+class Process(Struct, frozen=True, gc=False):
     """One process the probe reports: a rank, its launcher or one of its children."""
 
     pid: int
@@ -231,16 +234,7 @@ class ThreadStack(Struct, frozen=True, gc=False):
     """Per frame, innermost first; empty unless asked for."""
 
 
-class Failure(Struct, frozen=True, gc=False):
-    """Why something that was asked for did not come."""
-
-    kind: str
-    """denied, gone, timeout, unsupported, missing, not-python, stopped, error"""
-    text: Text
-    fix: Text | None = None
-
-
-class StackSample(Struct, frozen=True):
+class StackSample(Struct, frozen=True, gc=False):
     """What py-spy saw of one process once, or why it saw nothing."""
 
     at: float
@@ -259,18 +253,6 @@ class StackSample(Struct, frozen=True):
     """When this process gave its first sample: what is the same since then never moved."""
 
 
-class DescriptorTable(Struct, frozen=True):
-    """All descriptors of a process at one moment, or why they could not be read."""
-
-    at: float
-    descriptors: tuple[Descriptor, ...] = ()
-    failure: Failure | None = None
-    waiting_locks: tuple[Descriptor, ...] = ()
-    """Files this process waits to lock, from /proc/locks, with their holders."""
-    opening: Descriptor | None = None
-    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
-
-
 class RecorderWay(Struct, frozen=True, gc=False):
     """One way to a rank's flight recorder, and how it stands.
 
@@ -283,7 +265,7 @@ class RecorderWay(Struct, frozen=True, gc=False):
     args: Mapping[str, Text] = field(default_factory=dict)
 
 
-class Recorder(Struct, frozen=True):
+class Recorder(Struct, frozen=True, gc=False):
     """What one rank's flight recorder said, or why it said nothing."""
 
     at: float
@@ -303,7 +285,7 @@ class Recorder(Struct, frozen=True):
     failure: Failure | None = None
 
 
-class Rank(Struct, frozen=True):
+class Rank(Struct, frozen=True, gc=False):
     """One rank: its process, what it is made of, and what was sampled of it."""
 
     rank: int

@@ -111,7 +111,7 @@ class Note(Struct, frozen=True):
     text: Text = ""
 
 
-class Numerics(Struct, frozen=True):
+class Numerics(Struct, frozen=True, gc=False):
     """What one rank has found so far."""
 
     rank: int | None

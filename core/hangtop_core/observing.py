@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
+from hangtop_core.nodestates import FAILED
 from hangtop_core.sampling import NUMERICS
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ CONNECT_ALL_S = 300.0
 """Of many, which log in by turns; each says by itself when it cannot be reached."""
 STANDSTILL_S = 15.0
 """Seconds after which nobody waits for a node that connected and does not show its processes."""
-FAILED = {"unreachable", "denied", "no-python", "incompatible"}
 SETTLED = {"ready", *FAILED}
 DECIDED = {"hung", "progressing", "exited"}
 EVIDENCE_S = 5.0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
 from hangtop_core.rankset import fold, parse
 from hangtop_core.text import clean, duration, plural, shorten
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
-MAX_WORLD = 1_000_000
-"""A world size above this is no size: it is what some process says of itself."""
 _MIN_WIDTH = 40
 
 
@@ -239,10 +238,7 @@ def merged_text(
 
 def _not_found(job: Job) -> tuple[int, ...]:
     """Ranks of the world that nothing was seen of; none where the number of some is unknown."""
-    if job.unnumbered or job.world_size is None or job.world_size > MAX_WORLD:
-        return ()
-    seen = {rank.rank for rank in job.ranks}
-    return tuple(rank for rank in range(job.world_size) if rank not in seen)
+    return () if job.unnumbered else absent(job)
 
 
 def _lead(row: Row, ascii_only: bool) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import StackSample
     from hangtop_core.stacktable import StackTable
+    from hangtop_core.store import NodeView
     from hangtop_core.tracked import Tracked
 
 MAX_SAMPLES = 16
@@ -162,6 +163,19 @@ def can_sample(known: Tracked) -> bool:
     if process.role != "subprocess":
         return True
     return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
+
+
+def all_ranks(nodes: Mapping[str, NodeView]) -> dict[str, list[int]]:
+    """Return by node the pids of all ranks that can be sampled."""
+    return {
+        name: [
+            pid
+            for pid, known in view.live.items()
+            if known.process.role == "rank" and can_sample(known)
+        ]
+        for name, view in nodes.items()
+        if view.live
+    }
 
 
 def _takes_turns(known: Tracked, now: float, rate: Rate, read_at: float) -> bool:

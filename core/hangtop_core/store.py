@@ -148,7 +148,7 @@ class Store:
             self._set(view, pid, raw, at, before, complain)
         if view.fresh:
             self._sweep(view, piece.set, at)
-        for number in list(view.warm):
+        for number in list(view.warm) if view.at is not None else ():
             self._pass_time(view, number, at)
         view.at = at
         view.fresh = False

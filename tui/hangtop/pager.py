@@ -26,11 +26,16 @@ NO_SHELL = frozenset({126, 127, 255})
 
 def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Show a text in the pager; why not, when it could not be started."""
-    command = shlex.split(environ.get("PAGER") or "less -S")
-    with tempfile.NamedTemporaryFile("w", prefix="hangtop-", suffix=".txt") as file:
-        file.write(text + "\n")
-        file.flush()
-        return _run([*command, file.name])
+    try:
+        command = _program(environ, ("PAGER",), "less -S")
+        with tempfile.NamedTemporaryFile("w", prefix="hangtop-", suffix=".txt") as file:
+            file.write(text + "\n")
+            file.flush()
+            return _run([*command, file.name])
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"no file for the pager in {tempfile.gettempdir()}: {error.strerror}"
 
 
 def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -38,9 +43,25 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
     path = os.path.abspath(path)  # a relative one may look like an option: `-c...`, `+!...`
     if not os.path.isfile(path):
         return f"{path} is not on this machine"
-    command = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
+    try:
+        command = _program(environ, ("VISUAL", "EDITOR"), "vi")
+    except ValueError as error:
+        return str(error)
     at = [f"+{line}"] if os.path.basename(command[0]) in PLUS_LINE else []
     return _run([*command, *at, path])
+
+
+def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> list[str]:
+    """The words of the first of these variables that is set, else of the usual program.
+
+    Raises:
+        ValueError: when a shell could not read it either.
+    """
+    name = next((one for one in names if environ.get(one, "").strip()), "")
+    try:
+        return shlex.split(environ[name] if name else usual)
+    except ValueError as error:
+        raise ValueError(f"${name} is {environ[name]!r}: {error}") from None
 
 
 def prompt(

@@ -98,7 +98,7 @@ def _twice(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
     if not twice:
         return None
     involved = [rank for some in twice.values() for rank in some]
-    left = [rank for rank in involved if rank.process.ppid <= 1]
+    left = [r for r in involved if r.process.ppid <= 1 and r.process.launcher_pid is None]
     if left and len(involved) - len(left) == len(twice):
         pids = ", ".join(f"{r.process.pid} on {clean(r.node)}" for r in left[:SHOWN])
         text = f"{_name(twice)} {_are(twice)} there twice: pid {pids} "

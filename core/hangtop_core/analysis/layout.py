@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_MISSING = 8192
 """Missing ranks that are looked for; a job lacks that many only when nothing was observed."""
-OBSERVED = frozenset({"ready", "slow"})
-AWAY = frozenset({"unreachable", "lost"})
+MAX_WORLD = 1_000_000
+"""A world size above this is no size: it is what some process says of itself."""
 
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _NODE_RANKS = ("GROUP_RANK", "NODE_RANK", "CROSS_RANK", "SLURM_NODEID")
@@ -92,13 +93,17 @@ def node_rank(rank: Rank) -> int | None:
     return number(rank, _NODE_RANKS)
 
 
-def missing(job: Job) -> tuple[int, ...]:
-    """Return the ranks of a job that were not seen at all."""
-    if job.world_size is None or not job.ranks:
+def absent(job: Job) -> tuple[int, ...]:
+    """Return the ranks of a job's world of which nothing was seen; none of a world made up."""
+    if job.world_size is None or job.world_size > MAX_WORLD:
         return ()
     here = {rank.rank for rank in job.ranks}
-    lacking = (one for one in range(min(job.world_size, 1 << 20)) if one not in here)
-    return tuple(one for _, one in zip(range(MAX_MISSING), lacking, strict=False))
+    return tuple(one for one in range(job.world_size) if one not in here)
+
+
+def missing(job: Job) -> tuple[int, ...]:
+    """Return the first ranks that a job with ranks lacks, as many as are looked for."""
+    return absent(job)[:MAX_MISSING] if job.ranks else ()
 
 
 def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:

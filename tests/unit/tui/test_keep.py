@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,20 @@ def test_a_file_of_another_node_is_not_opened() -> None:
 
 def test_a_missing_pager_is_told() -> None:
     assert "No such file" in (pager.page("text", {"PAGER": "/no/such/pager"}) or "")
+
+
+def test_a_pager_or_editor_that_is_no_command_is_told(tmp_path: Path) -> None:
+    assert pager.page("text", {"PAGER": "less '"}) == """$PAGER is "less '": No closing quotation"""
+    file = tmp_path / "train.py"
+    file.touch()
+    assert "$VISUAL is" in (pager.edit(str(file), 1, {"VISUAL": '"', "EDITOR": "true"}) or "")
+    assert pager.edit(str(file), 1, {"VISUAL": " ", "EDITOR": "true"}) is None, "as if not set"
+
+
+def test_a_full_disk_under_the_pager_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/directory")
+    told = pager.page("text", {"PAGER": "true"})
+    assert told == "no file for the pager in /no/such/directory: No such file or directory"
 
 
 @pytest.mark.parametrize(

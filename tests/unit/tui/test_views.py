@@ -151,6 +151,16 @@ def test_what_is_copied_of_a_node_is_one_harmless_line() -> None:
     assert copied == ["apt-get install strace rm -r ~"] * 3
 
 
+def test_a_world_of_a_billion_ranks_is_made_up() -> None:
+    world = World()
+    world.waiters(2)
+    snapshot = world.snapshot()
+    job = msgspec.structs.replace(snapshot.jobs[0], world_size=3)
+    assert any("2 not found" in plain(one) for one in health_lines(snapshot, job, NOW))
+    job = msgspec.structs.replace(job, world_size=10**9)
+    assert not any("not found" in plain(one) for one in health_lines(snapshot, job, NOW))
+
+
 def test_what_nodes_lack_takes_a_line_for_each_capability() -> None:
     world = World()
     world.waiters(2)

@@ -41,8 +41,9 @@ def live(arguments: argparse.Namespace, choice: Choice) -> int:
         for one in asked:
             try:
                 one.result(LIVE_S)
-            except HangtopError as error:
-                print(f"hangtop: {error}", file=sys.stderr)
+            except (HangtopError, TimeoutError) as error:
+                why = str(error) or "a node has not sent its logs in time"
+                print(f"hangtop: {why}", file=sys.stderr)
         tick = update.snapshot.tick
         newest = session.wait(lambda other: other.snapshot.tick > tick + 1, LIVE_S) or update
         snapshot = newest.snapshot

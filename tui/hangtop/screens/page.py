@@ -188,7 +188,7 @@ class Page(Screen[None], inherit_bindings=False):
     def show_bars(self) -> None:
         """Headline, tabs, crumbs and footer."""
         self.query_one("#tabs", Bar).show(
-            lambda width: tabs(self.NAME, width, files=self.state.files)
+            lambda width: tabs(self.NAME, self.hangtop.keymap, width, files=self.state.files)
         )
         self.tick()
         self.query_one("#crumbs", Bar).show(self._crumbs)

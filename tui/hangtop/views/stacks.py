@@ -9,12 +9,12 @@ from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import ago, main_thread, node_of, seen, silence, span, unheard
 from hangtop_core.analysis.frames import is_library, place, plain_name
-from hangtop_core.analysis.stacks import Merged, NoStack, Row, StackClass, flatten, steps_of
-from hangtop_core.rankset import fold
+from hangtop_core.analysis.stacks import Merged, NoStack, Row, flatten, steps_of
+from hangtop_core.rankset import fold, parse
 from hangtop_core.text import plural, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hangtop_core.model import Frame, Job, Rank, Snapshot
 
@@ -223,11 +223,6 @@ NAME_CELLS = 22
 """Function names longer than this push their place to the right."""
 
 
-def class_of(merged: Merged, rank: int) -> StackClass | None:
-    """The class a rank is in."""
-    return next((one for one in merged.classes if rank in one.ranks), None)
-
-
 def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
     """A stack, innermost first, with the source line of the user's frames."""
     lines: list[Line] = []
@@ -256,10 +251,9 @@ def frame_line(frame: Frame, hidden: int, size: int) -> Line:
 
 
 def class_lines(
-    snapshot: Snapshot, job: Job, merged: Merged, row: TreeRow | None, *, cut: bool, now: float
+    snapshot: Snapshot, rank: Rank | None, row: TreeRow | None, *, cut: bool, now: float
 ) -> tuple[Line, list[Line]]:
-    """Title and text of the pane about the ranks under the cursor."""
-    rank = representative(job, merged, row)
+    """Title and text of the pane about the ranks under the cursor, for which one stands."""
     if row is None or rank is None:
         return line(("THIS CLASS", "title")), [line(("nothing chosen", "dim"))]
     title = line(("THIS CLASS  ", "title"), f"rank {rank.rank}", f"  {rank.node}")
@@ -305,28 +299,29 @@ def _kernel(rank: Rank) -> list[Line]:
     return lines
 
 
-def representative(job: Job, merged: Merged, row: TreeRow | None) -> Rank | None:
-    """The rank that stands for a row: one whose stack ends under it, the lowest."""
-    if row is None:
+def representative(
+    job: Job, merged: Merged, row: TreeRow | None, wanted: Iterable[int]
+) -> Rank | None:
+    """The rank that stands for a row: the first of those wanted that is in it, else the lowest."""
+    ranks = tuple(ranks_of(merged, row)) if row is not None else ()
+    if not ranks:
         return None
-    first = row.ranks or ""
-    wanted = _first_rank(first) if first else _ranks_of(merged, row.key)
-    return next((rank for rank in job.ranks if rank.rank == wanted), None)
+    among = frozenset(ranks)
+    number = next((one for one in wanted if one in among), ranks[0])
+    return next((rank for rank in job.ranks if rank.rank == number), None)
 
 
-def _first_rank(text: str) -> int | None:
-    digits = text.split(",")[0].split("-")[0]
-    return int(digits) if digits.isdecimal() else None
-
-
-def _ranks_of(merged: Merged, key: str) -> int | None:
+def ranks_of(merged: Merged, row: TreeRow) -> Iterable[int]:
+    """The ranks whose stack goes through a row, or that have none for its reason."""
+    if row.ranks:
+        return parse(row.ranks)
     todo = list(merged.roots)
     while todo:
         node = todo.pop()
-        if node.key == key:
-            return node.ranks[0] if node.ranks else None
+        if node.key == row.key:
+            return node.ranks
         todo.extend(node.children)
-    return None
+    return ()
 
 
 def majority_lines(merged: Merged, *, cut: bool) -> tuple[Line, list[Line]]:

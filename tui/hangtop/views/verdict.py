@@ -242,10 +242,11 @@ def _rank_of(verdict: Verdict, command: str) -> Goal | None:
 
 
 COMMANDS = frozenset(
-    {"cat", "cd", "df", "dmesg", "docker", "fuser", "gdb", "hangtop", "journalctl", "kill"}
-    | {"killall", "ls", "lslocks", "lsof", "mount", "nc", "nvidia-smi", "ps", "py-spy", "python"}
-    | {"python3", "scontrol", "ssh", "strace", "sudo", "sysctl", "tail", "timeout", "torchrun"}
-    | {"cuda-gdb", "ibstat", "ip", "systemctl", "ulimit"}
+    {"apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser"}
+    | {"gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls"}
+    | {"lslocks", "lsof", "mount", "nc", "nvidia-smi", "ping", "pip", "ps", "py-spy", "python"}
+    | {"python3", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo", "sysctl"}
+    | {"systemctl", "tail", "timeout", "torchrun", "ulimit"}
 )
 """Programs that a next step may name: what follows them is what `y` copies."""
 
@@ -254,12 +255,13 @@ def command_in(text: str) -> str | None:
     """The command in a step: between backticks, or after the last colon if it looks like one."""
     if text.startswith(SAID):
         return None
-    if text.count("`") >= 2:
-        return text.split("`")[1].strip() or None
+    quoted = text.split("`")[1:-1:2]
     _, colon, rest = text.rpartition(": ")
-    rest = rest.strip() if colon else text.strip()
-    program, blank, _ = rest.partition(" ")
-    return rest if blank and program.rpartition("/")[2] in COMMANDS else None
+    for one in (*quoted, rest if colon else text):
+        program, _, _ = one.strip().partition(" ")
+        if program.rpartition("/")[2].lstrip("(").rstrip(";") in COMMANDS:
+            return one.strip()
+    return None
 
 
 def blind_items(diagnosis: Diagnosis | None) -> list[Item]:
