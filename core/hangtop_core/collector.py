@@ -23,6 +23,7 @@ from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.attach.turns import Turns
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
+from hangtop_core.pace import Pace
 from hangtop_core.store import Store
 
 if TYPE_CHECKING:
@@ -36,14 +37,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK = 0.0002
+LOOK = 0.002
 """Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
 turning, and each turn would look at all of them."""
 ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-REST, REST_NODE = 2.0, 1 / 128
+REST, REST_NODE = 2.0, 1 / 64
 """Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
 each node that there is."""
 LATE = 2.0
@@ -84,6 +85,7 @@ class Collector:
         """From when on a node may be asked again by itself."""
         self.arrivals = Arrivals()
         self._turns = Turns()
+        self._pace = Pace()
         self._boot_id = boot_id()
         self._pushed: set[str] = set()
         """Nodes whose probe was given all it is to do, and a time for it."""
@@ -116,9 +118,9 @@ class Collector:
         self._index(link)
 
     def is_new(self, conn: int) -> bool:
-        """Whether it is the connection of a node that has told nothing yet."""
+        """Whether it is the connection of a node that has told nothing yet, or of many nodes."""
         link = self._by_conn.get(conn)
-        return link is not None and link.name in self.arrivals
+        return link is None or link.name in self.arrivals
 
     def _start_next(self, now: Moment) -> None:
         for link in self._turns.come(now):
@@ -189,7 +191,9 @@ class Collector:
             for link in self.links.values():
                 rested = now.mono >= self._rested.get(link.name, 0.0)
                 if link.can_ask and rested and not self._busy[link.name]:
-                    self._round(link)
+                    told = self.store.nodes[link.name].told, self._odd.get(link.name)
+                    if self._pace.due(link.name, told, now.mono):
+                        self._round(link)
         self._router.flush()
 
     def look_closer(self, snapshot: Snapshot) -> None:

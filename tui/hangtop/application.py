@@ -202,7 +202,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         self._shown_at = now
         state.take(update)
-        self.show()
+        self._show_picture()
         if not self._asked_for_job and state.snapshot is not None and _settled(state.snapshot):
             self._asked_for_job = True
             _set_aside()
@@ -258,6 +258,13 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if (page := self.page) is None:
             return  # not yet, or not any more
         page.show()
+        if isinstance(self.screen, Dialog):
+            self.screen.renew()
+
+    def _show_picture(self) -> None:
+        """Bring the page up to date with a newer picture, between keys."""
+        if (page := self.page) is not None:
+            page.show_in_turns()
         if isinstance(self.screen, Dialog):
             self.screen.renew()
 

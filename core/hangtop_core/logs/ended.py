@@ -19,7 +19,7 @@ from hangtop_core.logs.prefix import Origin
 from hangtop_core.logs.record import After
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from hangtop_core.logs.record import Record
     from hangtop_core.logs.whose import FileLog, Whose
@@ -38,13 +38,18 @@ _TOLD_TO = (-15, -2, 0)
 """Exit statuses of ranks that an error of their own did not end: SIGTERM, SIGINT, success."""
 
 
-def weigh(records: Iterable[Record], whose: Whose, files: Sequence[FileLog]) -> list[Record]:
+def weigh(
+    records: Iterable[Record],
+    whose: Whose,
+    files: Sequence[FileLog],
+    alive: Collection[int | None] = (),
+) -> list[Record]:
     """The records, with how sure it is that errors have ended their ranks.
 
-    The part of those after which a rank went on is `survived`.
+    The part of those after which a rank went on is `survived`; ``alive`` are ranks seen to live.
     """
     some = list(records)
-    scene = _Scene(some, whose, files)
+    scene = _Scene(some, whose, files, alive)
     weighed = []
     for record in some:
         if record.code in SURVIVABLE and record.part in _PARTS:
@@ -62,8 +67,15 @@ def weigh(records: Iterable[Record], whose: Whose, files: Sequence[FileLog]) -> 
 class _Scene:
     """What all records tell together of how ranks have left."""
 
-    def __init__(self, records: Sequence[Record], whose: Whose, files: Sequence[FileLog]) -> None:
+    def __init__(
+        self,
+        records: Sequence[Record],
+        whose: Whose,
+        files: Sequence[FileLog],
+        alive: Collection[int | None],
+    ) -> None:
         self._files = files
+        self._alive = frozenset(alive)
         self._status: dict[int, int] = {}
         """Exit status by rank."""
         self._reports: dict[int, set[int]] = defaultdict(set)
@@ -138,7 +150,7 @@ class _Scene:
         if record.part != "root":
             return late or printed
         status = self._status.get(rank)
-        if status in _TOLD_TO:
+        if status in _TOLD_TO or rank in self._alive:
             return True
         if status is not None and not self._told_otherwise(record, rank):
             # It left with an error, and nothing else of it tells why: this one, if not long before.
@@ -177,6 +189,8 @@ class _Scene:
         Lines of all ranks are mixed there. That they come for long tells that no rank is missing,
         and so does that torch's hook tells of every rank that left.
         """
+        if None in self._alive:
+            return 0.0
         after = record.after or After()
         if self._explained and not self._unexplained and after.lines:
             return 0.0

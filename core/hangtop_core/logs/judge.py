@@ -14,7 +14,7 @@ from hangtop_core.logs.record import Record
 from hangtop_core.logs.whose import FileLog, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 HEADING = 20
 """Lines, of other ranks, too, that may be between what a logger says and the traceback after it."""
@@ -68,12 +68,17 @@ class Judged(Struct, frozen=True):
     """Records of earlier attempts of torchrun, which are left out."""
 
 
-def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None = None) -> Judged:
+def judge(
+    files: Sequence[FileLog],
+    known: Mapping[tuple[str, str], int] | None = None,
+    alive: Collection[int | None] = (),
+) -> Judged:
     """Put the records of all files in order of cause and consequence.
 
     Args:
         files: what was read of each.
         known: ranks by node and process id, where processes are observed.
+        alive: ranks whose processes are there, which no error has ended; None where all are.
     """
     newest: dict[str | None, int] = {}
     for one in files:
@@ -91,7 +96,7 @@ def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None 
             earlier += 1
         else:
             current.append(record)
-    folds = _fold(_demoted(weigh(current, whose, files)))
+    folds = _fold(_demoted(weigh(current, whose, files, alive)))
     errors = [fold for fold in folds if fold.record.part in ("root", "timeout", "cascade", "exit")]
     first = _first(errors)
     if first is None:

@@ -85,6 +85,7 @@ def test_stacks_wait_for_all_nodes_and_for_none_that_does_not_come() -> None:
     assert not collector.arrivals.over
     assert collector.is_new(crowd.engine.opened[-1])
     assert not collector.is_new(crowd.engine.opened[0])
+    assert collector.is_new(1000), "one child for many nodes"
     crowd.mono += 100 * PAUSE_NODE_S
     collector.tick(crowd.now)
     assert asked(crowd).count("stacks") == 99, "nobody waits for it for ever"

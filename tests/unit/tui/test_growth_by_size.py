@@ -21,10 +21,8 @@ from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach import messages
 from hangtop_core.updates import Options
-from hangtop_probe import wire
-from simulated.node import SimulatedNode
 from simulated.story import Story
-from support.crowd import Crowd
+from support.crowd import Crowd, first_words
 from support.large import EPOCH, HANG_AFTER, Large, operations
 
 if TYPE_CHECKING:
@@ -122,26 +120,12 @@ def test_a_rank_of_many_costs_what_a_rank_of_few_does(situation: Callable[[int],
     assert not wrong, "lines for each rank, of few and of many"
 
 
-def first_words(nodes: int) -> list[list[list[bytes]]]:
-    """The lines of every node's hello, and of the first table of what it runs."""
-    story = Story(nodes=nodes, ranks=1, hang_at=-1.0)
-    words = []
-    for number in range(nodes):
-        node = SimulatedNode(number, story, EPOCH)
-        hello = wire.encode(node.hello(0.0))
-        assert not list(node.answer({"op": "watch", "id": 1, "interval": 1.0}, 0.0))
-        table = node.tick(0.0)
-        assert table is not None
-        words.append([hello, wire.encode(table)])
-    return words
-
-
 def start(nodes: int) -> dict[str, int]:
     """Lines that run from the first connection to the first picture of all, in its parts.
 
     As many log in at a time as a gate lets through, each as soon as one before it has.
     """
-    words = first_words(nodes)
+    words = first_words(Story(nodes=nodes, ranks=1, hang_at=-1.0))
     crowd = Crowd(0, at_once=8, options=Options())
     found: dict[str, int] = {}
 

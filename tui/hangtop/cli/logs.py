@@ -25,7 +25,7 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from hangtop.cli.redacting import Renamer
     from hangtop_core.logs.record import Record
@@ -104,10 +104,12 @@ def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
     return found
 
 
-def report(files: Sequence[FileLog], arguments: argparse.Namespace) -> int:
-    """Print what logs say; returns the exit status."""
+def report(
+    files: Sequence[FileLog], arguments: argparse.Namespace, alive: Collection[int | None] = ()
+) -> int:
+    """Print what logs say, of a job of which these ranks live; returns the exit status."""
     files = renamer(arguments, files).several(list(files), FileLog)
-    judged = judge(files)
+    judged = judge(files, alive=alive)
     verdicts = conclude(judged)
     if arguments.json:
         print(to_json(document(judged, verdicts, files)).decode())

@@ -17,7 +17,7 @@ from hangtop_core.logs.conclude import names, told
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
-from hangtop_core.logs.output import Output, lines_of, of_job, outputs_of
+from hangtop_core.logs.output import Output, alive_of, lines_of, of_job, outputs_of
 from hangtop_core.logs.stamp import without_time
 from hangtop_core.text import plural, shorten, shorten_path, size
 
@@ -75,7 +75,7 @@ class Logs:
     def __init__(self, snapshot: Snapshot, job: Job) -> None:
         self.outputs: list[Output] = outputs_of(snapshot.outputs, job)
         self.files: list[FileLog] = of_job(snapshot.outputs, job)
-        self.judged: Judged = judge(self.files)
+        self.judged: Judged = judge(self.files, alive=alive_of(job))
         self.lacking = lacking(job, snapshot.outputs)
         self.streams = list(self._streams(job))
         self._lines: dict[str, list[Shown]] = {}

@@ -240,7 +240,7 @@ def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
         text += f" = {other.text}" if other is not None else ""
     if one.holders:
         text += "; " + ", ".join(
-            f"{h.how} pid {h.pid} ({h.comm}, state {h.state})" for h in one.holders[:SHOWN]
+            f"pid {h.pid} ({h.comm}, state {h.state}) {h.how}" for h in one.holders[:SHOWN]
         )
     return text
 

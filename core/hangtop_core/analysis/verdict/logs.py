@@ -20,7 +20,7 @@ from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.logs.output import of_job
+from hangtop_core.logs.output import alive_of, lives, of_job
 from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
 from hangtop_core.text import clean, duration
 
@@ -61,7 +61,7 @@ class Said:
         since = min(began, default=0.0) - EARLIER_S
         files = [_of_run(one, since) for one in of_job(snapshot.outputs, job)]
         pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
-        self.judged: Judged | None = judge(files, pids) if files else None
+        self.judged: Judged | None = judge(files, pids, alive_of(job)) if files else None
         self.written = tuple(one.changed for one in files)
         """When each file was last written, by the number that records have of it."""
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
@@ -140,7 +140,10 @@ class _Memory:
     def said(self, snapshot: Snapshot, job: Job) -> Said:
         """What the logs of a job say; the same object until files or processes are others."""
         processes = (*job.launchers, *(rank.process for rank in job.ranks))
-        key = (*map(id, snapshot.outputs), *((one.node, one.pid, one.outputs) for one in processes))
+        key = (
+            *map(id, snapshot.outputs),
+            *((p.node, p.pid, p.outputs, lives(p)) for p in processes),
+        )
         found = self._known.pop(job.key, None)
         if found is None or found[0] != key:
             # The files are kept with it, so that no other one gets the place of one of them.

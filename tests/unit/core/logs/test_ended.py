@@ -8,7 +8,8 @@ import pytest
 
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.ended import LONG
-from support.logs import judged, recording
+from hangtop_core.logs.judge import judge
+from support.logs import judged, parsed, recording
 
 if TYPE_CHECKING:
     from hangtop_core.logs.judge import Judged
@@ -27,6 +28,16 @@ def steps(first: int, count: int = 5) -> str:
     return "".join(
         f"2026-11-21 11:17:{s:02},500 INFO step {s}\n" for s in range(first, first + count)
     )
+
+
+def test_a_rank_that_is_there_was_not_ended_by_what_it_printed() -> None:
+    of_rank, nobodys = parsed(LOGGED, "rank_3.log"), parsed(LOGGED, "train.out")
+    assert survivors(judge([of_rank], alive={2})) == []
+    assert survivors(judge([of_rank], alive={3})) == [(3,)]
+    assert survivors(judge([nobodys], alive={3})) == []
+    assert survivors(judge([nobodys], alive={3, None})) == [()]
+    hooked = parsed("".join(f"[rank3]: {line}\n" for line in TRACEBACK.splitlines()))
+    assert survivors(judge([hooked], alive={3, None})) == []
 
 
 def told(found: Judged) -> tuple[str, float, list[int | None]] | None:
