@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,6 +46,18 @@ async def test_pause_holds_the_picture_and_goes_on() -> None:
         text = await keys(pilot, "p")
         assert "No training job found" in text
         assert "live" in text.splitlines()[0]
+
+
+async def test_tasks_begin_in_turn_whatever_the_python() -> None:
+    """textual lets them begin at once from Python 3.12 on, with which the app does not start."""
+    loop = asyncio.get_running_loop()
+    at_once = getattr(asyncio, "eager_task_factory", None)
+    loop.set_task_factory(at_once or (lambda loop, job, **named: asyncio.Task(job, **named)))
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert loop.get_task_factory() is None
+        assert "missing-collective" in picture(app)
 
 
 async def test_filter_by_rank_state_and_text() -> None:
