@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.engine import Lines
-from hangtop_core.attach.local import ByHand, Wave
+from hangtop_core.attach.launcher import ByHand, Wave
 from hangtop_core.attach.timing import Moment
 from hangtop_core.collector import Collector
 from hangtop_core.judging import Judge
