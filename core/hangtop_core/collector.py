@@ -144,6 +144,7 @@ class Collector:
 
     def close(self, now: Moment) -> None:
         """Let all probes end."""
+        self.arrivals = Arrivals()  # nobody is waited for any more
         for link in self.links.values():
             link.close(now)
 

@@ -258,8 +258,10 @@ def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: floa
     table = known.descriptors
     if table is None:
         return True
-    moved = known.moved_at is not None and known.moved_at > table.at
-    return now - table.at > (ASK_AGAIN if moved else 2 * ASK_AGAIN)
+    if known.moved_at is not None and known.moved_at > table.at:
+        return now - table.at > ASK_AGAIN
+    # Who is at the other ends is looked for in all processes of the node, and changes seldom.
+    return now - table.at > _again(known, read_at, 2 * ASK_AGAIN, REAL_AGAIN * REAL_MOST)
 
 
 def _goes_round(known: Tracked, now: float) -> bool:

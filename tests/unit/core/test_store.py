@@ -167,6 +167,18 @@ def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
     assert bench.ranks()[0].moved_at == EPOCH + 3
 
 
+def test_writing_its_core_gets_nobody_on(bench: Bench) -> None:
+    """To a fast disk that is all CPU time of its main thread."""
+    busy = [
+        meters(main_last_ran_s=None, main_switches=50 + n, main_cpu_ns=n << 32) for n in range(3)
+    ]
+    bench.fold(0, process(100, 0, meters=busy[0], dumping_core=True))
+    bench.fold(3, {"pid": 100, "meters": busy[1]})
+    assert bench.ranks()[0].moved_at is None
+    bench.fold(6, {"pid": 100, "meters": busy[2], "dumping_core": False})
+    assert bench.ranks()[0].moved_at == EPOCH + 6
+
+
 @pytest.mark.parametrize(("count", "moved"), [(400, None), (600, EPOCH + 10)])
 def test_io_counts_from_a_noise_floor_a_second(
     bench: Bench, count: int, moved: float | None
