@@ -46,6 +46,8 @@ ROUND_NODES = 256
 REST, REST_NODE = 2.0, 1 / 128
 """Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
 each node that there is."""
+LOGS = 16
+"""Requests for logs that wait for one before them on a node."""
 LATE = 2.0
 """Seconds between two ticks that count as waited for nodes: in more of them nobody listened."""
 ENDING_S = 5.0
@@ -77,7 +79,7 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._ticked = self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
-        self._reading: set[str] = set()
+        self._reading: dict[str, list[Ask]] = {}
         """Nodes that are asked for logs."""
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
@@ -205,12 +207,20 @@ class Collector:
                 self.read_log(link, self.asks.log(one.node, one.pids, one.paths, by_itself=True))
 
     def read_log(self, link: Link, ask: Ask) -> None:
-        """Ask beside the rounds: a file system that does not answer holds up no stacks."""
-        if link.name in self._reading:
-            return
-        self._reading.add(link.name)
+        """Ask beside the rounds, of a node one after the other: no file system holds up stacks."""
+        waiting = self._reading.setdefault(link.name, [])
+        if len(waiting) < LOGS:
+            waiting.append(ask)
+        if len(waiting) == 1:
+            self.ask(link, ask, lambda _: self._next_log(link))
 
-        self.ask(link, ask, lambda _: self._reading.discard(link.name))
+    def _next_log(self, link: Link) -> None:
+        waiting = self._reading[link.name]
+        waiting.pop(0)
+        if waiting and link.can_ask:
+            self.ask(link, waiting[0], lambda _: self._next_log(link))
+        else:
+            del self._reading[link.name]
 
     # What links report
 
