@@ -23,6 +23,7 @@ from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.attach.turns import Turns
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
+from hangtop_core.pace import Pace
 from hangtop_core.store import Store
 
 if TYPE_CHECKING:
@@ -36,18 +37,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK = 0.0002
+LOOK = 0.002
 """Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
 turning, and each turn would look at all of them."""
 ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-REST, REST_NODE = 2.0, 1 / 128
+REST, REST_NODE = 2.0, 1 / 64
 """Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
 each node that there is."""
-LOGS = 16
-"""Requests for logs that wait for one before them on a node."""
 LATE = 2.0
 """Seconds between two ticks that count as waited for nodes: in more of them nobody listened."""
 ENDING_S = 5.0
@@ -86,6 +85,7 @@ class Collector:
         """From when on a node may be asked again by itself."""
         self.arrivals = Arrivals()
         self._turns = Turns()
+        self._pace = Pace()
         self._boot_id = boot_id()
         self._pushed: set[str] = set()
         """Nodes whose probe was given all it is to do, and a time for it."""
@@ -118,9 +118,9 @@ class Collector:
         self._index(link)
 
     def is_new(self, conn: int) -> bool:
-        """Whether it is the connection of a node that has told nothing yet."""
+        """Whether it is the connection of a node that has told nothing yet, or of many nodes."""
         link = self._by_conn.get(conn)
-        return link is not None and link.name in self.arrivals
+        return link is None or link.name in self.arrivals
 
     def _start_next(self, now: Moment) -> None:
         for link in self._turns.come(now):
@@ -144,6 +144,7 @@ class Collector:
 
     def close(self, now: Moment) -> None:
         """Let all probes end."""
+        self.arrivals = Arrivals()  # nobody is waited for any more
         for link in self.links.values():
             link.close(now)
 
@@ -191,7 +192,9 @@ class Collector:
             for link in self.links.values():
                 rested = now.mono >= self._rested.get(link.name, 0.0)
                 if link.can_ask and rested and not self._busy[link.name]:
-                    self._round(link)
+                    told = self.store.nodes[link.name].told, self._odd.get(link.name)
+                    if self._pace.due(link.name, told, now.mono):
+                        self._round(link)
         self._router.flush()
 
     def look_closer(self, snapshot: Snapshot) -> None:
@@ -209,18 +212,14 @@ class Collector:
     def read_log(self, link: Link, ask: Ask) -> None:
         """Ask beside the rounds, of a node one after the other: no file system holds up stacks."""
         waiting = self._reading.setdefault(link.name, [])
-        if len(waiting) < LOGS:
-            waiting.append(ask)
+        waiting += [ask] if len(waiting) < 16 else []  # else asked again later
         if len(waiting) == 1:
-            self.ask(link, ask, lambda _: self._next_log(link))
+            self.ask(link, ask, lambda _: self._next_log(link, waiting))
 
-    def _next_log(self, link: Link) -> None:
-        waiting = self._reading[link.name]
-        waiting.pop(0)
-        if waiting and link.can_ask:
-            self.ask(link, waiting[0], lambda _: self._next_log(link))
-        else:
-            del self._reading[link.name]
+    def _next_log(self, link: Link, waiting: list[Ask]) -> None:
+        del waiting[: 1 if link.can_ask else None]
+        if waiting:
+            self.ask(link, waiting[0], lambda _: self._next_log(link, waiting))
 
     # What links report
 
@@ -286,7 +285,9 @@ class Collector:
         apart = cost / share if share else 0.0
         if sampling.gpus_stand_still(view.node.gpus, now, options.rest):
             apart = 0.0
-        rate = sampling.Rate(options.sample_every, options.sample_early, options.rest, apart)
+        again = sampling.REAL_AGAIN * max(1.0, len(self.links) / sampling.REAL_NODES)
+        every, early = options.sample_every, options.sample_early
+        rate = sampling.Rate(every, early, options.rest, apart, again)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:
@@ -312,7 +313,7 @@ class Collector:
 
     def busy(self, name: str) -> AbstractSet[str]:
         """What a node is being asked for by itself."""
-        return self._busy[name] | ({"log"} if name in self._reading else frozenset())
+        return self._busy[name] | ({"log"} if self._reading.get(name) else frozenset())
 
     def ask_by_itself(
         self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
@@ -323,7 +324,6 @@ class Collector:
         busy = self._busy[link.name]
         busy.add(ask.op)
         self._rested[link.name] = self._now.mono + self._rest[link.name]
-
         self.ask(link, ask, lambda _: busy.discard(ask.op), summary)
 
     # Requests

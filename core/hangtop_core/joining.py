@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core import launchline
+from hangtop_core.model import WORLD_SIZES, number_in
 from hangtop_core.places import is_loopback
 
 if TYPE_CHECKING:
@@ -65,11 +66,7 @@ def master(process: Process) -> tuple[str, str] | None:
 
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
-    for name in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"):
-        told = process.env.get(name, "")
-        if told.isdecimal() and len(told) < 9:
-            return int(told)
-    return None
+    return number_in(process.env, WORLD_SIZES)
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:

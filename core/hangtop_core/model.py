@@ -1,14 +1,13 @@
 """The nouns of hangtop: frozen structs that every room speaks.
 
-Everything a node tells is decoded into these types with their limits, and everything the
-analysis concludes is built from them. They hold facts; they do no I/O and no judging.
+What nodes tell is decoded into these types, with limits; they hold facts, and do not judge.
 
 Times are seconds since the epoch on the head node's clock unless a name says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
@@ -39,6 +38,17 @@ Helper = Literal[
     "dataloader-worker", "resource-tracker", "forkserver", "compile-worker", "debug-server"
 ]
 Role = Literal["rank", "launcher", "subprocess", Helper]
+
+
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+"""Variables in which launchers tell a rank its number on its node, and how many there are."""
+
+
+def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
+    """Return the first of some variables that is a number, of eight digits at most."""
+    told = (environ.get(name, "") for name in names)
+    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -331,9 +341,7 @@ class Rank(Struct, frozen=True, gc=False):
     @property
     def local_rank(self) -> int | None:
         """Rank on its node, from the environment; None when not told."""
-        names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-        told = (self.process.env.get(name, "") for name in names)
-        return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+        return number_in(self.process.env, LOCAL_RANKS)
 
 
 class Job(Struct, frozen=True):

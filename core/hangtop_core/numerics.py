@@ -15,7 +15,6 @@ from hangtop_core.text import Text, clean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA = "hangtop.numerics/1"
 
 Number = float | Text | None
 """A value; `nan`, `inf` or `-inf` as a word, since JSON has none; None where it was not read."""

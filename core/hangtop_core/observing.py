@@ -8,7 +8,7 @@ from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
 from hangtop_core.nodestates import FAILED
-from hangtop_core.sampling import NUMERICS
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Need
@@ -115,7 +115,7 @@ def lacks_answers(job: Job, update: Update) -> bool:
     now = follow(job, update.snapshot)
     ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
     return now is not None and any(
-        (rank.sample is None or (NUMERICS in rank.process.env and rank.numerics is None))
+        (rank.sample is None or (VARIABLE in rank.process.env and rank.numerics is None))
         and rank.node in ready
         and rank.state not in ("exited", "zombie")
         and not rank.process.denied

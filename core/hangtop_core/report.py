@@ -15,7 +15,7 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold, parse
+from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _row_line(
     mark = ("  <fewest" if ascii_only else "  ◀ fewest") if row.fewest else ""
     who = f"  [{shorten(row.ranks, 40)}]"
     if nodes:
-        on = nodesets.fold({name for rank in parse(row.ranks) for name in nodes.get(rank, ())})
+        on = nodesets.fold({name for rank in row.members for name in nodes.get(rank, ())})
         who += f" {shorten(on, 40)}"
     # Who is there is what a row is for: a long frame gives way to it.
     room = max(width - len(who) - len(mark), _MIN_WIDTH)

@@ -16,12 +16,14 @@ SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
 """Seconds between two pictures then at most, unless the interval is longer."""
-DEAR_SHARE, DEAR_S = 40.0, 10.0
+DEAR_SHARE, DEAR_S = 200.0, 60.0
 """The same two where making one takes a good part of a second."""
 BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""
 BEHIND_S = 10.0
 """Seconds between two pictures then at most."""
+ARRIVING_SHARE, ARRIVING_S = 20.0, 5.0
+"""The same two while nodes come in: once all are there, a picture of them is due at once."""
 
 
 class Rhythm:
@@ -58,7 +60,7 @@ class Rhythm:
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
-            gap = max(URGENT_GAP, min(self._took * URGENT_SHARE, BEHIND_S))
+            gap = max(URGENT_GAP, min(self._took * ARRIVING_SHARE, ARRIVING_S))
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:

@@ -10,14 +10,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import StackSample
+    from hangtop_core.nodeview import NodeView
     from hangtop_core.stacktable import StackTable
-    from hangtop_core.store import NodeView
     from hangtop_core.tracked import Tracked
 
 MAX_SAMPLES = 16
@@ -33,8 +34,14 @@ QUIET = 2.0
 LONG_REST = 7.0
 """Seconds after which even what wakes up now and then rests: torch's DataLoader polls every 5 s
 (torch 2.13 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL)."""
-REAL_AGAIN = 60.0
-"""Seconds after which even a process that never moved is really sampled: other threads may."""
+REAL_AGAIN, REAL_NODES = 60.0, 128
+"""Seconds after which even a process that never moved is really sampled, for other threads may
+have: at first, and of so many nodes. Of more in proportion, since each sample costs the head, and
+after `RESTED` of the time for which it has rested, up to `REAL_MOST` times as long."""
+REAL_MOST = 5.0
+RESTED = 4.0
+"""What is done again and again for a process that rests comes so many times as seldom as it has
+rested."""
 SAMPLE_COST_S = 0.015
 """CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
 SCREEN_SHARE = 0.003
@@ -45,13 +52,12 @@ ROUND_S = 4.0
 """Seconds in the same functions after which what a process has open tells something."""
 STEADY_MOVES = 6
 """Samples of a moving process at the full rate; then the rate halves, down to a sixth."""
-ASK_AGAIN = 30.0
-"""Seconds between two descriptor tables or recorder readings of a process that moves."""
+ASK_AGAIN, ASK_LAST = 30.0, 60.0
+"""Seconds between two descriptor tables or recorder readings of a process that moves; between
+two looks for the recorder of one that has rested for long, at most."""
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
-NUMERICS = "HANGTOP_NUMERICS"
-"""Variable of ranks that look for inf and nan: hangtop_hook/numericsfile.py."""
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
@@ -74,6 +80,9 @@ class Rate(NamedTuple):
     """Seconds at least between two samples of processes that move, of one node: they take turns.
     So what stacks cost does not grow with the ranks of a node. Not in the first half minute of a
     process that is sampled `early`."""
+
+    again: float = REAL_AGAIN
+    """Seconds after which what rests is really sampled again, at first."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -122,7 +131,7 @@ def plan(
             continue
         if can_sample(known):
             every, free = rate.of(known, now)
-            if _can_renew(known, now, every, read_at):
+            if _can_renew(known, now, every, read_at, rate.again):
                 # What it did since it was sampled is not known before the table is read again.
                 if known.sample is not None and known.sample.at < read_at:
                     result.renew.append(pid)
@@ -191,7 +200,7 @@ def _quiet(known: Tracked, read_at: float, rest: float) -> bool:
     return known.moved_at is None or known.moved_at < read_at - rest
 
 
-def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool:
+def _can_renew(known: Tracked, now: float, every: float, read_at: float, again: float) -> bool:
     """Whether a process has not run since its sample, as far as its table was read."""
     sample = known.sample
     if now - read_at > max(2 * every, LONG_REST):
@@ -201,8 +210,14 @@ def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool
         and bool(sample.threads)
         and now - sample.at >= every
         and known.still_since(sample.at)
-        and now - known.full_sample_at < REAL_AGAIN
+        and now - known.full_sample_at < _again(known, read_at, again, again * REAL_MOST)
     )
+
+
+def _again(known: Tracked, read_at: float, first: float, last: float) -> float:
+    """Seconds between two looks at a process that rests: ever more, within bounds."""
+    rested = 0.0 if known.moved_at is None else read_at - known.moved_at
+    return min(max(first, rested / RESTED), last)
 
 
 def _sample_due(
@@ -243,8 +258,10 @@ def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: floa
     table = known.descriptors
     if table is None:
         return True
-    moved = known.moved_at is not None and known.moved_at > table.at
-    return now - table.at > (ASK_AGAIN if moved else 2 * ASK_AGAIN)
+    if known.moved_at is not None and known.moved_at > table.at:
+        return now - table.at > ASK_AGAIN
+    # Who is at the other ends is looked for in all processes of the node, and changes seldom.
+    return now - table.at > _again(known, read_at, 2 * ASK_AGAIN, REAL_AGAIN * REAL_MOST)
 
 
 def _goes_round(known: Tracked, now: float) -> bool:
@@ -276,12 +293,13 @@ def _recorder_due(known: Tracked, now: float, rest: float, read_at: float) -> bo
     asked = max(recorder.at, known.recorder_asked)
     if known.moved_at is not None and known.moved_at > asked:
         return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
-    return recorder.failure is not None and now - asked > ASK_AGAIN
+    again = _again(known, read_at, ASK_AGAIN, ASK_LAST)
+    return recorder.failure is not None and now - asked > again
 
 
 def _numerics_due(known: Tracked, now: float) -> bool:
     """Whether to read what a rank has found that is not finite, where it looks for that."""
-    if NUMERICS not in known.process.env:
+    if VARIABLE not in known.process.env:
         return False
     return known.numerics_asked is None or now - known.numerics_asked > ASK_AGAIN
 

@@ -10,9 +10,13 @@ from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
 from hangtop_core.updates import Options
 from hangtop_probe import wire
+from simulated.node import SimulatedNode
+from support.large import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from simulated.story import Story
 
 HELLO = {"id": 0, "hello": {"protocol": 1, "python": "3.11.7", "hostname": "n1", "clock": 5.0}}
 
@@ -94,3 +98,16 @@ class Crowd:
 
     def states(self) -> list[str]:
         return [link.state for link in self.collector.links.values()]
+
+
+def first_words(story: Story) -> list[tuple[list[bytes], list[bytes]]]:
+    """The lines of every node's hello, and those of the first table of what it runs."""
+    words = []
+    for number in range(story.nodes):
+        node = SimulatedNode(number, story, EPOCH)
+        hello = wire.encode(node.hello(0.0))
+        assert not list(node.answer({"op": "watch", "id": 1, "interval": 1.0}, 0.0))
+        table = node.tick(0.0)
+        assert table is not None
+        words.append((hello, wire.encode(table)))
+    return words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import time
@@ -134,6 +135,14 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.recordings = Recordings(lambda: self.post_message(Calculated()), files)
         self.requests = Requests(source, self.bridge, self.state, self.tell)
 
+    def on_load(self) -> None:
+        """Let tasks begin in turn, as with Python 3.11.
+
+        From Python 3.12 on textual 8.2 lets them begin at once: the first page's filter line then
+        is mounted while there is no page yet, and fails.
+        """
+        asyncio.get_running_loop().set_task_factory(None)
+
     def on_mount(self) -> None:
         """Start to listen; what exists now is not worth looking at for the collector."""
         self.bridge.start()
@@ -193,7 +202,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             return
         self._shown_at = now
         state.take(update)
-        self.show()
+        self._show_picture()
         if not self._asked_for_job and state.snapshot is not None and _settled(state.snapshot):
             self._asked_for_job = True
             _set_aside()
@@ -249,6 +258,13 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if (page := self.page) is None:
             return  # not yet, or not any more
         page.show()
+        if isinstance(self.screen, Dialog):
+            self.screen.renew()
+
+    def _show_picture(self) -> None:
+        """Bring the page up to date with a newer picture, between keys."""
+        if (page := self.page) is not None:
+            page.turns.begin()
         if isinstance(self.screen, Dialog):
             self.screen.renew()
 

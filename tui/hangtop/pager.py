@@ -17,8 +17,13 @@ from hangtop_probe import tools
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-PLUS_LINE = frozenset({"vi", "vim", "nvim", "nano", "emacs", "emacsclient", "joe", "micro", "kak"})
+PLUS_LINE = frozenset({"vi", "vim", "nvim", "gvim", "nano", "emacs", "emacsclient", "joe", "jed"})
+PLUS_LINE |= {"mg", "zile", "micro", "kak", "gedit"}
 """Editors that take `+LINE FILE`."""
+COLON_LINE = frozenset({"hx", "helix", "subl", "zed", "mcedit"})
+"""Editors that take `FILE:LINE`."""
+GOTO = frozenset({"code", "code-insiders", "codium", "cursor"})
+"""Editors that do so after `--goto`."""
 
 NO_SHELL = frozenset({126, 127, 255})
 """Not started, not found, and ssh's own errors; any other is what the last command ended with."""
@@ -47,8 +52,18 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
         command = _program(environ, ("VISUAL", "EDITOR"), "vi")
     except ValueError as error:
         return str(error)
-    at = [f"+{line}"] if os.path.basename(command[0]) in PLUS_LINE else []
-    return _run([*command, *at, path])
+    return _run([*command, *_at(command, path, line)])
+
+
+def _at(command: Sequence[str], path: str, line: int) -> list[str]:
+    """Words that open a file at a line; of an editor that is not known only the file."""
+    editor = os.path.basename(command[0])
+    if editor in PLUS_LINE:
+        return [f"+{line}", path]
+    if editor in GOTO:
+        goto = [] if {"-g", "--goto"}.intersection(command) else ["--goto"]
+        return [*goto, f"{path}:{line}"]
+    return [f"{path}:{line}"] if editor in COLON_LINE else [path]
 
 
 def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> list[str]:
@@ -65,13 +80,13 @@ def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> li
 
 
 def prompt(
-    command: Sequence[str], where: str, outcome: Callable[[int], Sequence[str]]
+    command: Sequence[str], shown: str, where: str, outcome: Callable[[int], Sequence[str]]
 ) -> str | None:
     """Run a prompt after saying which; in one line why there was none, if so.
 
-    ``outcome`` says what its exit status means, for people.
+    ``shown`` is the command for people, and ``outcome`` says for them what its exit status means.
     """
-    told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
+    told = f"hangtop: {where}, leaving it comes back: {shown}"
     print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
         lines = outcome(status(dying_with_us(command)))

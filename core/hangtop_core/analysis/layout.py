@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from hangtop_core.model import number_in
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places
 from hangtop_core.rankset import fold
@@ -82,15 +83,9 @@ class _Unseen:
         return f"{node.state}: {clean(node.cause or 'no answer yet')}"
 
 
-def number(rank: Rank, names: Iterable[str]) -> int | None:
-    """Return the first of some variables of a rank's environment that is a number."""
-    told = (rank.process.env.get(name, "") for name in names)
-    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
-
-
 def node_rank(rank: Rank) -> int | None:
     """Return the number of a rank's node, as its launcher told it."""
-    return number(rank, _NODE_RANKS)
+    return number_in(rank.process.env, _NODE_RANKS)
 
 
 def absent(job: Job) -> tuple[int, ...]:
@@ -148,7 +143,7 @@ def _free(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
 def _blocks(job: Job) -> tuple[_Block, ...]:
     found: dict[_Block, None] = {}
     for rank in job.ranks:
-        size, local = number(rank, _LOCAL_SIZES), rank.local_rank
+        size, local = number_in(rank.process.env, _LOCAL_SIZES), rank.local_rank
         if size and local is not None and local < size and local <= rank.rank:
             found[_Block(rank.node, rank.rank - local, size)] = None
     return tuple(found)

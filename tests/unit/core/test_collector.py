@@ -23,7 +23,9 @@ def test_the_next_one_logs_in_as_soon_as_another_has() -> None:
 
 def test_who_waits_its_turn_does_not_start_any_more_once_all_is_closed() -> None:
     crowd = Crowd(nodes=10, at_once=2)
+    assert crowd.collector.arrivals.pending(crowd.mono)
     crowd.collector.close(crowd.now)
+    assert not crowd.collector.arrivals.pending(crowd.mono), "what ends is told at once"
     crowd.hello(1)
     crowd.mono += 1.0
     crowd.collector.tick(crowd.now)
@@ -85,6 +87,7 @@ def test_stacks_wait_for_all_nodes_and_for_none_that_does_not_come() -> None:
     assert not collector.arrivals.over
     assert collector.is_new(crowd.engine.opened[-1])
     assert not collector.is_new(crowd.engine.opened[0])
+    assert collector.is_new(1000), "one child for many nodes"
     crowd.mono += 100 * PAUSE_NODE_S
     collector.tick(crowd.now)
     assert asked(crowd).count("stacks") == 99, "nobody waits for it for ever"

@@ -175,7 +175,7 @@ def test_a_rank_that_moves_on_and_on_is_sampled_ever_less() -> None:
 
 
 def test_now_and_then_even_a_resting_process_is_really_sampled() -> None:
-    known = with_sample(tracked(ran=1000), age=sampling.REAL_AGAIN + 1)
+    known = with_sample(tracked(ran=100), age=sampling.REAL_AGAIN + 1)
     known.renew(NOW - EVERY)
     assert plan(known).sample == [100]
 
@@ -221,6 +221,12 @@ def test_descriptors_are_not_read_again_and_again() -> None:
     assert plan(known, odd=frozenset({100})).descriptors == []
     known.descriptors = DescriptorTable(NOW - 61)
     assert plan(known, odd=frozenset({100})).descriptors == [100]
+    # it takes a look at all processes of the node: the longer a rank rests, the more seldom
+    rests = tracked(ran=3600.0)
+    rests.descriptors = DescriptorTable(NOW - 290)
+    assert plan(rests, odd=frozenset({100})).descriptors == []
+    rests.descriptors = DescriptorTable(NOW - 301)
+    assert plan(rests, odd=frozenset({100})).descriptors == [100]
 
 
 def test_the_recorder_is_asked_where_it_can_be_and_when_something_moved() -> None:

@@ -21,11 +21,10 @@ from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach import messages
 from hangtop_core.updates import Options
-from hangtop_probe import wire
-from simulated.node import SimulatedNode
 from simulated.story import Story
-from support.crowd import Crowd
+from support.crowd import Crowd, first_words
 from support.large import EPOCH, HANG_AFTER, Large, operations
+from support.played import Played
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,18 +121,33 @@ def test_a_rank_of_many_costs_what_a_rank_of_few_does(situation: Callable[[int],
     assert not wrong, "lines for each rank, of few and of many"
 
 
-def first_words(nodes: int) -> list[list[list[bytes]]]:
-    """The lines of every node's hello, and of the first table of what it runs."""
-    story = Story(nodes=nodes, ranks=1, hang_at=-1.0)
-    words = []
-    for number in range(nodes):
-        node = SimulatedNode(number, story, EPOCH)
-        hello = wire.encode(node.hello(0.0))
-        assert not list(node.answer({"op": "watch", "id": 1, "interval": 1.0}, 0.0))
-        table = node.tick(0.0)
-        assert table is not None
-        words.append([hello, wire.encode(table)])
-    return words
+REST = 0.1
+"""What a second costs in which a job hangs, of one in which all of its rows change."""
+
+
+def lines_a_second(played: Played, seconds: float) -> float:
+    found: list[int] = []
+    played.run(seconds, lambda turn: found.append(operations(turn)))
+    return sum(found) / seconds
+
+
+def test_a_job_that_hangs_costs_next_to_nothing_and_a_change_is_seen_at_once() -> None:
+    played = Played(32)
+    played.run(4)
+    busy = lines_a_second(played, 3)
+    played.change(hang_at=played.now)
+    played.run(80)
+    assert played.diagnosis is not None
+    assert played.diagnosis.state == "hung"
+    assert [one.rank for one in played.diagnosis.verdicts[0].culprits] == [played.story.culprit]
+    rests = lines_a_second(played, 30)
+    assert rests < REST * busy
+    before = played.pictures
+    played.run(5)
+    assert played.pictures <= before + 1, "there is nothing to see"
+    played.change(hang_at=-1.0)
+    played.run(4)
+    assert played.diagnosis.state != "hung"
 
 
 def start(nodes: int) -> dict[str, int]:
@@ -141,7 +155,7 @@ def start(nodes: int) -> dict[str, int]:
 
     As many log in at a time as a gate lets through, each as soon as one before it has.
     """
-    words = first_words(nodes)
+    words = first_words(Story(nodes=nodes, ranks=1, hang_at=-1.0))
     crowd = Crowd(0, at_once=8, options=Options())
     found: dict[str, int] = {}
 

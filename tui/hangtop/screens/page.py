@@ -10,6 +10,8 @@ from textual.screen import Screen
 
 from hangtop import query
 from hangtop.columns import Order
+from hangtop.screens.moving import Moving
+from hangtop.screens.turns import Turns
 from hangtop.spans import EMPTY, Line, line, spread
 from hangtop.views.footer import footer
 from hangtop.views.headline import headline, tabs
@@ -21,7 +23,7 @@ from hangtop.widgets.line_pane import LinePane
 from hangtop.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from textual.app import ComposeResult
     from textual.widget import Widget
@@ -36,7 +38,7 @@ PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
 
-class Page(Screen[None], inherit_bindings=False):
+class Page(Moving, Screen[None], inherit_bindings=False):
     """A screen of panes over the shared state."""
 
     AUTO_FOCUS = None
@@ -51,6 +53,7 @@ class Page(Screen[None], inherit_bindings=False):
         self.active = self.PANES[0]
         """The pane that keys work on, and that is shown when there is room for one."""
         self.filter_text = ""
+        self.turns = Turns(self)
 
     # Shortcuts
 
@@ -178,8 +181,14 @@ class Page(Screen[None], inherit_bindings=False):
         """Fill everything from the state."""
         if not self.is_mounted or self.hangtop.page is not self:
             return
+        self.turns.stop()
         self.fill()
         self.show_bars()
+
+    def steps(self) -> Iterator[None]:
+        """Fill the panes, with breaks in which a key may be answered."""
+        self.fill()
+        yield
 
     def fill(self) -> None:
         """Fill the panes."""
@@ -243,39 +252,7 @@ class Page(Screen[None], inherit_bindings=False):
     def _foot(self, width: int) -> Line:
         return footer(self.state.situation(self.NAME), self.hangtop.keymap, width)
 
-    # Moving in the active pane
-
-    def _move(self, step: str, amount: int) -> None:
-        pane = self.active_pane
-        if pane is not None:
-            getattr(pane, step)(amount)
-
-    def do_up(self) -> None:
-        """One line up."""
-        self._move("move", -1)
-
-    def do_down(self) -> None:
-        """One line down."""
-        self._move("move", 1)
-
-    do_line_up = do_up
-    do_line_down = do_down
-
-    def do_page_up(self) -> None:
-        """One page up."""
-        self._move("move_page", -1)
-
-    def do_page_down(self) -> None:
-        """One page down."""
-        self._move("move_page", 1)
-
-    def do_home(self) -> None:
-        """To the top."""
-        self._move("move_end", -1)
-
-    def do_end(self) -> None:
-        """To the bottom."""
-        self._move("move_end", 1)
+    # Opening, and back
 
     def do_open(self) -> None:
         """Open the row under the cursor; a pane of text opens to the whole screen."""

@@ -15,7 +15,6 @@ from hangtop.views.stacks import (
     class_lines,
     majority_lines,
     rank_rows,
-    ranks_of,
     representative,
     stacks_title,
     tree_rows,
@@ -113,7 +112,7 @@ class StacksPage(OutlierPage):
         goal, self.hangtop.lead = self.hangtop.lead, None
         self._came = goal
         if goal is not None:
-            found = (row.key for row in reversed(rows) if row.count and goal in self._ranks(row))
+            found = (row.key for row in reversed(rows) if row.count and goal in row.ranks)
             return next(found, None)
         few = [row for row in rows if row.row is not None and row.row.fewest]
         return min(few, key=lambda row: row.count).key if few else None
@@ -149,27 +148,23 @@ class StacksPage(OutlierPage):
 
     def row_facts(self, item: TreeRow) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a frame, for the filter."""
-        ranks = frozenset(self._ranks(item))
         fields: dict[str, str | float | None] = {
             "frame": "".join(span.text for span in item.name),
             "at": "".join(span.text for span in item.place),
             "count": float(item.count),
             "age": item.age,
         }
-        return fields, ranks
-
-    def _ranks(self, item: TreeRow) -> Iterable[int]:
-        return ranks_of(self.merged, item) if self.merged is not None else ()
+        return fields, frozenset(item.ranks)
 
     def _chosen(self, item: TreeRow | None) -> Rank | None:
         """The rank that stands for a row: the one that was come for, a culprit, or the lowest."""
         state = self.state
-        if state.job is None or self.merged is None:
+        if state.job is None:
             return None
         verdicts = state.diagnosis.verdicts if state.diagnosis is not None else ()
         blamed = [c.rank for one in verdicts for c in one.culprits if c.rank is not None]
         came = [self._came] if self._came is not None else []
-        return representative(state.job, self.merged, item, (*came, *blamed))
+        return representative(state.job, item, (*came, *blamed))
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
         """The cursor chooses the rank that stands for the row."""

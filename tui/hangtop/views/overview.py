@@ -59,7 +59,8 @@ def class_rows(
     blamed = _blamed(job, diagnosis)
     total = len(job.ranks) or 1
     quiet = unheard(snapshot.nodes, now)
-    silent = {rank.rank: quiet[rank.node][1] for rank in job.ranks if rank.node in quiet}
+    ranks = job.ranks if quiet else ()
+    silent = {rank.rank: quiet[rank.node][1] for rank in ranks if rank.node in quiet}
     rows = []
     for group in classes(snapshot, job.ranks):
         place, call = doing(group.frames)
@@ -128,7 +129,7 @@ def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
     found = culprits(diagnosis)
     return frozenset(
         rank.rank
-        for rank in job.ranks
+        for rank in (job.ranks if found else ())
         if (rank.node, rank.process.pid) in found or ("rank", rank.rank) in found
     )
 

@@ -34,6 +34,9 @@ GOALS = {
 SHOWN_CULPRITS = 6
 
 
+_RANKS = re.compile(r"ranks? (\d{1,7})\b")
+
+
 class Goal(NamedTuple):
     """Where Enter on a piece of evidence leads."""
 
@@ -153,7 +156,9 @@ _NEED_ROLES = {"answered": "good", "asked": "warn", "needs consent": "warn"}
 def _goal(seen: Evidence) -> Goal:
     screen = PLACES.get(seen.source)
     if screen is not None:
-        return Goal(screen, seen.rank)
+        # What is told of several begins with them: the first of them stands for all.
+        told = _RANKS.match(seen.text) if seen.rank is None else None
+        return Goal(screen, int(told[1]) if told else seen.rank)
     if seen.rank is None:
         return Goal("nodes")
     pane = "files" if seen.text.startswith("fd ") else RANK_PANES.get(seen.source)
