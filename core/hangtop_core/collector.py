@@ -79,7 +79,7 @@ class Collector:
         self._now = Moment(0.0, 0.0)
         self._ticked = self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
-        self._reading: set[str] = set()
+        self._reading: dict[str, list[Ask]] = {}
         """Nodes that are asked for logs."""
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
@@ -211,12 +211,16 @@ class Collector:
                 self.read_log(link, self.asks.log(one.node, one.pids, one.paths, by_itself=True))
 
     def read_log(self, link: Link, ask: Ask) -> None:
-        """Ask beside the rounds: a file system that does not answer holds up no stacks."""
-        if link.name in self._reading:
-            return
-        self._reading.add(link.name)
+        """Ask beside the rounds, of a node one after the other: no file system holds up stacks."""
+        waiting = self._reading.setdefault(link.name, [])
+        waiting += [ask] if len(waiting) < 16 else []  # else asked again later
+        if len(waiting) == 1:
+            self.ask(link, ask, lambda _: self._next_log(link, waiting))
 
-        self.ask(link, ask, lambda _: self._reading.discard(link.name))
+    def _next_log(self, link: Link, waiting: list[Ask]) -> None:
+        del waiting[: 1 if link.can_ask else None]
+        if waiting:
+            self.ask(link, waiting[0], lambda _: self._next_log(link, waiting))
 
     # What links report
 
@@ -310,7 +314,7 @@ class Collector:
 
     def busy(self, name: str) -> AbstractSet[str]:
         """What a node is being asked for by itself."""
-        return self._busy[name] | ({"log"} if name in self._reading else frozenset())
+        return self._busy[name] | ({"log"} if self._reading.get(name) else frozenset())
 
     def ask_by_itself(
         self, link: Link, ask: Ask, summary: Callable[[object], None] | None = None
@@ -321,7 +325,6 @@ class Collector:
         busy = self._busy[link.name]
         busy.add(ask.op)
         self._rested[link.name] = self._now.mono + self._rest[link.name]
-
         self.ask(link, ask, lambda _: busy.discard(ask.op), summary)
 
     # Requests

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
 from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.steps import STEPS, TOLD_TO_END
 from hangtop_core.logs.whose import MAX_DIGITS
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
@@ -120,6 +120,7 @@ def _verdict(
     summary: str,
     evidence: Iterable[Evidence],
     node: str = "",
+    steps: tuple[str, ...] = (),
 ) -> Verdict:
     return Verdict(
         cause=cause,
@@ -128,7 +129,7 @@ def _verdict(
         victims=tuple(sorted(set(victims) - set(ranks))),
         summary=clean(summary, 800),
         evidence=tuple(evidence),
-        next_steps=STEPS.get(cause, ()),
+        next_steps=steps or STEPS.get(cause, ()),
     )
 
 
@@ -156,6 +157,7 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
         f"{who(one)}: {told(one)}{tail}",
         [_evidence(one), *(_evidence(f) for f in same[:3]), *(_evidence(f) for f in wakes[:2])],
         one.nodes[0] if one.nodes else "",
+        TOLD_TO_END if not ranks and one.record.code in ("T16", "SLURM") else (),
     )
 
 
@@ -193,7 +195,8 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
         yield _verdict(cause, 0.75 if named else 0.7, guilty, waited, text, facts)
     elif judged.positions and not silent:
         text = f"all of {names(sorted(waited))} had joined and none got on: {told(one)}"
-        yield _verdict("all-joined-transport", 0.55, (), waited, text, [_evidence(one)])
+        facts = [_evidence(one), *_ruled_out(judged, waited)]
+        yield _verdict("all-joined-transport", 0.55, (), waited, text, facts)
     elif went_on := _went_on(judged, waited):
         text = (
             f"{who(went_on)}: {told(went_on)}; {names(sorted(waited))} waited in vain. A rank that "
@@ -203,7 +206,28 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
         yield _verdict("missing-collective", 0.5, went_on.ranks, waited, text, facts)
     else:
         text = f"{who(one)}: {told(one)}; for whom, these logs do not tell"
-        yield _verdict("unknown", 0.3, (), waited, text, [_evidence(one)])
+        facts = [_evidence(one), *_ruled_out(judged, waited)]
+        yield _verdict("unknown", 0.3, (), waited, text, facts)
+
+
+def _ruled_out(judged: Judged, waited: set[int]) -> Iterator[Evidence]:
+    """What does not explain that some waited in vain, as far as logs tell."""
+    if waited and not set(judged.ranks) - waited:
+        yield Evidence("log", None, f"none is silent: all of {names(judged.ranks)} waited in vain")
+    if not judged.survived:
+        yield Evidence("log", None, "no rank has printed an error of its own before")
+    if judged.positions:
+        text = "none is behind: by their watchdogs all had begun as much"
+    else:
+        text = "no watchdog has printed how far its rank was"
+    yield Evidence("log", None, text)
+    waits = [f for f in (judged.first, *judged.follows) if f and f.record.part == "timeout"]
+    places = {f.record.where.text: names(f.ranks) for f in waits if f.record.where and f.ranks}
+    if len(places) == 1:
+        yield Evidence("log", None, f"all of them waited at one place, {next(iter(places))}")
+    elif places:
+        text = "; ".join(f"{ranks} at {place}" for place, ranks in list(places.items())[:4])
+        yield Evidence("log", None, clean(f"they waited at different places: {text}", 600))
 
 
 def _went_on(judged: Judged, waited: set[int]) -> Fold | None:
@@ -272,7 +296,12 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
             if rank in judged.last
         ]
         text = f"{names(silent)} ended without a word; {names(sorted(lost))} lost the connection"
-        yield _verdict("rank-crashed", 0.6, silent, lost, text, [_evidence(one), *last])
+        if len(silent) > 1:
+            text = (
+                f"one of {names(silent)} at least ended without a word; " + text.partition("; ")[2]
+            )
+        sure = 0.6 if len(silent) == 1 else 0.5
+        yield _verdict("rank-crashed", sure, silent, lost, text, [_evidence(one), *last])
         return
     text = f"{who(one)}: {told(one)}. That only follows from what another rank did, whose log is "
     text += "not here, or which ended without a word"

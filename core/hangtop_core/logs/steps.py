@@ -86,3 +86,9 @@ STEPS: dict[str, tuple[str, ...]] = {
     "io-wait": ("Look at the server behind the path", f"{HERE}{KERNEL_LOG} | tail -n 50"),
     "node-unreachable": ("See whether that node is up",),
 }
+
+TOLD_TO_END = (
+    "See who ended it: a limit of time, a preemption, scancel (sacct -j JOBID)",
+    "With a limit of time: hangtop watch captures a hang before the job is ended",
+)
+"""Where a launcher was told to end, or a scheduler ended the job."""

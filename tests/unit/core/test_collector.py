@@ -105,3 +105,16 @@ def test_a_node_that_cannot_tell_is_not_waited_for() -> None:
     crowd.say(second, {"id": 0, "hello": {"protocol": 99}})
     assert crowd.states() == ["ready", "incompatible"]
     assert crowd.collector.arrivals.over
+
+
+def test_logs_of_two_jobs_of_a_node_are_read_one_after_the_other() -> None:
+    crowd = Crowd(nodes=1, at_once=1)
+    crowd.hello(1)
+    (link,) = crowd.collector.links.values()
+    for pid in (11, 22):
+        crowd.collector.read_log(link, crowd.collector.asks.log(link.name, (pid,)))
+    asked = [message for message in crowd.engine.sent if message["op"] == "log"]
+    assert [message["pids"] for message in asked] == [[11]]
+    crowd.say(1, {"id": asked[0]["id"], "end": {"files": 0}})
+    asked = [message for message in crowd.engine.sent if message["op"] == "log"]
+    assert [message["pids"] for message in asked] == [[11], [22]]

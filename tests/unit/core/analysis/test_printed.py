@@ -29,10 +29,10 @@ def behind(at: float) -> list[str]:
     return [stamped(at, rank, state.format(8 if rank == 2 else 9)) for rank in range(3)]
 
 
-def judged(world: World, *lines: str) -> tuple[Verdict, ...]:
-    """Verdicts of a job whose ranks print to one file."""
+def judged(world: World, *lines: str, size: int | None = None) -> tuple[Verdict, ...]:
+    """Verdicts of a job of a size whose ranks print to one file."""
     text = "".join(f"{line}\n" for line in lines)
-    snapshot = world.snapshot()
+    snapshot = world.snapshot(world_size=size or len(world.ranks))
     pids = (100, *(rank.process.pid for rank in snapshot.jobs[0].ranks))
     log = parse("n1", "/logs/job.log", text, 0, len(text), NOW)
     output = Output("n1", "1:2", "/logs/job.log", pids, NOW, len(text), NOW, 0, text, log)
@@ -80,3 +80,17 @@ def test_a_line_of_the_kernel_is_about_the_process_it_names() -> None:
     line = f"[rank0]: [1.2] NVRM: Xid (PCI:0000:9b:00): 79, pid={pid}, GPU has fallen off the bus"
     one = judged(world, line)[0]
     assert (one.cause, [c.rank for c in one.culprits]) == ("gpu-xid", [1])
+
+
+def test_who_lost_the_connection_to_a_rank_that_is_not_there_is_not_to_blame() -> None:
+    """As seen of four gloo ranks without a launcher, of which one had aborted."""
+    world = alike(1)
+    for rank in (2, 3):
+        sleeps = {"started_at": HUNG_SINCE - 7200}
+        world.add(user("main", 25, "time.sleep(9)"), SLEEP, rank=rank, process=sleeps)
+    lines = [f"[rank{rank}]: RuntimeError: Connection reset by peer" for rank in (2, 3)]
+    one = judged(world, *lines, size=4)[0]
+    assert (one.cause, [c.rank for c in one.culprits]) == ("rank-exited", [1])
+    assert "ranks 2-3 lost the connection to a rank" in one.summary
+    # Nothing was lost: who sleeps is to blame.
+    assert judged(world, "step 5", size=4)[0].cause == "missing-collective"

@@ -77,6 +77,28 @@ def test_a_dead_rank_is_told_from_its_silence_where_no_launcher_speaks() -> None
     assert one.confidence < 0.7
 
 
+def test_where_all_waited_in_vain_it_is_told_what_does_not_explain_it() -> None:
+    text = recording("tee_sleep")
+    silent = judged(text)
+    assert silent.first is not None
+    wait = "".join(f"[default1]:{line}\n" for line in silent.first.record.lines)
+    one = verdict(text + wait)
+    assert (one.cause, blamed(one)) == ("unknown", [])
+    said = [fact.text for fact in one.evidence]
+    assert "none is silent: all of ranks 0-3 waited in vain" in said
+    assert "no rank has printed an error of its own before" in said
+    assert any(text.startswith("all of them waited at one place, job.py:") for text in said)
+
+
+def test_a_launcher_that_was_told_to_end_has_steps_of_its_own() -> None:
+    line = (
+        "W1121 11:17:50.1 7 torch/distributed/elastic/agent/server/api.py:753] Received 15 death "
+    )
+    one = verdict(line + "signal, shutting down workers\n")
+    assert (one.cause, blamed(one)) == ("rank-exited", [])
+    assert one.next_steps[0].startswith("See who ended it")
+
+
 def test_the_numbers_of_watchdogs_are_a_poor_mans_recorder() -> None:
     text = "".join(
         WATCHDOG.format(rank=r, second=12, seq=17)
