@@ -81,6 +81,40 @@ class FilePosition(Struct, frozen=True, gc=False):
     server: Text | None = None
 
 
+class FileServer(Struct, frozen=True, gc=False):
+    """How the node's connection to the server of a network file system stands."""
+
+    mount: Text
+    fstype: Text
+    server: Text
+    remote: Text
+    """Address and port."""
+    state: Text | None = None
+    """As of a socket; None where there is no connection."""
+    retransmits: int = 0
+    """How often in a row the same was sent again."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with it where somebody waits for it, `does not answer: ...`.
+
+        A connection that nobody uses is closed after minutes, so that there is none says nothing
+        of a mount for which nobody waits.
+        """
+        if self.state is None:
+            return f"is not connected: the node has no connection to {self.remote}"
+        if self.state != "ESTABLISHED":
+            return f"does not answer: the connection to {self.remote} is in {self.state}"
+        if self.retransmits >= UNANSWERED:
+            told = f"sent {self.retransmits} times again"
+            return f"does not answer: what was sent to {self.remote} is not acknowledged, {told}"
+        return None
+
+
+UNANSWERED = 3
+"""Attempts in a row from which a connection counts as one that gets nowhere: 1.4 s."""
+
+
 class Descriptor(Struct, frozen=True, gc=False):
     """One open descriptor of a process."""
 
@@ -125,3 +159,4 @@ class DescriptorTable(Struct, frozen=True, gc=False):
     and again has no file open."""
     store_port: Descriptor | None = None
     """Who listens on MASTER_PORT of its environment, in its network."""
+    servers: tuple[FileServer, ...] = ()

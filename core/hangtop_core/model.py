@@ -1,7 +1,6 @@
 """The nouns of hangtop: frozen structs that every room speaks.
 
-Everything a node tells is decoded into these types with their limits, and everything the
-analysis concludes is built from them. They hold facts; they do no I/O and no judging.
+What nodes tell is decoded into these types, with limits; they hold facts, and do not judge.
 
 Times are seconds since the epoch on the head node's clock unless a name says otherwise.
 """

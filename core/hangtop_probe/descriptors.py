@@ -11,7 +11,7 @@ import os
 import stat as stat_module
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import locks, node, opening, permission, procfs, secrets, table
+from . import fileservers, locks, node, opening, permission, procfs, secrets, table
 from .beside import holder, lock_files, store_port
 from .requests import Message, Request, failure, pids_of
 from .sockets import Sockets, inode_of
@@ -272,6 +272,7 @@ def describe(pid: int, around: Node, rights: permission.Rights) -> Dict[str, Any
         piece["opening"] = reader.opening()
         piece["lock_files"] = lock_files(pid, around)
         piece["store_port"] = store_port(pid, around)
+        piece["servers"] = fileservers.read(reader.mounts.values())
     except OSError:
         if stat is None or stat.state == "Z":
             piece["failure"] = failure("gone", "the process is gone")

@@ -177,6 +177,14 @@ async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
         assert ("strace", ("node1", 4004, 10.0)) in player.asked
 
 
+async def test_a_trace_is_seen_where_there_is_room_for_one_pane() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        text = await keys(pilot, "3", "s", "y")
+        assert "STRACE" in text
+        assert "s left" in text
+
+
 async def test_native_stacks_ask_and_readonly_refuses() -> None:
     app = app_for(load("skip"))
     async with app.run_test(size=SIZE) as pilot:

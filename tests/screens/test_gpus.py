@@ -110,7 +110,8 @@ def test_what_is_wrong_comes_first_then_what_differs() -> None:
 
 def test_everything_that_is_known_of_a_gpu_is_told() -> None:
     full = gpu(
-        0, **SPINS, reasons=0x20, ecc_now=2, ecc_ever=7, pcie_gen=4, pcie_max_gen=5, pcie_width=8,
+        0, **SPINS, reasons=0x20, ecc_now=2, ecc_ever=7, ecc_corrected=9,
+        nvlink_kb=7 << 19, memory_mhz=2619, pcie_gen=4, pcie_max_gen=5, pcie_width=8,
         pcie_max_width=16, pcie_replays=3, fabric="in progress", missing={"energy_j": "no"},
     )  # fmt: skip
     row = rows_of(full, nvml=Nvml("575.1", "12.9", 1))[0]
@@ -126,7 +127,9 @@ def test_everything_that_is_known_of_a_gpu_is_told() -> None:
         "3 replays",
         "4 of 4 up",
         "in progress",
-        "2 not corrected since the driver came, 7 ever",
+        "2 not corrected since the driver came, 7 ever, 9 corrected",
+        "3.5 GiB in all",
+        "memory 2619 MHz",
         "energy_j: no",
         "575.1, CUDA 12.9",
     ):

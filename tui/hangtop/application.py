@@ -264,7 +264,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def _show_picture(self) -> None:
         """Bring the page up to date with a newer picture, between keys."""
         if (page := self.page) is not None:
-            page.show_in_turns()
+            page.turns.begin()
         if isinstance(self.screen, Dialog):
             self.screen.renew()
 

@@ -18,6 +18,8 @@ _WCHAN: tuple[tuple[str, str], ...] = (
     ("flock_lock", "file-lock"),
     ("posix_lock", "file-lock"),
     ("fcntl_setlk", "file-lock"),
+    ("nfs4_proc_setlk", "file-lock"),
+    ("nlmclnt_block", "file-lock"),
     ("do_wait", "child"),
     ("kernel_wait", "child"),
     ("wait_woken", "socket"),
@@ -41,6 +43,8 @@ _SYSCALLS: dict[str, str] = {
     "futex_waitv": "futex",
     "nanosleep": "sleep",
     "clock_nanosleep": "sleep",
+    # By which a sleep goes on once somebody has stopped the thread: a tracer, or SIGSTOP.
+    "restart_syscall": "sleep",
     "flock": "file-lock",
     "wait4": "child",
     "waitid": "child",
@@ -74,8 +78,15 @@ _SYSCALLS: dict[str, str] = {
 }
 
 
+_LOCKS = frozenset({"flock", "fcntl"})
+"""Calls that sleep for a lock only; on NFS they do so where a socket is waited for, too, or for
+another second before the server is asked again (nfs4_retry_setlk: wait_woken on Linux 6.1)."""
+
+
 def kernel_wait(wchan: str | None, syscall: str | None) -> str | None:
     """Family of what a sleeping thread waits for in the kernel; None when neither tells."""
+    if syscall in _LOCKS:
+        return "file-lock"
     if wchan:
         for part, family in _WCHAN:
             if part in wchan:

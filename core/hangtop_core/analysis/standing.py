@@ -109,9 +109,11 @@ class Watcher:
             # One whose run was too short to have left its wait was caught by the reading on its
             # way back.
             return self._spinning(rank, seen)
-        if _woken_by_data(activity):
-            left = rank.moved_at
-        found = self._by_scheduler(left, seen)
+        if _asks_in_vain(rank, activity):
+            found = self.by_stack(rank.sample, left, seen)
+        else:
+            left = rank.moved_at if _woken_by_data(activity) else left
+            found = self._by_scheduler(left, seen)
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
@@ -243,6 +245,16 @@ def _polls(activity: Activity) -> bool:
     if activity.kind == "io":
         return False
     return activity.kind in POLLING or activity.kind in _MOVES_DATA
+
+
+def _asks_in_vain(rank: Rank, activity: Activity) -> bool:
+    """Whether a rank in state D wakes up only to ask a file server again that does not answer.
+
+    So seen on Linux 6.1 in stat() on an NFS mount: its thread ran every few seconds.
+    """
+    blocked = activity.main is not None and activity.main.state == "D"
+    table = rank.descriptors
+    return blocked and table is not None and any(one.trouble for one in table.servers)
 
 
 def _woken_by_data(activity: Activity) -> bool:

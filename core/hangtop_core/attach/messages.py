@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from hangtop_core import fixes
 from hangtop_core.columns import Parts, TraceRow, Unpacker
-from hangtop_core.descriptors import Descriptor
+from hangtop_core.descriptors import Descriptor, FileServer
 from hangtop_core.meters import MetersPart, told
 from hangtop_core.model import (
     DescriptorTable,
@@ -171,6 +171,7 @@ class DescriptorPiece(Struct, frozen=True):
     opening: Descriptor | None = None
     lock_files: Annotated[tuple[Descriptor, ...], Meta(max_length=64)] = ()
     store_port: Descriptor | None = None
+    servers: Annotated[tuple[FileServer, ...], Meta(max_length=100)] = ()
     failure: Failure | None = None
 
 

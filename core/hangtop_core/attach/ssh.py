@@ -211,13 +211,17 @@ class SshLauncher:
 
     channel = None
     via = "ssh"
-    patience = 0.0
 
     def __init__(self, node: str, login: Login, jump: str | None = None) -> None:
         self._node = node
         self._login = login
         self._jump = jump
         self._log = OwnWords()
+
+    @property
+    def patience(self) -> float:
+        """As long as the user said that logging in may take: the probe's start belongs to it."""
+        return self._login.connect_timeout
 
     @property
     def node(self) -> str:

@@ -185,6 +185,8 @@ KNOWN: tuple[Known, ...] = (
     Known("OOM", "DefaultCPUAllocator", r"DefaultCPUAllocator: (?:can't|not enough).*?allocate (?P<size>\d+) bytes", "root", "the node had no memory for {size} bytes more", "rank-exited"),
     Known("DISK", "No space left on device", r"No space left on device(?:.{0,4}: '(?P<path>[^']{1,200})')?", "root", "the disk is full: {path}", "disk-full"),
     Known("DISK", "Disk quota exceeded", r"Disk quota exceeded", "root", "the disk quota is used up", "disk-full"),
+    Known("DISK", "unexpected pos", r"inline_container\.cc.{0,10}\] \.? ?unexpected pos \d+ vs \d+", "root", "torch could not write all of a checkpoint: no space, no quota, or a disk error", "disk-full"),
+    Known("DISK", "PytorchStreamWriter failed", r"PytorchStreamWriter failed (?:writing|closing)", "root", "torch could not write all of a checkpoint: no space, no quota, or a disk error", "disk-full"),
     Known("ECC", "uncorrectable ECC", r"uncorrectable ECC error", "root", "its GPU has an uncorrectable memory error", "gpu-ecc"),
     Known("NVL", "uncorrectable NVLink", r"uncorrectable NVLink error", "root", "its GPU has an uncorrectable NVLink error", "gpu-nvlink"),
     Known("CUDA", "CUDA error:", r"CUDA error: (?P<error>[^\n]{1,120})", "root", "CUDA error: {error}", "rank-exited"),

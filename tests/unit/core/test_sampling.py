@@ -221,6 +221,12 @@ def test_descriptors_are_not_read_again_and_again() -> None:
     assert plan(known, odd=frozenset({100})).descriptors == []
     known.descriptors = DescriptorTable(NOW - 61)
     assert plan(known, odd=frozenset({100})).descriptors == [100]
+    # it takes a look at all processes of the node: the longer a rank rests, the more seldom
+    rests = tracked(ran=3600.0)
+    rests.descriptors = DescriptorTable(NOW - 290)
+    assert plan(rests, odd=frozenset({100})).descriptors == []
+    rests.descriptors = DescriptorTable(NOW - 301)
+    assert plan(rests, odd=frozenset({100})).descriptors == [100]
 
 
 def test_the_recorder_is_asked_where_it_can_be_and_when_something_moved() -> None:

@@ -482,6 +482,24 @@ def test_what_time_and_a_launcher_that_polls_bring_is_no_news(bench: Bench) -> N
     assert job.ranks[0].sample.count == 2, "a picture is made of it all the same"
 
 
+def test_a_sample_that_says_what_the_last_one_did_is_no_news(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    bench.sample(100, 0.0, ("wait", 3))
+    for second in range(1, 8):
+        bench.fold(second)
+    before = bench.store.nodes["n1"].told
+    bench.publish(7)
+    bench.sample(100, 8.0, ("wait", 3))
+    assert not bench.store.news
+    assert bench.store.nodes["n1"].told == before
+    (rank,) = bench.ranks(8)
+    assert rank.sample is not None
+    assert (rank.sample.at, rank.sample.count) == (EPOCH + 8, 2)
+    bench.sample(100, 9.0, ("wait", 4))
+    assert bench.store.news, "another line"
+    assert bench.store.nodes["n1"].told > before
+
+
 def test_of_meters_only_those_that_changed_are_sent(bench: Bench) -> None:
     bench.fold(0, process(100, 0, meters=meters(cpu_s=3.0, read_bytes=70, rss=5)))
     bench.fold(1, {"pid": 100, "meters": {"cpu_s": 4.0, "main_last_ran_s": None}})

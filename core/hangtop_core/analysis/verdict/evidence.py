@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor, FilePosition
+    from hangtop_core.descriptors import Descriptor, FilePosition, FileServer
     from hangtop_core.model import Process
 
 MAX_ABSENT = 64
@@ -224,6 +224,26 @@ def descriptor(subject: Subject, number: int | None = None) -> Descriptor | None
     if wanted is None:
         return table.opening
     return next((one for one in table.descriptors if one.fd == wanted), None)
+
+
+def silent_servers(subject: Subject) -> list[FileServer]:
+    """File servers that may be why a subject is in state D: they do not answer its node.
+
+    Where the file is known only that of its mount; else those of all its mounts.
+    """
+    table, main = subject.rank.descriptors, subject.activity.main
+    if table is None or main is None or main.state != "D":
+        return []
+    one = descriptor(subject)
+    known = one.mount if one is not None and one.server else None
+    return [s for s in table.servers if s.trouble and known in (None, s.mount)]
+
+
+def server_facts(subject: Subject) -> Iterator[Evidence]:
+    """What is wrong with the file servers that a subject may wait for."""
+    for server in silent_servers(subject)[:SHOWN]:
+        text = f"the server of {server.mount} ({server.fstype}, {server.server}) {server.trouble}"
+        yield fact("network", subject.number, text)
 
 
 def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:

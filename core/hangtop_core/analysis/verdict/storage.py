@@ -19,7 +19,9 @@ from hangtop_core.analysis.verdict.evidence import (
     position_text,
     reads,
     sentence,
+    server_facts,
     several,
+    silent_servers,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
@@ -53,6 +55,8 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         quoted = word(lock.target) if lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
         told = ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
+        if not told and lock is not None and lock.server:
+            told = f"a process of another node, as far as this one knows; {lock.server} knows whose"
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -67,6 +71,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     for one in tried[:SHOWN]
                     if one is not lock
                 ),
+                *server_facts(subject),
                 *common_facts(case, [subject]),
             ),
             steps=(
@@ -77,18 +82,25 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    blocked = [s for s in left if s.activity.kind == "io"]
+    blocked = [s for s in left if s.activity.kind == "io" or _saves_to_nowhere(s)]
     for group in alike(blocked, _what):
         first = group[0]
         one = descriptor(first)
         main = first.activity.main
         call = f" ({main.syscall})" if main is not None and main.syscall else ""
         file = f": {_name_file(one)}" if one is not None else ""
+        silent = silent_servers(first)
+        if silent and (one is None or not one.server):
+            named = " or ".join(f"{s.mount} ({s.fstype}, {s.server})" for s in silent[:SHOWN])
+            file = f": the server of {named} does not answer"
+        text = first.activity.text
+        if first.activity.kind == "checkpoint":
+            text = f"{text} and is in uninterruptible sleep (state D)"
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {several(first.activity.text, group)}{call} at {first.activity.at}",
+                f"{who(group)} {several(text, group)}{call} at {first.activity.at}",
                 f"{case.since(first)}{file}",
             ),
             evidence=(
@@ -98,11 +110,17 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     for s in group[:SHOWN]
                     if reads(s)
                 ),
+                *(told for s in group[:SHOWN] for told in server_facts(s)),
                 *common_facts(case, group),
             ),
             steps=_io_steps(first, one),
             confidence=None if first.activity.family != "open" else 0.85,
         )
+
+
+def _saves_to_nowhere(subject: Subject) -> bool:
+    """Whether it writes a checkpoint to a file server that does not answer."""
+    return subject.activity.kind == "checkpoint" and bool(silent_servers(subject))
 
 
 def _reading(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -154,16 +172,24 @@ def _name_file(one: Descriptor) -> str:
     return text
 
 
+def _mount_of(subject: Subject, one: Descriptor | None) -> str:
+    """Where what it waits for is mounted; empty where that is not known."""
+    if one is not None and one.mount:
+        return one.mount
+    silent = silent_servers(subject)
+    return silent[0].mount if silent else ""
+
+
 def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     main = subject.activity.main
     number = main.fd if main is not None and main.fd is not None else ""
-    steps = [on(subject, f"ls -l /proc/{subject.pid}/fd/{number}")]
+    steps: list[Step] = [on(subject, f"ls -l /proc/{subject.pid}/fd/{number}")]
     pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
     if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
         steps.append(
             on(subject, f"fuser -v {path} 2>&1 | grep -v '^Cannot'", words="see who has it open")
         )
-    elif one is not None and not pipe and (mount := word(one.mount or "")):
+    elif not pipe and (mount := word(_mount_of(subject, one))):
         told = f"timeout 5 stat {mount} || echo the file system does not answer"
         steps.append(on(subject, told))
     steps.append(on(subject, f"cat /proc/{subject.pid}/stack"))
@@ -175,7 +201,7 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
 def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.progress.state == "progressing" and case.waited_s < 5.0:
         return
-    writing = [s for s in left if s.activity.kind == "checkpoint"]
+    writing = [s for s in left if s.activity.kind == "checkpoint" and not _saves_to_nowhere(s)]
     for group in alike(writing, lambda s: s.activity.site):
         first = group[0]
         moved = first.rank.io_moved_at
@@ -231,7 +257,9 @@ IO_WAIT = Rule(
     cause="io-wait",
     title="A rank is blocked in input or output",
     seen="State D, or a read, write or open that does not return, on a file, pipe or FIFO; of a "
-    "file it is told how far the rank is in it, and since when that does not move.",
+    "file it is told how far the rank is in it, and since when that does not move. Of NFS and SMB "
+    "mounts it is told whether the connection to the server still gets anywhere (/proc/net/tcp), "
+    "also where the file is not known: it is mapped, or being closed.",
     excluded="The descriptor is its own stdout or stderr: `output-pipe-full`; a socket: "
     "`remote-service-wait`; bytes still move while it saves: `checkpoint-slow`.",
     confidence=0.93,
@@ -243,9 +271,10 @@ CHECKPOINT = Rule(
     cause="checkpoint-slow",
     title="A rank is writing a checkpoint",
     seen="torch.save or torch.distributed.checkpoint in the stack of a minority.",
-    excluded="No bytes move and the rank is in state D: `io-wait`.",
+    excluded="It is in state D, and the server of its file system does not answer: `io-wait`.",
     confidence=0.8,
     next_steps=("Wait; raise the timeout; save asynchronously",),
     find=_checkpoint,
+    needs=(More("descriptors", "which file it is, and whether its server answers"),),
     states=ALWAYS,
 )

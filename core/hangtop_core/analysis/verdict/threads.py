@@ -93,6 +93,7 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             continue
         facts = owner.facts
         call = (facts.syscall or facts.wchan or "a system call") if facts else "a system call"
+        call = "a sleep that was interrupted" if call == "restart_syscall" else call
         inside = called(owner.reading.natives)
         called_by = f", called {inside}," if inside else ""
         others = [one for one in threads if one is not owner]

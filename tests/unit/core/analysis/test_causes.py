@@ -306,6 +306,21 @@ def test_a_sleeping_thread_that_keeps_the_gil(stack: build.Stack) -> None:
     assert "clock_nanosleep" in verdict.summary
 
 
+def test_a_sleep_that_a_tracer_interrupted_is_a_sleep_still() -> None:
+    # As after native stacks of the rank: Linux 6.18 shows no better wait channel then.
+    world = World()
+    world.waiters(3)
+    again = ("S", "do_syscall_64", "restart_syscall", None, None)
+    world.add(
+        user("train_step", 30, "time.sleep(0.1)"),
+        FUTEX,
+        moved_at=NOW,
+        process={"threads": (thread(4035, again),)},
+        sample={"others": [("device-poller", 4035, user("poll_device", 62), True)]},
+    )
+    assert first(world).cause == "gil-held"
+
+
 def test_a_program_that_a_rank_waits_for() -> None:
     world = World()
     world.waiters(3)
@@ -362,6 +377,22 @@ def test_a_file_lock_names_its_holder() -> None:
     assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
     assert "/cache/x.lock" in verdict.summary
     assert "pid 321" in verdict.summary
+
+
+@pytest.mark.parametrize("locked", [("/c/x.lock",), ("/c/x.lock", "/other/y.lock")])
+def test_a_lock_file_that_is_tried_again_and_again(locked: tuple[str, ...]) -> None:
+    world = World()
+    world.waiters(3)
+    holder = (Holder(321, "python3", "S", "holds the lock"),)
+    files = tuple(Descriptor(-1, "file", path, locked="held", holders=holder) for path in locked)
+    polls = (frame("_poll", "filelock/_api.py", 1177), *user("refresh", 77, "with lock:"))
+    world.add(polls, SLEEP, descriptors=DescriptorTable(NOW, lock_files=files))
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
+    # which one it is is told where only one is locked, else all are
+    assert ("most likely /c/x.lock" in verdict.summary) == (len(locked) == 1)
+    assert all(any(path in one.text for one in verdict.evidence) for path in locked)
+    assert ("pid 321" in verdict.summary) == (len(locked) == 1)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
 from hangtop_core.logs.output import Output
 from hangtop_core.model import Node
 from support import build
@@ -65,6 +66,29 @@ def test_what_a_rank_printed_before_it_left_is_told_before_that_it_left() -> Non
     found = run(world, text, world_size=3)
     assert first(found) == ("shm-too-small", [1])
     assert "rank-exited" not in [one.cause for one in found.verdicts]
+
+
+def test_who_has_the_port_that_rank_0_could_not_have_is_told() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready")
+    told = Socket("tcp", "LISTEN", "0.0.0.0:29500", "0.0.0.0:0")
+    for pid, stranger in ((4010, False), (77, True)):
+        world.ranks.clear()
+        port = Descriptor(
+            -1, "socket", "socket:[7]", socket=told, holders=(Holder(pid, "old", "S", "listens"),)
+        )
+        for rank in (1, 2):
+            env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
+            env |= {"MASTER_PORT": "29500", "MASTER_ADDR": "n1"}
+            table = DescriptorTable(build.NOW, store_port=port)
+            world.add(build.INIT, build.SLEEP, rank=rank, process={"env": env}, descriptors=table)
+        line = "[rank0]: torch.distributed.DistNetworkError: port: 29500, address already in use\n"
+        verdict = run(world, line, world_size=3).verdicts[0]
+        assert verdict.cause == "store-port-taken"
+        assert ("pid 77 (old) on n1 has it" in verdict.summary) == stranger
+        steps = list(verdict.next_steps)
+        assert ("ps -o pid,user,etime,args -p 77" in steps) == stranger
+        assert any("sport = :29500" in step for step in steps)
 
 
 def test_the_rank_that_aborted_is_the_one_whose_sizes_did_not_fit() -> None:

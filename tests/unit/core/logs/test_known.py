@@ -32,6 +32,8 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("N8", "info", "NCCL INFO comm 0x55 rank 36 nranks 64 cudaDev 4 nvmlDev 4 busId 9b000 commId 0x5ae7 - Init START", None, {"comm_rank": "36", "id": "0x5ae7"}),
     ("N8C", "info", "NCCL INFO comm 0x55 rank 36 nranks 64 cudaDev 4 nvmlDev 4 busId 9b000 commId 0x5ae7 - Init COMPLETE", None, {"comm_rank": "36"}),
     ("N9", "info", "n1:1:2 [0] NCCL INFO AllReduce: opCount 1f sendbuff 0x7f recvbuff 0x7f count 10 datatype 7 op 0 root 0 comm 0x55 [nranks=8] stream 0x66", None, {"op": "AllReduce", "count": "1f"}),
+    ("DISK", "root", "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598", "disk-full", {}),
+    ("DISK", "root", "RuntimeError: PytorchStreamWriter failed writing file data/0: file write failed", "disk-full", {}),
     ("SHM", "root", "RuntimeError: unable to allocate shared memory(shm) for file </torch_1>: Resource temporarily unavailable (11)", "shm-too-small", {}),
     ("SHM", "root", "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)", "shm-too-small", {}),
     ("N3", "info", "NCCL WARN NET/IB: HINT: In many cases this error occurs when the NCCL_IB_TIMEOUT is set too short.", None, {}),
