@@ -144,6 +144,7 @@ class Collector:
 
     def close(self, now: Moment) -> None:
         """Let all probes end."""
+        self.arrivals = Arrivals()  # nobody is waited for any more
         for link in self.links.values():
             link.close(now)
 
@@ -280,7 +281,9 @@ class Collector:
         apart = cost / share if share else 0.0
         if sampling.gpus_stand_still(view.node.gpus, now, options.rest):
             apart = 0.0
-        rate = sampling.Rate(options.sample_every, options.sample_early, options.rest, apart)
+        again = sampling.REAL_AGAIN * max(1.0, len(self.links) / sampling.REAL_NODES)
+        every, early = options.sample_every, options.sample_early
+        rate = sampling.Rate(every, early, options.rest, apart, again)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:

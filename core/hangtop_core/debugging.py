@@ -1,20 +1,24 @@
 """How to get a pdb prompt in a rank that runs, or why there is none. Pure.
 
-Two ways: the hook of `hangtop run` (`hangtop_hook.prompt`), and Python 3.14's remote debugging
-(PEP 768, `python -m pdb -p PID`), with which the same Python runs on both ends. Both need the main
-thread to come back to the interpreter: a rank that is blocked in C is told as that.
+Two ways: the hook of `hangtop run` (`hangtop_hook.prompt`), asked by a signal, and the same prompt
+brought into a rank by Python 3.14's remote debugging (PEP 768, `sys.remote_exec`), with which the
+same Python runs on both ends. Both need the main thread to come back to the interpreter: a rank
+that is blocked in C is told as that, and the request is withdrawn.
 
-What Python 3.14's way needs, by Lib/pdb.py (`attach`) and Python/remote_debug.h of 3.14.0: the
-right to write into the process (`process_vm_writev`, as ptrace), one network namespace, since the
-rank connects to a loopback port that pdb opens, and that nobody has forbidden it. It waits without
-an end, so it is not even tried where the main thread is in C.
+`python -m pdb -p PID`, which Python 3.14 has for that, is not used: it waits without an end,
+listens on a loopback port without a password (Lib/pdb.py, `attach`), and stays with the rank after
+`c`. What remote debugging needs, by Python/remote_debug.h of 3.14: the right to write into the
+process (`process_vm_writev`, as ptrace), the same minor version, and that nobody has forbidden it.
 """
 
 from __future__ import annotations
 
+import base64
+import functools
 import re
 import shlex
 import sys
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +27,8 @@ from msgspec import Struct
 import hangtop_hook
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.text import clean
-from hangtop_hook.terminal import BLOCKED
+from hangtop_hook import carried
+from hangtop_hook.terminal import BLOCKED, ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
 _PROMPT = "/hangtop_hook/pdbsocket.py"
 WAIT_S = 3.0
 """Seconds in which the main thread must come back to the interpreter."""
+NOT_FOUND = 127
+"""That of shells, ssh and setpriv(1) for a command that is not there."""
+_UNPACK = 'exec(zlib.decompress(base64.b64decode("%s")))'
 _REMOTE = re.compile(r"python3\.(1[4-9]|[2-9]\d)t?$")
 FORBIDDEN = "PYTHON_DISABLE_REMOTE_DEBUG"
 _FORBIDS = re.compile(r"^(-X)?disable[-_]remote[-_]debug$")
@@ -69,6 +77,11 @@ class Debugging(Struct, frozen=True):
     """What to do instead."""
     warning: str | None = None
     """Why it probably will not work, though it is tried."""
+
+    @property
+    def shown(self) -> str:
+        """The command as people read it: without the program that it carries."""
+        return shlex.join(self.argv).replace(carried_program(), "...")
 
 
 def debugging(
@@ -116,12 +129,12 @@ def debugging(
     words = _hooked(rank, node)
     warning = "it is in C code, and may not come back to the interpreter" if blocked else None
     if words is None:
-        why = _not_remotely(rank, node, blocked=blocked)
+        why = _not_remotely(rank, node)
         if why is not None or rank.process.exe is None:
             start = "hangtop run -- COMMAND starts a job so that this works"
             return Debugging(why=why, doing=doing, steps=(*steps, start))
-        words = (rank.process.exe, "-m", "pdb", "-p", str(rank.process.pid))
-        warning = REMOTE_WAITS
+        carry = ("-S", "-s", "-c", carried_program())
+        words = (rank.process.exe, *carry, str(rank.process.pid), f"{WAIT_S:g}")
     return Debugging(
         argv=words if node.shell is None else _there(node.shell, words, terminal=terminal),
         doing=doing,
@@ -160,7 +173,7 @@ def _hooked(rank: Rank, node: Node) -> tuple[str, ...] | None:
     return (python, "-S", "-s", str(folder / "terminal.py"), str(rank.process.pid), f"{WAIT_S:g}")
 
 
-def _not_remotely(rank: Rank, node: Node, *, blocked: bool) -> str | None:
+def _not_remotely(rank: Rank, node: Node) -> str | None:
     """Why Python's own remote debugging does not lead into a rank; None where it should."""
     process = rank.process
     if process.exe is None or _REMOTE.search(process.exe) is None:
@@ -172,28 +185,27 @@ def _not_remotely(rank: Rank, node: Node, *, blocked: bool) -> str | None:
             f"it was not started by `hangtop run`, and {FORBIDDEN} or -X disable-remote-debug "
             "forbids Python's own way"
         )
-    if process.net_ns is not None:
-        return (
-            "it was not started by `hangtop run`, and it is in a container with a network of its "
-            "own, to which pdb's connection does not lead: run hangtop inside (docker exec)"
-        )
     right = node.capabilities.get("ptrace")
     if right is not None and not right.ok:
         why, fix = clean(right.why or "", 200), clean(right.fix or "", 200)
-        return f"pdb may not write into it: {why}" + (f" (fix: {fix})" if fix else "")
-    if blocked:
-        return (
-            "it is in C code, where Python's own remote debugging waits for it without an end; "
-            "what would tell more is its native stack"
-        )
+        return f"Python may not write into it: {why}" + (f" (fix: {fix})" if fix else "")
     return None
 
 
-REMOTE_WAITS = (
-    "pdb waits, without a limit, until the rank comes back to the interpreter: Ctrl-C gives up. "
-    "Until it has come, pdb listens on a loopback port, which any user of the node could connect to"
-)
-"""Of Lib/pdb.py 3.14: `attach` accepts on localhost, with no time-out and no password."""
+@functools.cache
+def carried_program() -> str:
+    """The program for the rank's own Python, as one word: what `hangtop_hook.carried` needs."""
+    folder = Path(hangtop_hook.__file__).parent
+    names = dict.fromkeys((*carried.ASKER, *carried.ASKED))
+    sources = {name: (folder / f"{name}.py").read_text("utf-8") for name in names}
+    then = (
+        "modules = sys.modules[package]\n"
+        "modules.carried.SOURCES.update(sources)\n"
+        "sys.exit(modules.terminal.main(sys.argv[1:], remote=True))\n"
+    )
+    packed = base64.b64encode(zlib.compress(carried.program(carried.ASKER, sources, then).encode()))
+    # No single quotes, so that quoting it for a shell, also twice, leaves it as it is.
+    return f'"hangtop debug";import base64,zlib;{_UNPACK % packed.decode()}'
 
 
 def instead(rank: Rank) -> tuple[str, ...]:
@@ -212,4 +224,10 @@ def outcome(status: int, plan: Debugging) -> Sequence[str]:
     if status == BLOCKED:
         what = f"{plan.doing}: blocked in C, so it does not come back to the interpreter"
         return (f"{what}, and pdb cannot stop it there. Instead:", *plan.steps)
+    if status == ENDED:
+        return ("the rank ended while its prompt was open",)
+    if status == NOT_FOUND:
+        what = "the rank's Python is not to be found on the node: the rank is in a container, or "
+        inside = "run hangtop inside the container (docker exec, kubectl exec)"
+        return (f"no prompt: {what}its Python was removed. Instead:", inside, *plan.steps)
     return (f"no prompt (status {status}): {plan.doing}. Instead:", *plan.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,6 +82,6 @@ def _cost(update: Update, before: Update | None) -> int:
         ranks = old.get(job.key, ())
         count += len(job.ranks) // SHARED
         if ranks is not job.ranks:
-            shared = sum(one is two for one, two in zip(job.ranks, ranks, strict=False))
+            shared = sum(map(is_, job.ranks, ranks))
             count += len(job.ranks) - shared
     return count

@@ -34,9 +34,11 @@ QUIET = 2.0
 LONG_REST = 7.0
 """Seconds after which even what wakes up now and then rests: torch's DataLoader polls every 5 s
 (torch 2.13 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL)."""
-REAL_AGAIN, REAL_LAST = 60.0, 300.0
+REAL_AGAIN, REAL_NODES = 60.0, 128
 """Seconds after which even a process that never moved is really sampled, for other threads may
-have: at first, and when it has rested for long."""
+have: at first, and of so many nodes. Of more in proportion, since each sample costs the head, and
+after `RESTED` of the time for which it has rested, up to `REAL_MOST` times as long."""
+REAL_MOST = 5.0
 RESTED = 4.0
 """What is done again and again for a process that rests comes so many times as seldom as it has
 rested."""
@@ -78,6 +80,9 @@ class Rate(NamedTuple):
     """Seconds at least between two samples of processes that move, of one node: they take turns.
     So what stacks cost does not grow with the ranks of a node. Not in the first half minute of a
     process that is sampled `early`."""
+
+    again: float = REAL_AGAIN
+    """Seconds after which what rests is really sampled again, at first."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -126,7 +131,7 @@ def plan(
             continue
         if can_sample(known):
             every, free = rate.of(known, now)
-            if _can_renew(known, now, every, read_at):
+            if _can_renew(known, now, every, read_at, rate.again):
                 # What it did since it was sampled is not known before the table is read again.
                 if known.sample is not None and known.sample.at < read_at:
                     result.renew.append(pid)
@@ -195,7 +200,7 @@ def _quiet(known: Tracked, read_at: float, rest: float) -> bool:
     return known.moved_at is None or known.moved_at < read_at - rest
 
 
-def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool:
+def _can_renew(known: Tracked, now: float, every: float, read_at: float, again: float) -> bool:
     """Whether a process has not run since its sample, as far as its table was read."""
     sample = known.sample
     if now - read_at > max(2 * every, LONG_REST):
@@ -205,7 +210,7 @@ def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool
         and bool(sample.threads)
         and now - sample.at >= every
         and known.still_since(sample.at)
-        and now - known.full_sample_at < _again(known, read_at, REAL_AGAIN, REAL_LAST)
+        and now - known.full_sample_at < _again(known, read_at, again, again * REAL_MOST)
     )
 
 
@@ -256,7 +261,7 @@ def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: floa
     if known.moved_at is not None and known.moved_at > table.at:
         return now - table.at > ASK_AGAIN
     # Who is at the other ends is looked for in all processes of the node, and changes seldom.
-    return now - table.at > _again(known, read_at, 2 * ASK_AGAIN, REAL_LAST)
+    return now - table.at > _again(known, read_at, 2 * ASK_AGAIN, REAL_AGAIN * REAL_MOST)
 
 
 def _goes_round(known: Tracked, now: float) -> bool:

@@ -139,7 +139,9 @@ class Tracked:
         """
         old = self.process
         new = msgspec.structs.replace(old, **changes)
-        changed = self._see_movement(old.meters, new.meters, at, before)
+        # That the kernel writes its core, by the CPU time of its main thread, gets nobody on.
+        dumping = old.dumping_core and new.dumping_core
+        changed = not dumping and self._see_movement(old.meters, new.meters, at, before)
         if "file" in changes:
             self.way.see(old.file, new.file, at, before)
         if not changed and _only_waited(old.meters, new.meters):

@@ -10,7 +10,8 @@ Python imports `activate.py` at start, as `sitecustomize`: see there. From then 
   `modulenames`, `numericsfile`),
 - `logs` lets a rank write to a file of its own, which `tee` copies to where its output went,
 - `permit` lets the user's own tools look into the process, and dumps stacks on a signal,
-- `prompt` opens a pdb prompt on another signal, for `terminal`, which a person runs beside it.
+- `prompt` opens a pdb prompt on another signal, for `terminal`, which a person runs beside it;
+  `carried` brings both to where this package is not, for ranks of Python 3.14 and later.
 
 Standard library only, Python 3.8 or newer. Nothing here may change what a program does: an error
 costs one line on standard error and the part that failed.

@@ -20,9 +20,8 @@ class Prompt(pdb.Pdb):
         # Two streams: writing to one that is also read from drops what it has read ahead.
         lines = end.makefile("r", encoding="utf-8", errors="replace")
         out = end.makefile("w", encoding="utf-8", errors="replace")
-        pdb.Pdb.__init__(
-            self, stdin=lines, stdout=out, nosigint=True, readrc=False, skip=["hangtop_hook.*"]
-        )
+        ours = __name__.partition(".")[0] + ".*"
+        pdb.Pdb.__init__(self, stdin=lines, stdout=out, nosigint=True, readrc=False, skip=[ours])
         self.end = end
         self.left = False
 

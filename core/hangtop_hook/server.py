@@ -85,10 +85,14 @@ def socket_directory() -> str:
 
 
 def sweep(path: str) -> None:
-    """Remove the sockets of processes that were killed: those at which nobody listens."""
+    """Remove what is left of processes that were killed: sockets at which nobody listens."""
     for name, old in _entries(path):
         if old and name.endswith(".sock"):
             remove_dead(os.path.join(path, name))
+        pid = name[len("debug-") : -len(".py")]
+        if name == "debug-%s.py" % pid and not os.path.exists("/proc/" + pid):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(path, name))  # a request that its rank never came to
 
 
 def remove_dead(path: str) -> None:

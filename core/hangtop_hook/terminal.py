@@ -4,7 +4,12 @@
 own directory, sends the signal, and waits for the process to come; nothing but that process, of
 this user, is let in. However this ends, the process goes on.
 
-Exit status: 0 left, 3 it cannot be asked, 4 it did not come back to the interpreter in time.
+A process that the hook is not in, of Python 3.14 or later, is asked by `sys.remote_exec`
+(PEP 768), with modules that were carried here (`carried`). It may come to that long after it was
+given up; then it finds nobody, and goes on.
+
+Exit status: 0 left, 3 it cannot be asked, 4 it did not come back to the interpreter in time, 5 it
+ended while the prompt was open.
 """
 
 from __future__ import annotations
@@ -17,16 +22,19 @@ import socket
 import sys
 from typing import Any, List, Optional
 
-CANNOT, BLOCKED = 3, 4
+CANNOT, BLOCKED, ENDED = 3, 4, 5
 WAIT_S = 3.0
+_LAST = 1000
+"""Bytes of the end of what was said that are looked at; a line of ours is shorter."""
 
 
-def main(words: List[str]) -> int:
-    """Run; returns the exit status."""
-    from hangtop_hook import prompt, server
+def main(words: List[str], *, remote: bool = False) -> int:
+    """Run; returns the exit status. With ``remote`` Python itself asks, without a signal."""
+    from . import prompt, server
 
     pid, seconds = int(words[0]), float(words[1]) if len(words) > 1 else WAIT_S
-    why = why_not(pid, signal.SIGRTMIN + prompt.SIGNAL_OFFSET)
+    number = signal.SIGRTMIN + prompt.SIGNAL_OFFSET
+    why = why_not(pid, None if remote else number)
     if why is not None:
         return say("process %d cannot be asked for a prompt: %s" % (pid, why), CANNOT)
     server.socket_directory()
@@ -37,7 +45,10 @@ def main(words: List[str]) -> int:
         except OSError as error:
             return say("no socket for it: %s: %s" % (path, error.strerror), CANNOT)
         try:
-            os.kill(pid, signal.SIGRTMIN + prompt.SIGNAL_OFFSET)
+            if not remote:
+                os.kill(pid, number)
+            elif (why := _ask_python(pid, path)) is not None:
+                return say("process %d cannot be asked for a prompt: %s" % (pid, why), CANNOT)
             end = _let_in(door, pid, seconds, prompt.peer)
         except KeyboardInterrupt:
             return say("given up: nothing was stopped", CANNOT)
@@ -56,8 +67,37 @@ def main(words: List[str]) -> int:
         return talk(end)
 
 
-def why_not(pid: int, number: int) -> Optional[str]:
-    """Why the signal is not sent, which a process without the handler would die of."""
+def _ask_python(pid: int, place: str) -> Optional[str]:
+    """Let Python run our program in its main thread, once that comes back to it; why not, if so."""
+    from . import carried
+
+    path = place[: -len(".sock")] + ".py"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # of a request that was given up
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(carried.for_rank(path, place))
+    try:
+        sys.remote_exec(pid, path)  # type: ignore[attr-defined, unused-ignore]
+    except (OSError, RuntimeError, ValueError) as error:
+        os.unlink(path)
+        return _in_words(error)
+    return None
+
+
+def _in_words(error: BaseException) -> str:
+    """Say why Python refused; what it was in the end is in what it says last or first."""
+    first: BaseException = error
+    while first.__context__ is not None:
+        first = first.__context__
+    text = str(error) if first is error else "%s (%s)" % (error, first)
+    if isinstance(error, PermissionError):
+        text += "; it needs the right to trace the process: see hangtop doctor"
+    return " ".join(text.split())[:400]
+
+
+def why_not(pid: int, number: Optional[int]) -> Optional[str]:
+    """Why it is not asked; by the signal ``number`` a process without the handler would die."""
     try:
         with open("/proc/%d/status" % pid) as file:
             status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
@@ -65,18 +105,24 @@ def why_not(pid: int, number: int) -> Optional[str]:
         return "it is not there"
     if int(status["Uid"].split()[0]) != os.getuid():
         return "it belongs to another user"
-    if not int(status["SigCgt"], 16) >> (number - 1) & 1:
+    if number is not None and not int(status["SigCgt"], 16) >> (number - 1) & 1:
         return "it was not started by `hangtop run`, or with --no-signal"
-    if int(status["SigBlk"], 16) >> (number - 1) & 1:
+    if number is not None and int(status["SigBlk"], 16) >> (number - 1) & 1:
         return "its main thread blocks the signal"
     if status["State"][:1] in "TtZX":
         return "it is stopped, traced or gone (state %s)" % status["State"][:1]
+    inside = "run hangtop inside (docker exec, kubectl exec)"
+    if len(status.get("NSpid", "").split()) > 1:
+        return "it is in a container with process ids of its own: %s" % inside
+    with contextlib.suppress(OSError):
+        if not os.path.samefile("/tmp", "/proc/%d/root/tmp" % pid):  # noqa: S108  # only compared
+            return "it is in a container with a /tmp of its own: %s" % inside
     return None
 
 
 def _bind(door: socket.socket, path: str) -> None:
     """Listen at ``path``; a socket at which nobody listens is taken away."""
-    from hangtop_hook import server
+    from . import server
 
     if os.path.lexists(path):
         server.remove_dead(path)
@@ -106,14 +152,16 @@ def _let_in(door: socket.socket, pid: int, seconds: float, peer: Any) -> Optiona
 def talk(end: socket.socket) -> int:
     """Copy lines from the terminal to the prompt, and back what it says, until one of them ends."""
     inputs = [end, sys.stdin]
+    said = b""
     try:
         while True:
             ready = select.select(inputs, [], [])[0]
             if end in ready:
                 data = end.recv(65536)
                 if not data:
-                    return 0
+                    break
                 os.write(1, data)
+                said = (said + data)[-_LAST:]
             elif sys.stdin in ready:
                 typed = os.read(0, 65536)
                 if typed:
@@ -124,7 +172,11 @@ def talk(end: socket.socket) -> int:
     except KeyboardInterrupt:
         return say("\nleft; it goes on", 0)
     except OSError as error:
-        return say("the process has gone: %s" % error.strerror, 0)
+        return say("\nthe process has ended: %s" % error.strerror, ENDED)
+    # The prompt says in its last line that it was left, or why there is none.
+    if b"hangtop: " in said.rstrip(b"\n").rpartition(b"\n")[2]:
+        return 0
+    return say("\nthe process has ended", ENDED)
 
 
 def say(text: str, status: int) -> int:
@@ -136,5 +188,7 @@ def say(text: str, status: int) -> int:
 
 if __name__ == "__main__":
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    from hangtop_hook import terminal
+
     # The terminal is the prompt's: what was typed ahead must not be lost in a buffer.
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(terminal.main(sys.argv[1:]))

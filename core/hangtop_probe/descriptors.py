@@ -16,6 +16,7 @@ from .beside import holder, lock_files, store_port
 from .requests import Message, Request, failure, pids_of
 from .sockets import Sockets, inode_of
 
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 MAX_DESCRIPTORS = 4096
 MAX_HOLDERS = 16
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w", os.O_RDWR: "rw"}
@@ -174,7 +175,9 @@ class Reader:
                     row["full"] = node.full("/proc/%d/fd/%d" % (self.pid, fd))
             if info.inode is not None:
                 self._add_lock(row, (mount.device, info.inode), info)
-        elif target.startswith("/memfd:"):
+        elif target.startswith(("/memfd:", *_TERMINALS)):
+            # A terminal that was opened outside of the container, as by docker exec -it, is on none
+            # of the mounts that the process sees.
             self._add_status(row, fd)
         if row["kind"] == "fifo":
             self._add_other_ends(row, target, info)
@@ -185,7 +188,7 @@ class Reader:
         except OSError:
             return
         mode = status.st_mode
-        terminal = row["target"].startswith(("/dev/pts/", "/dev/tty", "/dev/console"))
+        terminal = row["target"].startswith(_TERMINALS)
         if stat_module.S_ISFIFO(mode):
             row["kind"] = "fifo"
         elif stat_module.S_ISCHR(mode) or stat_module.S_ISBLK(mode):

@@ -297,14 +297,13 @@ class Table:
         return self._guard.cpu_s + self._file_guard.cpu_s
 
     def python_processes(self) -> List[Tuple[str, ...]]:
-        """Return the command lines of Python processes in scope that are not reported."""
+        """Return command lines of Python processes that are no ranks, where none were named."""
         with self._lock:
-            own = own_processes(self.entries)
-            return [
-                entry.facts.cmdline
-                for pid, entry in sorted(self.entries.items())
-                if entry.mine and entry.facts.python and pid not in self.roles and pid not in own
-            ]
+            told = own_processes(self.entries).union(self.roles)
+            found = sorted(self.entries.items()) if self.only is None else []
+            others = [one.facts for pid, one in found if one.mine and pid not in told]
+        lines = [one.cmdline for one in others if one.python]
+        return [one for one in lines if not commands.runs_hangtop(one)]
 
     def other_users(self) -> Dict[str, int]:
         """Return how many rank-like processes of other users were left out, by user."""

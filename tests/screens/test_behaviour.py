@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,6 +46,18 @@ async def test_pause_holds_the_picture_and_goes_on() -> None:
         text = await keys(pilot, "p")
         assert "No training job found" in text
         assert "live" in text.splitlines()[0]
+
+
+async def test_tasks_begin_in_turn_whatever_the_python() -> None:
+    """textual lets them begin at once from Python 3.12 on, with which the app does not start."""
+    loop = asyncio.get_running_loop()
+    at_once = getattr(asyncio, "eager_task_factory", None)
+    loop.set_task_factory(at_once or (lambda loop, job, **named: asyncio.Task(job, **named)))
+    app = app_for(load("skip"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert loop.get_task_factory() is None
+        assert "missing-collective" in picture(app)
 
 
 async def test_filter_by_rank_state_and_text() -> None:
@@ -162,6 +175,14 @@ async def test_strace_asks_once_runs_counts_and_is_saved() -> None:
         player.asked.clear()
         await keys(pilot, "s")
         assert ("strace", ("node1", 4004, 10.0)) in player.asked
+
+
+async def test_a_trace_is_seen_where_there_is_room_for_one_pane() -> None:
+    app = app_for(load("skip"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        text = await keys(pilot, "3", "s", "y")
+        assert "STRACE" in text
+        assert "s left" in text
 
 
 async def test_native_stacks_ask_and_readonly_refuses() -> None:

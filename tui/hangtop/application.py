@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import time
@@ -134,6 +135,14 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         self.recordings = Recordings(lambda: self.post_message(Calculated()), files)
         self.requests = Requests(source, self.bridge, self.state, self.tell)
 
+    def on_load(self) -> None:
+        """Let tasks begin in turn, as with Python 3.11.
+
+        From Python 3.12 on textual 8.2 lets them begin at once: the first page's filter line then
+        is mounted while there is no page yet, and fails.
+        """
+        asyncio.get_running_loop().set_task_factory(None)
+
     def on_mount(self) -> None:
         """Start to listen; what exists now is not worth looking at for the collector."""
         self.bridge.start()
@@ -255,7 +264,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
     def _show_picture(self) -> None:
         """Bring the page up to date with a newer picture, between keys."""
         if (page := self.page) is not None:
-            page.show_in_turns()
+            page.turns.begin()
         if isinstance(self.screen, Dialog):
             self.screen.renew()
 

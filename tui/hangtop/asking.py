@@ -101,6 +101,8 @@ class Asking:
 
         def run() -> None:
             self._app.requests.strace(rank, self._app.real_now())
+            if "trace" in self._page.PANES and not self._page.pane("trace").display:
+                self._page.focus_pane("trace")  # where there is room for one pane only
             self._app.show()
 
         self._once("strace", f"STRACE OF RANK {rank.rank}", lines, run)

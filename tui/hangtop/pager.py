@@ -80,13 +80,13 @@ def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> li
 
 
 def prompt(
-    command: Sequence[str], where: str, outcome: Callable[[int], Sequence[str]]
+    command: Sequence[str], shown: str, where: str, outcome: Callable[[int], Sequence[str]]
 ) -> str | None:
     """Run a prompt after saying which; in one line why there was none, if so.
 
-    ``outcome`` says what its exit status means, for people.
+    ``shown`` is the command for people, and ``outcome`` says for them what its exit status means.
     """
-    told = f"hangtop: {where}, leaving it comes back: {shlex.join(command)}"
+    told = f"hangtop: {where}, leaving it comes back: {shown}"
     print(f"\n{told}", file=sys.__stderr__, flush=True)
     try:
         lines = outcome(status(dying_with_us(command)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ class Stopping(Asking):
             lines = [line(f"Now {plan.doing}."), line(f"No prompt: {plan.why}."), *steps]
             self._app.push_screen(Reader(title, lines))
             return
-        lines = [line((shlex.join(plan.argv), "code")), line(f"Now {plan.doing}. {COST}.")]
+        lines = [line((plan.shown, "code")), line(f"Now {plan.doing}. {COST}.")]
         if plan.warning is not None:
             lines += [line((f"{plan.warning}. Instead:", "warn")), *steps]
         self._app.push_screen(Confirm(title, lines), partial(self._prompt, rank, plan))
@@ -77,10 +76,10 @@ class Stopping(Asking):
         if not yes:
             self._app.tell("not run")
             return
-        ended = self._app.source.note_command(rank.node, shlex.join(plan.argv))
+        ended = self._app.source.note_command(rank.node, plan.shown)
         where = f"a prompt in rank {rank.rank}"
         wrong = self._outside(
-            lambda: pager.prompt(plan.argv, where, lambda status: outcome(status, plan))
+            lambda: pager.prompt(plan.argv, plan.shown, where, lambda status: outcome(status, plan))
         )
         ended(wrong or "left")
         if wrong is None:

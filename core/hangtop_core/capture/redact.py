@@ -99,7 +99,9 @@ _COMMON = frozenset(
 """Folders that are anywhere, and tell what kind of place it is, but of nobody."""
 _PROGRAMS = frozenset({"bin", "sbin", "libexec"})
 """What lies in them keeps its name."""
-_KEPT_NAME = re.compile(r"(?:[\w+-]+\.)+(?:py|so|pyc|pyx|cu|cpp|cc|c|h|out|err|log|txt|json)[\d.]*")
+_KEPT_NAME = re.compile(
+    r"(?:[\w+-]+\.)+(?:py|so|pyc|pyx|pyi|cuh?|[chi]pp|cxx|cc|hh|[chsS]|rs|sh|out|err|log|txt|jsonl?)[\d.]*"
+)
 _WORD = re.compile(r"[A-Za-z0-9_](?:[\w.-]*[A-Za-z0-9_])?")
 _BETWEEN = re.compile(r"([-_.])")
 MAX_PARTS = 41

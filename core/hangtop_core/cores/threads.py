@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hangtop_core.cores.python import Python, PythonThread
 
 _LOOP = re.compile(r"_PyEval_EvalFrameDefault|PyEval_EvalFrameEx|_TAIL_CALL_\w+")
+_INTERPRETER_FILE = re.compile(r"(?:lib)?python\d+\.\d+\w*(?:\.so[\d.]*)?")
 _INTERPRETER = re.compile(
     r"_?Py|_?TAIL_CALL|cfunction_|method_vectorcall|builtin_exec|run_mod|run_eval_code_obj|"
     r"pyrun_|pymain_|object_vacall|function_code_fastcall|slot_tp_|type_call|do_call_core|"
@@ -71,13 +72,16 @@ def merge(native: Sequence[Frame], python: PythonThread) -> list[Frame]:
 
     Each run of the loop stands for the frames up to the one for which it was entered. Where the
     counts differ (frames were optimised away, or the stack is cut) all Python frames come behind
-    the native ones that are inside of them.
+    the native ones that are inside of them. So they do where the interpreter has no names, as
+    Debian's: its frames are told by its file then, or by having neither name nor file, as in gdb.
     """
     loops = [at for at, frame in enumerate(native) if _LOOP.match(frame.name)]
     if not native:
         return list(python.frames)
-    if len(loops) != sum(python.entries):
-        inside = native[: loops[0]] if loops else ()
+    if not loops or len(loops) != sum(python.entries):
+        nameless = (at for at, frame in enumerate(native) if _nameless(frame))
+        first = loops[0] if loops else next(nameless, 0)
+        inside = native[:first]
         return [*_shown(inside), *python.frames]
     merged: list[Frame] = []
     rest = list(zip(python.frames, python.entries, strict=True))
@@ -91,6 +95,12 @@ def merge(native: Sequence[Frame], python: PythonThread) -> list[Frame]:
             if entry:
                 break
     return merged
+
+
+def _nameless(frame: Frame) -> bool:
+    """Whether a frame is one of an interpreter that has no names."""
+    own = _INTERPRETER_FILE.fullmatch(frame.file.rpartition("/")[2]) is not None
+    return frame.name == "??" and (own or not frame.file)
 
 
 def _shown(frames: Sequence[Frame]) -> list[Frame]:

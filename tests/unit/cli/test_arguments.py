@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -192,3 +193,20 @@ def test_a_request_without_answer_is_told_in_one_line(
     monkeypatch.setattr("hangtop.cli.configcmd.run", late)
     assert main(["config"]) == 1
     assert capsys.readouterr().err == "hangtop: no answer in time\n"
+
+
+@pytest.mark.parametrize("columns", [80, 110])
+def test_help_fits_the_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but commands, which are to be copied."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    parser = build_parser()
+    texts = [parser.format_help()]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            texts += [one.format_help() for one in action.choices.values()]
+    lines = [line for text in texts for line in text.splitlines()]
+    assert len(lines) > 500
+    long = [line for line in lines if len(line) > columns]
+    assert [line for line in long if not line.startswith("  hangtop ")] == []

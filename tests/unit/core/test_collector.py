@@ -23,7 +23,9 @@ def test_the_next_one_logs_in_as_soon_as_another_has() -> None:
 
 def test_who_waits_its_turn_does_not_start_any_more_once_all_is_closed() -> None:
     crowd = Crowd(nodes=10, at_once=2)
+    assert crowd.collector.arrivals.pending(crowd.mono)
     crowd.collector.close(crowd.now)
+    assert not crowd.collector.arrivals.pending(crowd.mono), "what ends is told at once"
     crowd.hello(1)
     crowd.mono += 1.0
     crowd.collector.tick(crowd.now)

@@ -10,6 +10,7 @@ import pytest
 from hangtop_core.debugging import Debugging, debugging, outcome
 from hangtop_core.model import Fact, Node
 from hangtop_hook.terminal import BLOCKED
+from hangtop_probe.commands import runs_hangtop
 from support.build import FUTEX, SLEEP, STDIN_READ, World, c10d, frame, user
 
 RUN = {"HANGTOP_RUN_DIR": "/runs/7"}
@@ -59,11 +60,14 @@ def test_srun_shows_a_prompt_that_is_no_line() -> None:
 
 def test_python_3_14_by_its_own_remote_debugging() -> None:
     found = plan(process={"env": {}, "exe": "/opt/bin/python3.14"})
-    assert found.argv[:4] == ("/opt/bin/python3.14", "-m", "pdb", "-p")
-    assert "Ctrl-C gives up" in (found.warning or "")
-    far = plan(process={"env": {}, "exe": "/opt/bin/python3.14t"}, shell="ssh n1")
-    assert far.argv[:-1] == ("ssh", "n1")
-    assert far.argv[-1].startswith("/opt/bin/python3.14t -m pdb -p ")
+    assert found.argv[:4] == ("/opt/bin/python3.14", "-S", "-s", "-c")
+    assert found.shown == f"/opt/bin/python3.14 -S -s -c '...' {found.argv[-2]} 3"
+    assert runs_hangtop(found.argv)
+    assert found.warning is None
+    shell = "srun --jobid=7 -w n1 sh -c"
+    far = plan(process={"env": {}, "exe": "/opt/bin/python3.14t"}, shell=shell)
+    assert far.shown.startswith("srun --pty --jobid=7 -w n1 sh -c '/opt/bin/python3.14t -S -s -c ")
+    assert len(far.shown) < 100 < len(far.argv[-1]) < 60_000
 
 
 NEW = {"env": {}, "exe": "/opt/bin/python3.14"}
@@ -74,9 +78,7 @@ NEW = {"env": {}, "exe": "/opt/bin/python3.14"}
     [
         ("forbids", {"process": {**NEW, "env": {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}}}, {}),
         ("forbids", {"process": {**NEW, "cmdline": ("python", "-Xdisable-remote-debug")}}, {}),
-        ("container", {"process": {**NEW, "net_ns": 4026532000}}, {}),
         ("sysctl", {"process": NEW}, {"ptrace": Fact(False, why="Yama", fix="sysctl x")}),
-        ("without an end", {"process": NEW, "stack": c10d("all_reduce"), "facts": FUTEX}, {}),
         ("(3.11.2) is older", {"process": {"env": {}, "versions": {"python": "3.11.2"}}}, {}),
     ],
 )
@@ -116,10 +118,13 @@ def test_why_there_is_none(why: str, given: dict[str, Any]) -> None:
 
 
 def test_a_rank_in_c_is_warned_of_and_told() -> None:
+    new = plan(c10d("all_reduce"), FUTEX, process=NEW)
     found = plan(c10d("all_reduce"), FUTEX)
     assert "C code" in (found.warning or "")
+    assert found.warning == new.warning
     told = outcome(BLOCKED, found)
     assert "all_reduce" in told[0]
     assert any("--native" in one for one in told[1:])
     assert outcome(0, found) == ()
     assert "status 9" in outcome(9, found)[0]
+    assert "container" in outcome(127, found)[0]

@@ -236,6 +236,32 @@ def test_a_table_that_stands_still_is_slow_although_pings_are_answered(bench: Be
     assert (bench.node["state"], bench.node["reason"]) == ("ready", None)
 
 
+def test_who_speaks_or_has_said_when_it_will_is_seldom_pinged(bench: Bench) -> None:
+    def pings() -> int:
+        return [message["op"] for message in bench.engine.sent].count("ping")
+
+    bench.say(HELLO)
+    bench.wait(0.5)
+    bench.pong()
+    assert pings() == 1, "once, to know how long that takes"
+    for _ in range(20):
+        bench.wait(1)
+        bench.say({"id": 99, "end": {}})
+    assert pings() == 1
+    bench.link.table_came(bench.now, pause=8.0)
+    bench.wait(8.5)
+    assert pings() == 1, "it has said so"
+    bench.wait(1)
+    assert pings() == 2, "it was to speak by now"
+    bench.wait(3.5)
+    assert bench.node["state"] == "slow"
+    bench.pong()
+    for _ in range(45):
+        bench.wait(1)
+        bench.say({"id": 99, "end": {}})
+    assert pings() == 3, "it has to hear now and then that somebody listens"
+
+
 def test_a_flood_ends_the_connection_at_once_and_a_trickle_does_not(bench: Bench) -> None:
     line = b"x" * 999
     for _ in range(5):

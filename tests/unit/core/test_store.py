@@ -167,6 +167,18 @@ def test_without_the_scheduler_counters_tell_movement(bench: Bench) -> None:
     assert bench.ranks()[0].moved_at == EPOCH + 3
 
 
+def test_writing_its_core_gets_nobody_on(bench: Bench) -> None:
+    """To a fast disk that is all CPU time of its main thread."""
+    busy = [
+        meters(main_last_ran_s=None, main_switches=50 + n, main_cpu_ns=n << 32) for n in range(3)
+    ]
+    bench.fold(0, process(100, 0, meters=busy[0], dumping_core=True))
+    bench.fold(3, {"pid": 100, "meters": busy[1]})
+    assert bench.ranks()[0].moved_at is None
+    bench.fold(6, {"pid": 100, "meters": busy[2], "dumping_core": False})
+    assert bench.ranks()[0].moved_at == EPOCH + 6
+
+
 @pytest.mark.parametrize(("count", "moved"), [(400, None), (600, EPOCH + 10)])
 def test_io_counts_from_a_noise_floor_a_second(
     bench: Bench, count: int, moved: float | None
@@ -468,6 +480,24 @@ def test_what_time_and_a_launcher_that_polls_bring_is_no_news(bench: Bench) -> N
     (job,) = bench.publish(8).jobs
     assert job.ranks[0].sample is not None
     assert job.ranks[0].sample.count == 2, "a picture is made of it all the same"
+
+
+def test_a_sample_that_says_what_the_last_one_did_is_no_news(bench: Bench) -> None:
+    bench.fold(0, process(100, 0))
+    bench.sample(100, 0.0, ("wait", 3))
+    for second in range(1, 8):
+        bench.fold(second)
+    before = bench.store.nodes["n1"].told
+    bench.publish(7)
+    bench.sample(100, 8.0, ("wait", 3))
+    assert not bench.store.news
+    assert bench.store.nodes["n1"].told == before
+    (rank,) = bench.ranks(8)
+    assert rank.sample is not None
+    assert (rank.sample.at, rank.sample.count) == (EPOCH + 8, 2)
+    bench.sample(100, 9.0, ("wait", 4))
+    assert bench.store.news, "another line"
+    assert bench.store.nodes["n1"].told > before
 
 
 def test_of_meters_only_those_that_changed_are_sent(bench: Bench) -> None:

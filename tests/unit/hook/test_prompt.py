@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.debugging import carried_program
 from hangtop_hook import prompt, server, terminal
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +99,80 @@ def test_a_late_request_stops_nobody(program: Program) -> None:
         os.kill(program.process.pid, signal.SIGRTMIN + prompt.SIGNAL_OFFSET)
     assert program.end().startswith("ended None ")
     assert program.process.returncode == 0
+
+
+NOT_PREPARED = """
+import os, signal, sys, time
+if not hasattr(sys, "remote_exec"):
+    # A double for Python 3.14's own: the other end names its program, and it runs here.
+    def come(number, frame):
+        with open({path!r}) as file, open(file.read()) as text:
+            exec(text.read(), {{}})
+    signal.signal(signal.SIGUSR1, come)
+def inner(number):
+    double = number * 2
+    time.sleep(0.01)
+    return double
+print("ready", flush=True)
+while not os.path.exists({end!r}):
+    inner(21)
+print("ended", sys.gettrace(), len(os.listdir("/proc/self/fd")), flush=True)
+"""
+BY_SIGNAL = """
+import os, signal, sys
+def remote_exec(pid, path):
+    with open({path!r}, "w") as file:
+        file.write(path)
+    os.kill(pid, signal.SIGUSR1)
+if not hasattr(sys, "remote_exec"):
+    sys.remote_exec = remote_exec
+"""
+
+
+def test_a_prompt_is_brought_into_a_rank_that_does_not_have_it(tmp_path: Path) -> None:
+    """As `hangtop debug` does with Python 3.14 and later; of older ones all but `remote_exec`."""
+    path, end = str(tmp_path / "path"), tmp_path / "end"
+    program = carried_program()
+    script = tmp_path / "rank.py"
+    script.write_text(NOT_PREPARED.format(path=path, end=str(end)))
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            ask = [sys.executable, "-S", "-s", "-c", BY_SIGNAL.format(path=path) + program]
+
+            def prompt_in_it(lines: str, seconds: str) -> subprocess.CompletedProcess[str]:
+                return subprocess.run(
+                    [*ask, str(process.pid), seconds],
+                    input=lines,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=PATIENCE,
+                )
+
+            os.kill(process.pid, signal.SIGSTOP)
+            assert "stopped" in prompt_in_it("c\n", "60").stderr
+            os.kill(process.pid, signal.SIGCONT)
+            for number in range(2):
+                done = prompt_in_it(f"b inner\nc\np number + {number}\ncl\nc\n", "60")
+                assert f"\n(Pdb) {21 + number}\n" in done.stdout, done
+                assert (done.returncode, "it goes on" in done.stdout) == (0, True)
+                assert not os.path.exists(terminal_program(process.pid))
+            end.touch()
+            assert process.communicate(timeout=PATIENCE)[0].startswith("ended None ")
+        finally:
+            process.kill()
+
+
+def terminal_program(pid: int) -> str:
+    return prompt.socket_path(pid, os.getuid())[: -len(".sock")] + ".py"
+
+
+def test_a_process_that_ends_at_its_prompt_is_told(program: Program) -> None:
+    done = program.ask("import os", "os._exit(3)")
+    assert done.returncode == terminal.ENDED, done
+    assert "has ended" in done.stderr
 
 
 def test_another_debugger_is_left_alone(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import holders, permission
+from hangtop_probe import descriptors, holders, permission
 from hangtop_probe.requests import Refused, Request
 
 if TYPE_CHECKING:
@@ -89,3 +91,27 @@ def test_what_is_not_there_is_refused() -> None:
     for pid, fd in (("1", 0), (1, None), (-1, 0), (1, -1)):
         with pytest.raises(Refused, match="needs"):
             ask(pid, fd)
+
+
+def test_a_terminal_from_outside_of_a_container_is_one() -> None:
+    """As after docker exec -it: the terminal lies on no mount that the process sees."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root may make a mount namespace, by unshare")
+    master, terminal = pty.openpty()
+    process = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", "echo ready; read line"],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        row = descriptors.Reader(process.pid, descriptors.Node()).descriptor(0)
+        assert row is not None
+        assert (row["kind"], row["target"]) == ("tty", os.ttyname(terminal))
+        assert "mount" not in row
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(master)
+        os.close(terminal)

@@ -24,6 +24,7 @@ from hangtop_core.updates import Options
 from simulated.story import Story
 from support.crowd import Crowd, first_words
 from support.large import EPOCH, HANG_AFTER, Large, operations
+from support.played import Played
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,6 +119,35 @@ def test_a_rank_of_many_costs_what_a_rank_of_few_does(situation: Callable[[int],
     each = {name: (few[name] / FEW, many[name] / MANY) for name in few}
     wrong = {name: one for name, one in each.items() if one[1] > FASTER * one[0]}
     assert not wrong, "lines for each rank, of few and of many"
+
+
+REST = 0.1
+"""What a second costs in which a job hangs, of one in which all of its rows change."""
+
+
+def lines_a_second(played: Played, seconds: float) -> float:
+    found: list[int] = []
+    played.run(seconds, lambda turn: found.append(operations(turn)))
+    return sum(found) / seconds
+
+
+def test_a_job_that_hangs_costs_next_to_nothing_and_a_change_is_seen_at_once() -> None:
+    played = Played(32)
+    played.run(4)
+    busy = lines_a_second(played, 3)
+    played.change(hang_at=played.now)
+    played.run(80)
+    assert played.diagnosis is not None
+    assert played.diagnosis.state == "hung"
+    assert [one.rank for one in played.diagnosis.verdicts[0].culprits] == [played.story.culprit]
+    rests = lines_a_second(played, 30)
+    assert rests < REST * busy
+    before = played.pictures
+    played.run(5)
+    assert played.pictures <= before + 1, "there is nothing to see"
+    played.change(hang_at=-1.0)
+    played.run(4)
+    assert played.diagnosis.state != "hung"
 
 
 def start(nodes: int) -> dict[str, int]:

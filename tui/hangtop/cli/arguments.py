@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hangtop.cli import config
+from hangtop.cli.helptext import Formatter as Formatter
 from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
@@ -45,18 +45,6 @@ DEFAULTS: dict[str, Any] = {
 }
 """Applied last, so that an option before the command counts as much as one after it, and the
 config file counts more."""
-
-
-class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of examples, and wraps what is one long line."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" not in text:
-            return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
-        return super()._fill_text(text, width, indent)
 
 
 class Parser(argparse.ArgumentParser):

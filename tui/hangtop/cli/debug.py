@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"a prompt in {who}. {COST}", f"now {plan.doing}")
     if plan.warning is not None:
         say(plan.warning)
-    say(f"run: {shlex.join(plan.argv)}")
+    say(f"run: {plan.shown}")
     status = pager.status(pager.dying_with_us(plan.argv))
     say(*outcome(status, plan))
     return NO_PROMPT if status else 0

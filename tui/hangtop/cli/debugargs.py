@@ -20,8 +20,8 @@ def add_debug(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Open a pdb prompt in a rank that runs: where its main thread is now, with "
         "its variables. The rank stands still meanwhile, and the timeouts of the ranks that wait "
         "for it run on; c, q, Ctrl-C and the end of hangtop let it go on. For ranks started by "
-        "`hangtop run`, by a signal and a unix socket that only you can use, and for Python 3.14 "
-        "and later by its own remote debugging. A rank whose main thread is blocked in C (a "
+        "`hangtop run`, and for all of Python 3.14 and later, by a unix socket that only you can "
+        "use. A rank whose main thread is blocked in C (a "
         "collective, cudaStreamSynchronize) does not come back to the interpreter: that is said "
         "after 3 s, nothing was stopped, and the native stack is what helps.",
         epilog="examples:\n"

@@ -67,8 +67,8 @@ examples:
   hangtop demo                     try it on a small job that really hangs
 
 defaults for these options can be kept in {config}:
-  nodes = "gpu[01-16]"             one long option a line, with _ for -; what is given on the
-  via = "ssh"                      command line wins, --no-sudo over `sudo = true`, too
+  nodes = "gpu[01-16]"             one long option a line, with _ for -
+  via = "ssh"                      the command line wins; --no-sudo over `sudo = true`, too
 
 exit status of diagnose, capture and watch:
   0 progressing   10 hung, explained   11 hung, not explained   12 no training job

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.containers import Container
@@ -12,6 +11,7 @@ from textual.screen import Screen
 from hangtop import query
 from hangtop.columns import Order
 from hangtop.screens.moving import Moving
+from hangtop.screens.turns import Turns
 from hangtop.spans import EMPTY, Line, line, spread
 from hangtop.views.footer import footer
 from hangtop.views.headline import headline, tabs
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 NARROW = (100, 30)
 """Below these columns or lines, one pane at a time."""
-TURN_S = 0.005
-"""Seconds of filling panes after which a key that waits is handled."""
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
@@ -55,10 +53,7 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         self.active = self.PANES[0]
         """The pane that keys work on, and that is shown when there is room for one."""
         self.filter_text = ""
-        self._filling: Iterator[None] | None = None
-        """What is left to do for the picture that is being shown."""
-        self._newer = False
-        """Whether there is a newer one."""
+        self.turns = Turns(self)
 
     # Shortcuts
 
@@ -186,34 +181,9 @@ class Page(Moving, Screen[None], inherit_bindings=False):
         """Fill everything from the state."""
         if not self.is_mounted or self.hangtop.page is not self:
             return
-        self._filling, self._newer = None, False
+        self.turns.stop()
         self.fill()
         self.show_bars()
-
-    def show_in_turns(self) -> None:
-        """The same for a newer picture, which may be of thousands of ranks: keys come first.
-
-        One that comes meanwhile is shown when this one is.
-        """
-        self._newer = self._filling is not None
-        if self._filling is None and self.is_mounted and self.hangtop.page is self:
-            self._filling = self.steps()
-            self._take_turn()
-
-    def _take_turn(self) -> None:
-        """Go on filling for a moment, and then let waiting keys be handled."""
-        filling, until = self._filling, perf_counter() + TURN_S
-        if filling is None or not self.is_mounted or self.hangtop.page is not self:
-            self._filling = None
-            return
-        for _ in filling:
-            if perf_counter() > until:
-                self.hangtop.call_later(self._take_turn)
-                return
-        self._filling = None
-        self.show_bars()
-        if self._newer:
-            self.show_in_turns()
 
     def steps(self) -> Iterator[None]:
         """Fill the panes, with breaks in which a key may be answered."""

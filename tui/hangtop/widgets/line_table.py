@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
-SAMPLED_ROWS = 200
+SAMPLED_ROWS = 100
 """Rows that column widths are taken from, besides the visible ones."""
 WORTH_GIVING_BACK = 4
 """Columns keep the width they once needed, unless this many cells are missing elsewhere."""

@@ -60,6 +60,10 @@ def python(*names: str, entries: tuple[bool, ...]) -> PythonThread:
     return PythonThread(1, None, True, frames, entries)
 
 
+def unnamed(file: str) -> Frame:
+    return Frame("??", file, file.rpartition("/")[2], 0, native=True)
+
+
 LOOP = "_PyEval_EvalFrameDefault"
 
 
@@ -78,6 +82,19 @@ LOOP = "_PyEval_EvalFrameDefault"
             python("a", "b", entries=(True, True)),
             ["strlen", "a", "b"],
         ),
+        # No names in the interpreter: its file tells where Python begins, or that it has none.
+        (
+            [*native("strlen"), unnamed("/usr/bin/python3.14"), *native("main")],
+            python("a", "b", entries=(False, True)),
+            ["strlen", "a", "b"],
+        ),
+        (
+            [unnamed("/usr/lib/libc.so.6"), unnamed("libpython3.12.so.1.0")],
+            python("a", entries=(False,)),
+            ["??", "a"],
+        ),
+        ([*native("ffi_call"), unnamed("")], python("a", entries=(False,)), ["ffi_call", "a"]),
+        (native("poll", "main"), python("a", entries=(False,)), ["a"]),
         ([], python("a", entries=(True,)), ["a"]),
     ],
 )

@@ -219,7 +219,9 @@ def test_bombs_are_refused_in_bounded_time_and_memory(tmp_path: Path, name: str)
 
 def test_a_key_whose_hash_never_ends_is_given_up(tmp_path: Path) -> None:
     (problem,) = assert_refused(tmp_path, ENDLESS, limit_s=1.0).problems
-    assert "takes far too long" in problem.why
+    # Python 3.14 visits each tuple once: it remembers their hashes.
+    remembers = sys.version_info >= (3, 14)
+    assert ("none of the keys" if remembers else "takes far too long") in problem.why
 
 
 def test_files_with_wrong_bytes_never_break_the_reading(tmp_path: Path) -> None:

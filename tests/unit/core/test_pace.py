@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hangtop_core.pace import MOST_S, Pace
+
+
+def looks(pace: Pace, told: int, begin: float, end: float) -> list[float]:
+    """When a node is looked at that could be every second."""
+    return [at for at in range(int(begin), int(end)) if pace.due("n1", told, float(at))]
+
+
+def test_the_longer_nothing_is_new_the_seldomer_a_node_is_looked_at() -> None:
+    pace = Pace()
+    found = looks(pace, 1, 0, 200)
+    gaps = [later - before for before, later in pairwise(found)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] == 1
+    assert gaps[-1] == MOST_S
+
+
+def test_what_is_new_on_a_node_is_looked_at_at_once() -> None:
+    pace = Pace()
+    last = looks(pace, 1, 0, 200)[-1]
+    assert not pace.due("n1", 1, last + 0.5)
+    assert pace.due("n1", 2, last + 0.6)
+    assert pace.due("n1", 2, last + 1.6), "and soon again"
+    assert pace.due("n2", 1, last + 0.5), "each node by itself"

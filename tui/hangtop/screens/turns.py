@@ -1,0 +1,48 @@
+"""A newer picture comes to a page in turns, between which keys are answered."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop.screens.page import Page
+
+TURN_S = 0.005
+"""Seconds of filling panes after which a key that waits is handled. A small job takes one turn."""
+
+
+class Turns:
+    """Of one page."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._filling: Iterator[None] | None = None
+        self._newer = False
+
+    def begin(self) -> None:
+        """Fill the page; while that is under way, a newer picture waits until it is done."""
+        self._newer = self._filling is not None
+        if self._filling is None:
+            self._filling = self._page.steps()
+            self._take()
+
+    def stop(self) -> None:
+        """Do no more: the page was filled as a whole, or is not shown."""
+        self._filling, self._newer = None, False
+
+    def _take(self) -> None:
+        page, filling, until = self._page, self._filling, perf_counter() + TURN_S
+        if filling is None or not page.is_mounted or page.hangtop.page is not page:
+            self.stop()
+            return
+        for _ in filling:
+            if perf_counter() > until:
+                page.hangtop.call_later(self._take)
+                return
+        self._filling = None
+        page.show_bars()
+        if self._newer:
+            self.begin()
