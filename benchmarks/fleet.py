@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.engine import ClusterShellEngine
 from hangtop_core.session import Options, Session
-from simulated.launcher import Fleet
+from simulated.launcher import Fleet, launchers
 from simulated.story import Story
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("nodes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")
     parser.add_argument("--tui", action="store_true", help="open the app instead")
+    parser.add_argument("--room", type=Path, help="with --tui: of a fleet that is played already")
     parser.add_argument("--hang-at", type=float, default=30.0,
                         help="with --tui; -1: only at SIGUSR1")  # fmt: skip
     parser.add_argument("--churn", type=float, default=1.0, help="with --tui: share of ranks")
@@ -90,6 +91,10 @@ def show(arguments: argparse.Namespace) -> None:
         flapping=tuple(arguments.flapping),
         dead=tuple(arguments.dead),
     )
+    if arguments.room is not None:
+        with Session(options(), diagnose, launchers(arguments.room, story)) as session:
+            run_app(session)
+        return
     with Fleet(story) as fleet, Session(options(), diagnose, fleet.launchers()) as session:
         signal.signal(signal.SIGUSR1, lambda *_: fleet.tell("hang"))
         run_app(session)

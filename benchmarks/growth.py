@@ -3,9 +3,10 @@
     PYTHONPATH=core:tui:tests:benchmarks python benchmarks/growth.py [NODES ...]
 
 What simulated nodes of 8 ranks say is folded into the store here, without pipes and threads, so
-each step stands alone: a second in which all rows change, a tenth, none; a picture of that; its
-verdict; the rows of the overview; and a picture for which processes are sorted into jobs anew.
-Milliseconds of processor, the shortest of some runs; other programs do not count.
+each step stands alone: the start, from the lines of all nodes to a first verdict; a second in
+which all rows change, a tenth, none; a picture of that; its verdict; the rows of the overview; and
+a picture for which processes are sorted into jobs anew. Milliseconds of processor, the shortest of
+some runs; other programs do not count.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from hangtop.views.overview import class_rows
 from hangtop.views.ranks import RankRows
 from hangtop_core.analysis.peers import sought
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.updates import Options
+from simulated.story import Story
+from support.crowd import Crowd, first_words
 from support.large import EPOCH, HANG_AFTER, Large
 
 if TYPE_CHECKING:
@@ -57,19 +61,37 @@ def pass_second(
     return snapshot
 
 
+def start(nodes: int, note: Callable[..., None]) -> None:
+    """From the first connection to the first verdict."""
+    words = first_words(Story(nodes=nodes, hang_at=-1.0))
+    crowd = Crowd(nodes, at_once=64, options=Options())
+
+    def read(part: int) -> None:
+        for number, lines in enumerate(words):
+            crowd.hear(crowd.engine.opened[number], lines[part])
+
+    note("start: hellos", lambda: read(0))
+    note("start: what nodes run", lambda: read(1))
+    note("start: picture", lambda: crowd.collector.store.publish(EPOCH))
+    snapshot = crowd.collector.store.publish(EPOCH)
+    note("start: verdict", lambda: diagnose(snapshot, snapshot.jobs[0], HANG_AFTER))
+
+
 def steps(nodes: int) -> dict[str, float]:
     """All steps of one size."""
     found: dict[str, list[float]] = {}
+
+    def note(what: str, work: Callable[[], object]) -> None:
+        found.setdefault(what, []).append(cost(work))
+
+    for _ in range(ROUNDS):
+        start(nodes, note)
     large = Large(nodes, hang_at=-1.0)
     large.hear(0.0)
     large.sample(0.5)
     snapshot, job, diagnosis = large.picture(1.0)
     rows, at = RankRows(), 1.0
     rows.take(snapshot, job, diagnosis, EPOCH + at)
-
-    def note(what: str, work: Callable[[], object]) -> None:
-        found.setdefault(what, []).append(cost(work))
-
     for share, told in ((1.0, "all rows change"), (0.1, "a tenth"), (0.0, "none")):
         large.change(churn=share)
         for _ in range(7):  # until what moved before has left the shares of a core

@@ -62,12 +62,12 @@ class Fleet:
 
     def __enter__(self) -> Self:
         """Compile the child, start the players, wait until they listen."""
-        room = Path(self._room.name)
-        self._program = room / "pass"
-        subprocess.run(["cc", "-O2", "-o", self._program, HERE / "pass.c"], check=True)
+        room = self.room
+        subprocess.run(["cc", "-O2", "-o", room / "pass", HERE / "pass.c"], check=True)
         story = msgspec.json.encode(self.story).decode()
         for number in range(PLAYERS):
             argv = [sys.executable, "-m", "simulated.play", str(room / str(number)), story]
+            argv += [str(number), str(PLAYERS)]
             self._players.append(subprocess.Popen(argv, stdin=subprocess.PIPE))
         while not all((room / str(number)).exists() for number in range(PLAYERS)):
             if any(player.poll() is not None for player in self._players):
@@ -75,14 +75,14 @@ class Fleet:
             time.sleep(0.01)
         return self
 
+    @property
+    def room(self) -> Path:
+        """Where it listens."""
+        return Path(self._room.name)
+
     def launchers(self) -> list[FleetLauncher]:
         """One for each node."""
-        room = Path(self._room.name)
-        names = [self.story.name(number) for number in range(self.story.nodes)]
-        return [
-            FleetLauncher(self._program, room / str(number % PLAYERS), name)
-            for number, name in enumerate(names)
-        ]
+        return launchers(self.room, self.story)
 
     def tell(self, what: str) -> None:
         """Let something happen now: `hang`, or `churn SHARE`."""
@@ -100,3 +100,11 @@ class Fleet:
             player.kill()
             player.communicate()
         self._room.cleanup()
+
+
+def launchers(room: Path, story: Story) -> list[FleetLauncher]:
+    """One for each node of a fleet that listens in a room."""
+    return [
+        FleetLauncher(room / "pass", room / str(number % PLAYERS), story.name(number))
+        for number in range(story.nodes)
+    ]

@@ -24,7 +24,7 @@ FIRST_PID = 4000
 STEP_NS = 40_000_000
 """CPU time of a main thread in a second of training."""
 CREDIT = 64
-HELD_S, QUIET_S, MAX_REST_S = 30.0, 30.0, 6.0
+HELD_S, QUIET_S, MAX_REST_S = 30.0, 30.0, 16.0
 """As in hangtop_probe/watch.py: how long meters of a launcher are held back; after how long pieces
 that tell nothing are left out, and for how long at most."""
 Message = dict[str, Any]

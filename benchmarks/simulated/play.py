@@ -1,10 +1,12 @@
 """The process that plays nodes: real pipes, one loop, as many nodes as it is given.
 
-    python -m simulated.play SOCKET STORY-AS-JSON
+    python -m simulated.play SOCKET STORY-AS-JSON FIRST STEP
 
-Connections come over a unix socket with the descriptors of `pass`: what it reads from and writes to
-are the very pipes the head made for this node. Standard input brings what is to happen at once,
-whatever the story says: `hang`, or `churn SHARE`; with its end the play is over.
+It plays node FIRST and every STEP-th after it; they are made before it listens, as nodes are there
+before somebody looks at them. Connections come over a unix socket with the descriptors of `pass`:
+what it reads from and writes to are the very pipes the head made for this node. Standard input
+brings what is to happen at once, whatever the story says: `hang`, or `churn SHARE`; with its end
+the play is over.
 """
 
 from __future__ import annotations
@@ -25,9 +27,12 @@ from simulated.node import SimulatedNode
 from simulated.story import Story
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from simulated.node import Message
 
-IDLE_S = 0.5
+LOOK_S = 0.05
+"""Seconds between two looks at which of all nodes have something to say."""
 
 
 class Connection:
@@ -85,11 +90,13 @@ class Connection:
 class Player:
     """All nodes of one process."""
 
-    def __init__(self, path: str, story: Story) -> None:
+    def __init__(self, path: str, story: Story, numbers: Iterable[int]) -> None:
         self.story = story
         self._began = time.monotonic()
         self._epoch = time.time()
-        self._nodes: dict[str, SimulatedNode] = {}
+        self._nodes = {
+            story.name(number): SimulatedNode(number, story, self._epoch) for number in numbers
+        }
         self._live: dict[int, Connection] = {}
         self._late: list[tuple[float, Connection, Message]] = []
         self._listening = socket.socket(socket.AF_UNIX)
@@ -105,11 +112,9 @@ class Player:
     def run(self) -> None:
         """Play until standard input ends."""
         self._selector.register(sys.stdin, selectors.EVENT_READ, "told")
+        look = 0.0
         while True:
-            now = self.now()
-            due = [one.node.due for one in self._live.values()] + [at for at, *_ in self._late]
-            wait = min([IDLE_S, *(at - now for at in due if at > 0)])
-            for key, _ in self._selector.select(max(wait, 0.005)):
+            for key, _ in self._selector.select(max(look - self.now(), 0.0)):
                 if key.data == "told":
                     told = sys.stdin.readline()
                     if not told:
@@ -119,7 +124,9 @@ class Player:
                     self._accept()
                 else:
                     self._read(key.data)
-            self._tick(self.now())
+            if self.now() >= look:
+                self._tick(self.now())
+                look = self.now() + LOOK_S
 
     def _told(self, words: list[str]) -> None:
         changes = {"hang_at": self.now()} if words[0] == "hang" else {"churn": float(words[1])}
@@ -133,17 +140,13 @@ class Player:
         fds = array.array("i")
         for _, _, content in ancillary:
             fds.frombytes(content[:8])
-        name = data.decode()
-        number = int(name[4:])
-        if name not in self._nodes:
-            self._nodes[name] = SimulatedNode(number, self.story, self._epoch)
-        node = self._nodes[name]
+        node = self._nodes[data.decode()]
         node.connected()
         live = Connection(control, fds[0], fds[1], node)
         live.opened = self.now()
         self._live[live.fd_in] = live
         self._selector.register(live.fd_in, selectors.EVENT_READ, live)
-        if number not in self.story.dead:
+        if node.number not in self.story.dead:
             self._say(live, node.hello(self.now()))
             live.flush()
 
@@ -159,8 +162,7 @@ class Player:
         for message in messages:
             for said in live.node.answer(message, self.now()):
                 self._say(live, said)
-        if not live.flush():
-            self._drop(live, 0)
+        self._move(live, self.now())
 
     def _say(self, live: Connection, message: Message) -> None:
         if live.node.number in self.story.slow:
@@ -175,13 +177,17 @@ class Player:
             if live.fd_in in self._live:
                 live.say(message)
         for live in list(self._live.values()):
-            piece = live.node.tick(now)
-            if piece is not None:
-                self._say(live, piece)
-            if not live.flush():
-                self._drop(live, 0)
-            elif live.node.number in self.story.flapping and now - live.opened > self.story.flap_s:
-                self._drop(live, 255)
+            self._move(live, now)
+
+    def _move(self, live: Connection, now: float) -> None:
+        """Say and write what is due on one connection."""
+        piece = live.node.tick(now)
+        if piece is not None:
+            self._say(live, piece)
+        if not live.flush():
+            self._drop(live, 0)
+        elif live.node.number in self.story.flapping and now - live.opened > self.story.flap_s:
+            self._drop(live, 255)
 
     def _drop(self, live: Connection, status: int) -> None:
         del self._live[live.fd_in]
@@ -191,8 +197,9 @@ class Player:
 
 def main() -> None:
     """Play the story of the command line."""
-    path, story = sys.argv[1:3]
-    Player(path, msgspec.json.decode(story, type=Story)).run()
+    path, told, first, step = sys.argv[1:5]
+    story = msgspec.json.decode(told, type=Story)
+    Player(path, story, range(int(first), story.nodes, int(step))).run()
 
 
 if __name__ == "__main__":

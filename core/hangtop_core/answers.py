@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hangtop_core.columns import Unpacker
     from hangtop_core.model import Recorder
     from hangtop_core.store import Store
+    from hangtop_core.tracked import Tracked
 
 Mode = Literal["nonblocking", "blocking", "native"]
 
@@ -62,16 +63,21 @@ class Answers:
         known = self._store.live(name, piece.pid, piece.start)
         if known is None:
             return sample
-        known.take_sample(sample, self._store.stacks)
-        self._store.touched(view, known)
+        self._take_sample(name, known, sample)
         return known.sample if known.sample is not None else sample
 
     def failure(self, name: str, pid: int, sample: StackSample) -> None:
         """Note that a process that was asked for gave no sample, and why."""
         known = self._store.live(name, pid)
         if known is not None:
-            known.take_sample(sample, self._store.stacks)
-            self._store.touched(self._store.nodes[name], known)
+            self._take_sample(name, known, sample)
+
+    def _take_sample(self, name: str, known: Tracked, sample: StackSample) -> None:
+        """Give a process its sample; one that says what the last one did is no news."""
+        last = known.sample
+        known.take_sample(sample, self._store.stacks)
+        same = last is not None and _said(last) == _said(sample)
+        (self._store.aged if same else self._store.touched)(self._store.nodes[name], known)
 
     def renew(self, name: str, pid: int, at: float) -> None:
         """Count a sample once more without taking it: the main thread has not run since."""
@@ -85,8 +91,10 @@ class Answers:
         view = self._store.nodes[name]
         known = self._store.live(name, piece.pid, piece.start)
         if known is not None:
-            known.descriptors = messages.descriptor_table(piece, view.skew)
-            self._store.touched(view, known)
+            last, new = known.descriptors, messages.descriptor_table(piece, view.skew)
+            known.descriptors = new
+            same = last is not None and replace(last, at=new.at) == new
+            (self._store.aged if same else self._store.touched)(view, known)
 
     def recorder(self, name: str, piece: messages.RecorderPiece, unpacker: Unpacker) -> None:
         """Fold one rank's flight recorder.
@@ -147,6 +155,10 @@ class Answers:
         if known is not None:
             known.ras = report
             self._store.touched(self._store.nodes[name], known)
+
+
+def _said(sample: StackSample) -> tuple[object, ...]:
+    return sample.mode, sample.threads, sample.failure
 
 
 KEPT_S = 60.0

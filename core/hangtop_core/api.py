@@ -22,7 +22,6 @@ from hangtop_core.model import Snapshot
 from hangtop_core.report import WIDTH, diagnosis_text
 from hangtop_core.session import Session
 from hangtop_core.updates import Options
-from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,8 +118,8 @@ def _begun(targets: Targets, hang_after: float, all_users: bool, readonly: bool)
         slurm_jobs=slurm.job.ids if slurm.job is not None else (),
         slurm_step=slurm.job.step if slurm.job is not None else None,
     )
-    watch = watching(options).request()
-    session = Session(options, engine.diagnose, ways.launchers(targets, slurm.job, watch))
+    launchers = ways.launchers(targets, slurm.job, options.watch_request())
+    session = Session(options, engine.diagnose, launchers)
     session.start()
     return session
 

@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hangtop_core.asks import opened
 from hangtop_core.attach.timing import Moment
 from hangtop_core.errors import ClosedError, HangtopError, ReadOnlyError, RequestError
-from hangtop_core.gather import Gather, Sampled, answer, reject, report
-from hangtop_core.traces import StraceResult, Trace, begin, cancel
+from hangtop_core.gather import Gather, Sampled, answer, ask_ras, reject
+from hangtop_core.sampling import all_ranks
+from hangtop_core.traces import Order, StraceResult, begin, cancel
 
 if TYPE_CHECKING:
-    import queue
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
     from hangtop_core.asks import Ask
-    from hangtop_core.attach.engine import Event
     from hangtop_core.attach.local import Launcher
     from hangtop_core.collector import Collector
     from hangtop_core.commandlog import CommandRecord
     from hangtop_core.descriptors import Openers
+    from hangtop_core.inbox import Inbox
     from hangtop_core.model import DescriptorTable, Recorder
     from hangtop_core.outputs import Wanted
     from hangtop_core.ras import Ras
+    from hangtop_core.traces import Trace
     from hangtop_core.tracked import Tracked
     from hangtop_core.updates import Options
 
@@ -41,7 +42,7 @@ class Asking:
     _collector: Collector
     _launchers: list[Launcher]
     _traces: list[Trace]
-    _inbox: queue.SimpleQueue[Event | Callable[[], None]]
+    _inbox: Inbox
     _thread: threading.Thread
     _closing: threading.Event
 
@@ -66,7 +67,7 @@ class Asking:
             return future
 
         def work() -> None:
-            wanted = self._collector.all_ranks() if pids is None else pids
+            wanted = all_ranks(self._collector.store.nodes) if pids is None else pids
             gather = Gather(self._collector, wanted, future, on_node)
             for node, some in wanted.items():
                 gather.ask(node, some, mode, locals, deadline)
@@ -118,7 +119,7 @@ class Asking:
         """
         future: Future[Ras] = Future()
         if not self._refused(future, "NCCL's RAS is answered by all ranks"):
-            self._do(lambda: report(self._collector, node, pids, anyway, future), future)
+            self._do(lambda: ask_ras(self._collector, node, pids, anyway, future), future)
         return future
 
     def holders(self, node: str, pid: int, fd: int) -> Future[Openers]:
@@ -138,8 +139,10 @@ class Asking:
         if self._refused(future, "strace pauses the process at every system call"):
             return future
 
-        trace = Trace(node, pid, seconds, on_lines, future)
-        return self._do(lambda: begin(trace, self._collector, self._traces), future)
+        def work() -> None:
+            begin(Order(node, pid, seconds, on_lines, future), self._collector, self._traces)
+
+        return self._do(work, future)
 
     def cancel_strace(self, node: str, pid: int) -> None:
         """End the trace of a process early; its result comes as usual."""

@@ -33,7 +33,7 @@ class Counts(Struct, frozen=True, gc=False):
     """Times its processes were held up because it was over memory.high. Not of version 1."""
 
 
-class Cgroup(Struct, frozen=True):
+class Cgroup(Struct, frozen=True, gc=False):
     """One group that has a limit of memory, or something to tell."""
 
     folder: Text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hangtop_core import sampling
 from hangtop_core.analysis.peers import sought
 from hangtop_core.answers import Answers
+from hangtop_core.arrivals import Arrivals
 from hangtop_core.asks import GRACE, Ask, Asks
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
@@ -22,6 +23,7 @@ from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.attach.turns import Turns
 from hangtop_core.commandlog import CommandLog
 from hangtop_core.errors import HangtopError, RefusedError, UnknownNodeError
+from hangtop_core.pace import Pace
 from hangtop_core.store import Store
 
 if TYPE_CHECKING:
@@ -31,18 +33,18 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked
-    from hangtop_core.watching import Watching
+    from hangtop_core.updates import Options
 
 log = logging.getLogger(__name__)
 
-LOOK = 0.0002
+LOOK = 0.002
 """Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
 turning, and each turn would look at all of them."""
 ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-REST, REST_NODE = 2.0, 1 / 128
+REST, REST_NODE = 2.0, 1 / 64
 """Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
 each node that there is."""
 LATE = 2.0
@@ -61,7 +63,7 @@ class Ending(NamedTuple):
 class Collector:
     """Keeps the nodes watched and sampled. All methods belong to the session's thread."""
 
-    def __init__(self, engine: Engine, watching: Watching, timing: Timing | None = None) -> None:
+    def __init__(self, engine: Engine, options: Options, timing: Timing | None = None) -> None:
         self.store = Store()
         self.answers = Answers(self.store)
         self.asks = Asks(self)
@@ -70,7 +72,7 @@ class Collector:
         self.urgent = False
         """Set when something came that should not wait for the next tick."""
         self._router = Router(engine, self.commands)
-        self._watching = watching
+        self._options = options
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
@@ -81,7 +83,9 @@ class Collector:
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
-        self._turns = Turns(self.links)
+        self.arrivals = Arrivals()
+        self._turns = Turns()
+        self._pace = Pace()
         self._boot_id = boot_id()
         self._pushed: set[str] = set()
         """Nodes whose probe was given all it is to do, and a time for it."""
@@ -109,8 +113,18 @@ class Collector:
         self.links[link.name] = link
         self._busy[link.name] = set()
         self.store.add_node(link.name, now.epoch)
+        self.arrivals.expect(link.name, now.mono)
         link.start_in_turn(now)
         self._index(link)
+
+    def is_new(self, conn: int) -> bool:
+        """Whether it is the connection of a node that has told nothing yet, or of many nodes."""
+        link = self._by_conn.get(conn)
+        return link is None or link.name in self.arrivals
+
+    def _start_next(self, now: Moment) -> None:
+        for link in self._turns.come(now):
+            self._index(link)
 
     def _index(self, link: Link) -> None:
         if link.conn is not None:
@@ -166,19 +180,20 @@ class Collector:
                 del self._ending[name]
                 if link.generation == ending.generation:
                     link.restart(now, "its probe was ended there")
-        for link in self._turns.come(now):
-            self._index(link)
+        self._start_next(now)
         if now.mono >= self._next_look:
             self._next_look = now.mono + LOOK * len(self.links)
             for link in self.links.values():
                 link.tick(now)
                 self._index(link)
-        if now.mono >= self._next_round:
+        if now.mono >= self._next_round and not self.arrivals.pending(now.mono):
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
                 rested = now.mono >= self._rested.get(link.name, 0.0)
                 if link.can_ask and rested and not self._busy[link.name]:
-                    self._round(link)
+                    told = self.store.nodes[link.name].told, self._odd.get(link.name)
+                    if self._pace.due(link.name, told, now.mono):
+                        self._round(link)
         self._router.flush()
 
     def look_closer(self, snapshot: Snapshot) -> None:
@@ -199,13 +214,7 @@ class Collector:
             return
         self._reading.add(link.name)
 
-        def done(error: HangtopError | None) -> None:
-            self._reading.discard(link.name)
-            self.urgent = self.urgent or self.store.news
-            if isinstance(error, RefusedError) and error.kind == "unsupported":
-                link.unsupported.add(ask.op)
-
-        self.ask(link, ask, done)
+        self.ask(link, ask, lambda _: self._reading.discard(link.name))
 
     # What links report
 
@@ -213,18 +222,22 @@ class Collector:
         """Fields of a node have changed."""
         self.store.change_node(link.name, changes)
         self.urgent = self.urgent or "state" in changes
+        if not (link.can_ask or link.state == "connecting"):
+            self.arrivals.came(link.name, self._now.mono)
 
     def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
         """A probe said hello: watch it."""
         same = hello.boot_id is not None and hello.boot_id == self._boot_id
         self.store.connected(link.name, hello.clock, same, now.epoch)
         self._busy[link.name].clear()
-        watching = self._watching
-        if not watching.enabled:
+        self._start_next(now)
+        options = self._options
+        if not options.watch:
+            self.arrivals.came(link.name, now.mono)
             return
         rest = max(REST, len(self.links) * REST_NODE)
-        params = {**watching.request(), "silence": link.silence, "rest": rest}
-        link.table_came(now, watching.interval)
+        params = {**options.watch_request(), "silence": link.silence, "rest": rest}
+        link.table_came(now, options.interval)
 
         def take(raw: Any) -> None:
             piece = messages.decode(raw, messages.WatchPiece)
@@ -233,6 +246,7 @@ class Collector:
             if self.store.follow_clock(link.name, piece.at, self._now.epoch, piece.clock_set):
                 link.note(f"a clock was set: there it is {view.skew:+.0f} s against here now")
             self.store.fold_watch(link.name, piece, link.note)
+            self.arrivals.came(link.name, self._now.mono)
             link.table_came(self._now, piece.pause)
             if len(view.strings) > messages.MAX_STRINGS:
                 view.strings = {}
@@ -258,15 +272,15 @@ class Collector:
             return
         odd = self._odd.get(link.name, frozenset())
         now = self._now.epoch
-        watching = self._watching
+        options = self._options
         cost = self._sample_cost.get(link.name, sampling.SAMPLE_COST_S)
-        share = watching.budget
-        if share is None and watching.sample_early is not None:
+        share = options.budget
+        if share is None and options.sample_early is not None:
             share = sampling.SCREEN_SHARE
         apart = cost / share if share else 0.0
-        if sampling.gpus_stand_still(view.node.gpus, now, watching.rest):
+        if sampling.gpus_stand_still(view.node.gpus, now, options.rest):
             apart = 0.0
-        rate = sampling.Rate(watching.sample_every, watching.sample_early, watching.rest, apart)
+        rate = sampling.Rate(options.sample_every, options.sample_early, options.rest, apart)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:
@@ -280,7 +294,7 @@ class Collector:
             view.live[pid].numerics_asked = now
         if plan.numerics:
             self.ask_by_itself(link, self.asks.numerics(plan.numerics, by_itself=True))
-        if plan.recorder and not self._watching.readonly:
+        if plan.recorder and not self._options.readonly:
             for pid in plan.recorder:  # what was said before is not said again
                 view.live[pid].recorder_asked = now
             self.ask_by_itself(link, self.asks.recorder(link.name, plan.recorder, by_itself=True))
@@ -304,13 +318,7 @@ class Collector:
         busy.add(ask.op)
         self._rested[link.name] = self._now.mono + self._rest[link.name]
 
-        def done(error: HangtopError | None) -> None:
-            busy.discard(ask.op)
-            self.urgent = self.urgent or self.store.news
-            if isinstance(error, RefusedError) and error.kind == "unsupported":
-                link.unsupported.add(ask.op)
-
-        self.ask(link, ask, done, summary)
+        self.ask(link, ask, lambda _: busy.discard(ask.op), summary)
 
     # Requests
 
@@ -354,6 +362,10 @@ class Collector:
                     link.note(f"{ask.op}: {wrong}")
             self.commands.end(number, self._now.epoch, "done" if error is None else str(error))
             done(error)
+            self.urgent = self.urgent or self.store.news
+            unsupported = isinstance(error, RefusedError) and error.kind == "unsupported"
+            if unsupported and ask.by_itself:
+                link.unsupported.add(ask.op)
 
         return link.request(
             ask.op,
@@ -380,15 +392,3 @@ class Collector:
     def begin_anew(self, name: str, why: str) -> None:
         """Connect to a node once more, because what it said cannot be trusted."""
         self.links[name].restart(self._now, why)
-
-    def all_ranks(self) -> dict[str, list[int]]:
-        """Return by node the pids of all ranks that can be sampled."""
-        return {
-            name: [
-                known.process.pid
-                for known in view.live.values()
-                if known.process.role == "rank" and sampling.can_sample(known)
-            ]
-            for name, view in self.store.nodes.items()
-            if view.live
-        }

@@ -23,18 +23,16 @@ from msgspec import Struct
 import hangtop_hook
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.text import clean
+from hangtop_hook.terminal import BLOCKED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hangtop_core.model import Node, Rank, Snapshot
 
-RUN_DIR = "HANGTOP_RUN_DIR"
 _PROMPT = "/hangtop_hook/pdbsocket.py"
 WAIT_S = 3.0
 """Seconds in which the main thread must come back to the interpreter."""
-CANNOT, BLOCKED = 3, 4
-"""Exit statuses of `hangtop_hook.terminal`."""
 _REMOTE = re.compile(r"python3\.(1[4-9]|[2-9]\d)t?$")
 FORBIDDEN = "PYTHON_DISABLE_REMOTE_DEBUG"
 _FORBIDS = re.compile(r"^(-X)?disable[-_]remote[-_]debug$")
@@ -153,13 +151,13 @@ def _ours(snapshot: Snapshot, rank: Rank) -> bool:
 
 def _hooked(rank: Rank, node: Node) -> tuple[str, ...] | None:
     """The command on the node itself that goes by the hook of `hangtop run`; None without it."""
-    run, exe, pid = rank.process.env.get(RUN_DIR), rank.process.exe, str(rank.process.pid)
+    run, exe = rank.process.env.get(hangtop_hook.RUN_DIR), rank.process.exe
     if not run:
         return None
     here = node.shell is None
     folder = Path(hangtop_hook.__file__).parent if here else Path(run) / "hook/hangtop_hook"
     python = sys.executable if here else exe or "python3"
-    return (python, "-S", "-s", str(folder / "terminal.py"), pid, f"{WAIT_S:g}")
+    return (python, "-S", "-s", str(folder / "terminal.py"), str(rank.process.pid), f"{WAIT_S:g}")
 
 
 def _not_remotely(rank: Rank, node: Node, *, blocked: bool) -> str | None:

@@ -43,7 +43,7 @@ class Holder(Struct, frozen=True, gc=False):
     """reads, writes, holds the lock"""
 
 
-class Opener(Struct, frozen=True):
+class Opener(Struct, frozen=True, gc=False):
     """One descriptor of another process that leads to the same, or to its other end."""
 
     pid: int
@@ -81,7 +81,7 @@ class FilePosition(Struct, frozen=True, gc=False):
     server: Text | None = None
 
 
-class FileServer(Struct, frozen=True):
+class FileServer(Struct, frozen=True, gc=False):
     """How the node's connection to the server of a network file system stands."""
 
     mount: Text
@@ -115,7 +115,7 @@ UNANSWERED = 3
 """Attempts in a row from which a connection counts as one that gets nowhere: 1.4 s."""
 
 
-class Descriptor(Struct, frozen=True):
+class Descriptor(Struct, frozen=True, gc=False):
     """One open descriptor of a process."""
 
     fd: int
@@ -133,3 +133,31 @@ class Descriptor(Struct, frozen=True):
     """What its file system has none left of; only told of what is open for writing and local."""
     locked: Text | None = None
     """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """Why something that was asked for did not come."""
+
+    kind: str
+    """denied, gone, timeout, unsupported, missing, not-python, stopped, error"""
+    text: Text
+    fix: Text | None = None
+
+
+class DescriptorTable(Struct, frozen=True, gc=False):
+    """All descriptors of a process at one moment, or why they could not be read."""
+
+    at: float
+    descriptors: tuple[Descriptor, ...] = ()
+    failure: Failure | None = None
+    waiting_locks: tuple[Descriptor, ...] = ()
+    """Files this process waits to lock, from /proc/locks, with their holders."""
+    opening: Descriptor | None = None
+    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
+    servers: tuple[FileServer, ...] = ()
+    """Those of its mounts, and whether they answer its node."""
+    lock_files: tuple[Descriptor, ...] = ()
+    """Lock files that other processes of its user have locked, with these: who tries a lock again
+    and again has no file open."""
+    store_port: Descriptor | None = None
+    """Who listens on MASTER_PORT of its environment, in its network."""

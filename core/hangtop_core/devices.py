@@ -27,8 +27,10 @@ PORT_RATE = 65536.0
 """Bytes/s of a port that are more than chatter."""
 _OWN = frozenset({"index", "worked_at", "power_peak_w", "new_errors"})
 _OWN_PORT = frozenset({"name", "new_errors", "was_up", "moved_at"})
-_GPU_TYPES = {f.name: f.type for f in msgspec.structs.fields(Gpu) if f.name not in _OWN}
-_NIC_TYPES = {f.name: f.type for f in msgspec.structs.fields(Nic) if f.name not in _OWN_PORT}
+_GPU = messages.Fields({f.name: f.type for f in msgspec.structs.fields(Gpu) if f.name not in _OWN})
+_NIC = messages.Fields(
+    {f.name: f.type for f in msgspec.structs.fields(Nic) if f.name not in _OWN_PORT}
+)
 
 
 class Devices:
@@ -59,13 +61,13 @@ class Devices:
             if number is None or (number not in self.gpus and len(self.gpus) >= MAX_DEVICES):
                 complain("gpus: not a GPU, or too many")
                 continue
-            fields = _read(raw, _GPU_TYPES, f"GPU {number}", complain)
+            fields = _read(raw, _GPU, f"GPU {number}", complain)
             self.gpus[number] = self._gpu(number, fields, at, skew)
         for name, raw in piece.nics.items():
             if name not in self.nics and len(self.nics) >= MAX_DEVICES:
                 complain("nics: too many")
                 continue
-            fields = _read(raw, _NIC_TYPES, f"port {name[:20]}", complain)
+            fields = _read(raw, _NIC, f"port {name[:20]}", complain)
             self.nics[name] = self._nic(name[:80], fields, at)
         if piece.gpus:
             changed["gpus"] = tuple(self.gpus[index] for index in sorted(self.gpus))
@@ -107,13 +109,13 @@ class Devices:
 
 
 def _read(
-    raw: object, types: Mapping[str, Any], what: str, complain: Callable[[str], None]
+    raw: object, known: messages.Fields, what: str, complain: Callable[[str], None]
 ) -> dict[str, Any]:
     wrong: list[str] = []
     if not isinstance(raw, dict):
         complain(f"{what}: is not an object")
         return {}
-    fields = messages.read_fields(raw, types, wrong)
+    fields = known.read(raw, wrong)
     for text in wrong:
         complain(f"{what}: {text}")
     return fields

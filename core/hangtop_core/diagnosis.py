@@ -48,7 +48,7 @@ class Evidence(Struct, frozen=True, gc=False):
     text: str
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """Cause, culprits, evidence and next step."""
 
     cause: str
@@ -94,7 +94,7 @@ class Exclusion(Struct, frozen=True):
     looked_at: str
 
 
-class Moment(Struct, frozen=True):
+class Moment(Struct, frozen=True, gc=False):
     """One moment of the timeline of a job."""
 
     at: float

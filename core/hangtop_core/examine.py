@@ -16,6 +16,7 @@ from hangtop_core.attach.local import LocalLauncher, boot_id
 from hangtop_core.attach.messages import BadPieceError, Time, decode
 from hangtop_core.check import Check, Cleaned, Clock, Examined, Way
 from hangtop_core.errors import HangtopError, NodeNotReadyError
+from hangtop_core.nodestates import FAILED, OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,6 @@ T = TypeVar("T")
 CHECK_S = 60.0
 """Seconds a probe may take: most of it are the limits of tools that hang."""
 PINGS = 3
-FAILED = frozenset({"unreachable", "denied", "no-python", "incompatible"})
 LIMIT_S = 300.0
 """Seconds for all nodes, which log in by turns."""
 _AGAIN = 2
@@ -85,7 +85,7 @@ class Visits(Generic[T]):
 
     def _due(self, node: Node) -> bool:
         """Whether a node can be asked now, and should be."""
-        return node.state in ("ready", "slow") and not self._done(node)
+        return node.state in OBSERVED and not self._done(node)
 
     def _done(self, node: Node) -> bool:
         """Whether nothing more will come; one that was lost meanwhile gets a second chance."""

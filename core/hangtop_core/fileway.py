@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +11,8 @@ IO_NOISE = 512.0
 """Bytes a second that mean nothing: a heartbeat, a log line, a metrics socket."""
 _WINDOW = 10.0
 """Seconds over which a rate is taken."""
+_MAX_POINTS = 32
+"""Readings in that time that are remembered."""
 
 
 class Way:
@@ -20,7 +21,7 @@ class Way:
     def __init__(self) -> None:
         self.moved_at: float | None = None
         self.rate: float | None = None
-        self._points: deque[tuple[float, int]] = deque(maxlen=32)
+        self._points: list[tuple[float, int]] = []
 
     def see(
         self, old: FilePosition | None, new: FilePosition | None, at: float, before: float
@@ -39,8 +40,10 @@ class Way:
         if not self._points and old is not None and old.target == new.target:
             self._points.append((before, old.position))
         self._points.append((at, new.position))
-        while len(self._points) > 2 and at - self._points[1][0] >= _WINDOW:
-            self._points.popleft()
+        while len(self._points) > 2 and (
+            at - self._points[1][0] >= _WINDOW or len(self._points) > _MAX_POINTS
+        ):
+            del self._points[0]
         (first_at, first), (last_at, last) = self._points[0], self._points[-1]
         if last_at > first_at:
             self.rate = max(last - first, 0) / (last_at - first_at)

@@ -33,7 +33,7 @@ TEXTS: Mapping[str, str] = {
     names.NONBLOCKING: "use the non-blocking mode, the default",
     names.TRACED: "only one can trace it: wait for that, or end it",
     names.VIA_SSH: "hangtop --via ssh",
-    names.DMESG: "--sudo, or sysctl kernel.dmesg_restrict=0",
+    names.DMESG: "sysctl kernel.dmesg_restrict=0 there, or: sudo hangtop",
     names.INSIDE: "run hangtop inside the container",
     names.RAS_ENABLE: "start the job without NCCL_RAS_ENABLE=0",
     names.RAS_ADDR: "give each job its own NCCL_RAS_ADDR",

@@ -105,7 +105,7 @@ def answer(
     collector.ask(collector.link(node), ask, done, said.append)
 
 
-def report(
+def ask_ras(
     collector: Collector, node: str, pids: Sequence[int], anyway: bool, future: Future[Ras]
 ) -> None:
     """Ask NCCL's RAS through a rank of a node; the future gets the report, or why there is none."""

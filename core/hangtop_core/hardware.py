@@ -66,7 +66,7 @@ class Xid(Struct, frozen=True, gc=False, array_like=True):
     at: float
 
 
-class Gpu(Struct, frozen=True):
+class Gpu(Struct, frozen=True, gc=False):
     """One GPU. Everything but its index may be missing."""
 
     index: int
@@ -129,7 +129,7 @@ class Gpu(Struct, frozen=True):
     """What has grown since hangtop came: `link 3 crc_data`, `ecc`, `pcie replays`."""
 
 
-class Nic(Struct, frozen=True):
+class Nic(Struct, frozen=True, gc=False):
     """One port of a network device."""
 
     name: Text

@@ -13,11 +13,11 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec import Struct
 
 from hangtop_core import launchline
 from hangtop_core.joining import Member, Parts, joined, master, once, without_earlier, world_size
+from hangtop_core.nodesets import unfold
 from hangtop_core.places import Places
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Group", "Member", "group", "job_key"]
 
-MAX_HOSTS = 16_384
-_RANGE = re.compile(r"(\d+)-(\d+)")
 _HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
 _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
@@ -124,7 +122,7 @@ def _parents(
     # What is left of an earlier attempt has the same launcher: the newest ranks decide.
     for key in sorted(ranks, key=lambda one: max(m.process.started_at for m in ranks[one])):
         for member in ranks[key]:
-            if member.starter > 1:
+            if member.is_started:
                 found[member.node, member.starter] = key
     for key, members in launchers.items():
         for member in members:
@@ -225,14 +223,8 @@ def _hosts(some: Sequence[Process]) -> tuple[str, ...]:
     """Expand Slurm's list of nodes, whose order is that of SLURM_NODEID (srun(1))."""
     told = (p.env.get("SLURM_STEP_NODELIST") or p.env.get("SLURM_JOB_NODELIST") for p in some)
     text = next((one for one in told if one), "")
-    # It is the node's word: no groups, which may run commands, and nothing that fills the memory.
-    spans = [int(last) - int(first) for first, last in _RANGE.findall(text)]
-    if not _HOST_LIST.fullmatch(text) or sum(spans) > MAX_HOSTS:
-        return ()
-    try:
-        return tuple(map(str, NodeSet(text, resolver=RESOLVER_NOGROUP)))
-    except NodeSetException:
-        return ()
+    # It is the node's word.
+    return tuple(unfold(text)) if _HOST_LIST.fullmatch(text) else ()
 
 
 def _master_text(process: Process) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core import launchline
+from hangtop_core.model import WORLD_SIZES, number_in
 from hangtop_core.places import is_loopback
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class Member(NamedTuple):
         """Pid of what started it, 1 or less when that is not known."""
         return self.parent or self.process.launcher_pid or self.process.ppid
 
+    @property
+    def is_started(self) -> bool:
+        """Whether its starter is known: pid 1 adopts orphans, but in a container it may be that."""
+        return self.starter > 1 or self.process.launcher_pid == 1
+
 
 class Parts(Struct):
     """The processes of one job."""
@@ -60,11 +66,7 @@ def master(process: Process) -> tuple[str, str] | None:
 
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
-    for name in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"):
-        told = process.env.get(name, "")
-        if told.isdecimal() and len(told) < 9:
-            return int(told)
-    return None
+    return number_in(process.env, WORLD_SIZES)
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:
@@ -114,7 +116,7 @@ def without_earlier(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]
 
 
 def _is_counted(member: Member) -> bool:
-    return "TORCHELASTIC_RESTART_COUNT" in member.process.env and member.starter > 1
+    return "TORCHELASTIC_RESTART_COUNT" in member.process.env and member.is_started
 
 
 def _attempt(member: Member) -> tuple[str, object]:
@@ -224,7 +226,7 @@ def _part(key: str, some: Parts, places: Places) -> tuple[object, _Part | None]:
         key=key,
         numbers=numbers,
         nodes=nodes,
-        starters=frozenset((m.node, m.starter) for m in heads if m.starter > 1),
+        starters=frozenset((m.node, m.starter) for m in heads if m.is_started),
         ids=frozenset(one for one in ids if one),
         slurm=env.get("SLURM_JOB_ID"),
         started_at=min(m.process.started_at for m in heads),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hangtop_core.diagnosis import SCHEMA, BlindSpot, Diagnosis, JobSummary
 from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Diagnose
 
 log = logging.getLogger(__name__)
+
+_WHAT = "verdict"
+"""The blind spot where judging failed."""
 
 
 class Judge:
@@ -33,7 +38,7 @@ class Judge:
         return all(one.state == "hung" and one.verdicts for one in judged) and bool(judged)
 
     def judge(self, snapshot: Snapshot) -> Mapping[str, Diagnosis]:
-        """Diagnose every job; where that fails the last diagnosis stands, or one that says so."""
+        """Diagnose every job; where that fails the last diagnosis stands, and says since when."""
         found: dict[str, Diagnosis] = {}
         for job in snapshot.jobs or (None,):
             key = job.key if job is not None else ""
@@ -41,15 +46,21 @@ class Judge:
                 found[key] = self._diagnose(snapshot, job, self._hang_after)
             except Exception as error:
                 log.exception("diagnosing job %r failed", key)
-                found[key] = self._last.get(key) or _failed(snapshot, job, error)
+                found[key] = _failed(snapshot, job, error, self._last.get(key))
         self._last = found
         return dict(found)
 
 
-def _failed(snapshot: Snapshot, job: Job | None, error: Exception) -> Diagnosis:
-    """Say that nothing could be concluded, and why, as a fault of hangtop."""
+def _failed(
+    snapshot: Snapshot, job: Job | None, error: Exception, last: Diagnosis | None
+) -> Diagnosis:
+    """Say that nothing could be concluded since the last diagnosis, and why: a fault of hangtop."""
     why = clean(f"hangtop failed to judge what it saw: {type(error).__name__}: {error}", 300)
     fix = "report it with the stacks: hangtop dump"
+    if last is not None:
+        spots = (one for one in last.blind_spots if one.what != _WHAT)
+        why = f"it is as of {last.observed_at}, for since then {why}"
+        return replace(last, blind_spots=(BlindSpot(_WHAT, (), (), why, fix), *spots))
     return Diagnosis(
         schema=SCHEMA,
         hangtop=__version__,
@@ -67,5 +78,5 @@ def _failed(snapshot: Snapshot, job: Job | None, error: Exception) -> Diagnosis:
             launcher=None,
             id=None,
         ),
-        blind_spots=(BlindSpot("verdict", (), (), why, fix),),
+        blind_spots=(BlindSpot(_WHAT, (), (), why, fix),),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.logs.conclude import names, told
+from hangtop_core.logs.conclude import names, told, who
+from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.report import verdict_lines
 from hangtop_core.text import clean, plural, shorten, shorten_path, size
 
@@ -39,6 +40,7 @@ def logs_text(
         lines += ["", *verdict_lines(verdict, number, len(verdicts), width)]
     for title, some in (
         ("Other errors", judged.others),
+        ("Errors after which it went on", judged.survived),
         ("Follows from it", judged.follows),
         ("Also found", judged.notes),
     ):
@@ -54,7 +56,9 @@ def _head(judged: Judged) -> str:
     first = judged.first
     if first is None:
         return "NO ERROR FOUND"
-    whose = names(first.ranks) if first.ranks else "not by a rank"
+    whose = names(first.ranks) if first.ranks else who(first)
+    if first.record.part == "survived":
+        return f"NO ERROR ENDED A RANK. The first: {who(first)} {told(first)}"
     word = {"timeout": "waited in vain", "cascade": "only consequences here"}
     text = word.get(first.record.part, "")
     return f"FIRST ERROR: {whose}{f' ({text})' if text else ''}: {told(first)}"
@@ -88,13 +92,21 @@ def _place(record: Record, files: Sequence[FileLog]) -> str:
 
 def _folds(some: Sequence[Fold], width: int) -> Iterator[str]:
     for one in some[:SHOWN_FOLDS]:
-        whose = names(one.ranks) if one.ranks else "launcher" if one.record.code == "T16" else "-"
+        whose = names(one.ranks) if one.ranks else _nobody(one)
         times = f" ({one.count} times)" if one.count > max(len(one.ranks), 1) else ""
         at = f"{datetime.fromtimestamp(one.record.at):%H:%M:%S}" if one.record.at else ""
         text = f"  {at:<8}  {shorten(whose, 16):<16}  {told(one)}{times}"
         yield shorten(text, width)
     if len(some) > SHOWN_FOLDS:
         yield f"  {len(some) - SHOWN_FOLDS} more (--json has all)"
+
+
+def _nobody(one: Fold) -> str:
+    """Who printed what tells no rank."""
+    if one.record.code in LAUNCHERS:
+        return "launcher"
+    local = one.record.origin.local
+    return "-" if local is None else ":".join([*one.nodes[:1], f"local {local}"])
 
 
 def _positions(judged: Judged, width: int) -> Iterator[str]:
@@ -123,6 +135,10 @@ def _files(judged: Judged, files: Sequence[FileLog], width: int) -> Iterator[str
     for one in [one for one in files if one.problem][:SHOWN_FILES]:
         path = shorten_path(clean(one.path, 400), 60)
         yield shorten(f"  not read: {path}: {clean(one.problem or '', 200)}", width)
+    for one in [one for one in files if one.left_out][:SHOWN_FILES]:
+        path = shorten_path(clean(one.path, 400), 50)
+        more = plural(one.left_out, "more line")
+        yield shorten(f"  not told apart: {more} of note in {path}", width)
     if judged.earlier:
         yield f"  {plural(judged.earlier, 'line')} of note of earlier attempts left out"
 
@@ -137,6 +153,7 @@ def document(
         "first": _fold_document(judged.first, files) if judged.first is not None else None,
         "verdicts": verdicts,
         "others": [_fold_document(one, files) for one in judged.others],
+        "survived": [_fold_document(one, files) for one in judged.survived],
         "follows": [_fold_document(one, files) for one in judged.follows],
         "notes": [_fold_document(one, files) for one in judged.notes],
         "positions": judged.positions,

@@ -52,8 +52,7 @@ MetersPart: Any = msgspec.defstruct(
 
 def told(part: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return by name what a `MetersPart` holds; ``names`` are those that were sent."""
-    found = {name: getattr(part, name, UNSET) for name in names}
-    return {name: value for name, value in found.items() if value is not UNSET}
+    return {name: value for name in names if (value := getattr(part, name, UNSET)) is not UNSET}
 
 
 class Stalled(Struct, frozen=True, gc=False):

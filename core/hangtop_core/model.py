@@ -1,20 +1,24 @@
 """The nouns of hangtop: frozen structs that every room speaks.
 
-What nodes tell is decoded into these types, with limits; they hold facts, and do not judge.
+Everything a node tells is decoded into these types with their limits, and everything the
+analysis concludes is built from them. They hold facts; they do no I/O and no judging.
 
 Times are seconds since the epoch on the head node's clock unless a name says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor, FilePosition, FileServer, Mount
+from hangtop_core.descriptors import Descriptor as Descriptor
+from hangtop_core.descriptors import DescriptorTable as DescriptorTable
+from hangtop_core.descriptors import Failure as Failure
+from hangtop_core.descriptors import FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
@@ -37,6 +41,17 @@ Helper = Literal[
 Role = Literal["rank", "launcher", "subprocess", Helper]
 
 
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+"""Variables in which launchers tell a rank its number on its node, and how many there are."""
+
+
+def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
+    """Return the first of some variables that is a number, of eight digits at most."""
+    told = (environ.get(name, "") for name in names)
+    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+
+
 class Fact(Struct, frozen=True, gc=False):
     """Whether something can be used on a node, and if not, why and how to change that."""
 
@@ -47,7 +62,7 @@ class Fact(Struct, frozen=True, gc=False):
     fix: Text | None = None
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """One machine, as its probe describes it. Nothing here is present before `ready`."""
 
     name: Text
@@ -138,7 +153,7 @@ class Thread(Struct, frozen=True, gc=False):
     """Address waited on, for futex: equal addresses in one process are one lock."""
 
 
-class Process(Struct, frozen=True):
+class Process(Struct, frozen=True, gc=False):
     """One process the probe reports: a rank, its launcher or one of its children."""
 
     pid: int
@@ -230,16 +245,7 @@ class ThreadStack(Struct, frozen=True, gc=False):
     """Per frame, innermost first; empty unless asked for."""
 
 
-class Failure(Struct, frozen=True, gc=False):
-    """Why something that was asked for did not come."""
-
-    kind: str
-    """denied, gone, timeout, unsupported, missing, not-python, stopped, error"""
-    text: Text
-    fix: Text | None = None
-
-
-class StackSample(Struct, frozen=True):
+class StackSample(Struct, frozen=True, gc=False):
     """What py-spy saw of one process once, or why it saw nothing."""
 
     at: float
@@ -258,19 +264,6 @@ class StackSample(Struct, frozen=True):
     """When this process gave its first sample: what is the same since then never moved."""
 
 
-class DescriptorTable(Struct, frozen=True):
-    """All descriptors of a process at one moment, or why they could not be read."""
-
-    at: float
-    descriptors: tuple[Descriptor, ...] = ()
-    failure: Failure | None = None
-    waiting_locks: tuple[Descriptor, ...] = ()
-    """Files this process waits to lock, from /proc/locks, with their holders."""
-    opening: Descriptor | None = None
-    """The file its main thread is blocked in opening, or looking at; it has no number yet."""
-    servers: tuple[FileServer, ...] = ()
-
-
 class RecorderWay(Struct, frozen=True, gc=False):
     """One way to a rank's flight recorder, and how it stands.
 
@@ -283,7 +276,7 @@ class RecorderWay(Struct, frozen=True, gc=False):
     args: Mapping[str, Text] = field(default_factory=dict)
 
 
-class Recorder(Struct, frozen=True):
+class Recorder(Struct, frozen=True, gc=False):
     """What one rank's flight recorder said, or why it said nothing."""
 
     at: float
@@ -303,7 +296,7 @@ class Recorder(Struct, frozen=True):
     failure: Failure | None = None
 
 
-class Rank(Struct, frozen=True):
+class Rank(Struct, frozen=True, gc=False):
     """One rank: its process, what it is made of, and what was sampled of it."""
 
     rank: int
@@ -349,9 +342,7 @@ class Rank(Struct, frozen=True):
     @property
     def local_rank(self) -> int | None:
         """Rank on its node, from the environment; None when not told."""
-        names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-        told = (self.process.env.get(name, "") for name in names)
-        return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+        return number_in(self.process.env, LOCAL_RANKS)
 
 
 class Job(Struct, frozen=True):

@@ -5,6 +5,7 @@ Only its notation is used here, nothing of it that looks up groups or reaches a 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -36,12 +37,16 @@ def _fold(names: tuple[str, ...]) -> str:
 
 
 MAX_NAMES = 20_000
+_SPAN = re.compile(r"[\[,](\d+)-(\d+)")
 
 
 def unfold(text: str) -> list[str]:
     """Return the names of a set such as ``gpu[01-16]``; none where it cannot be read as one."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+    # Nothing that fills the memory: a span is expanded as soon as it is read.
+    if sum(int(last) - int(first) for first, last in _SPAN.findall(text)) > MAX_NAMES:
+        return []
     try:
         found = NodeSet(text, resolver=RESOLVER_NOGROUP)
         return [str(name) for name in found] if len(found) <= MAX_NAMES else []

@@ -15,7 +15,6 @@ from hangtop_core.text import Text, clean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA = "hangtop.numerics/1"
 
 Number = float | Text | None
 """A value; `nan`, `inf` or `-inf` as a word, since JSON has none; None where it was not read."""
@@ -111,7 +110,7 @@ class Note(Struct, frozen=True):
     text: Text = ""
 
 
-class Numerics(Struct, frozen=True):
+class Numerics(Struct, frozen=True, gc=False):
     """What one rank has found so far."""
 
     rank: int | None

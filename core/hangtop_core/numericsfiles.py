@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from hangtop_core.errors import NoLogError
-from hangtop_core.numerics import SCHEMA, First, Frame, Header, Note, Numerics, Seen
+from hangtop_core.numerics import First, Frame, Header, Note, Numerics, Seen
 from hangtop_core.text import clean
+from hangtop_hook.numericsfile import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from hangtop_core.errors import ClosedError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.needs import LIMIT_S, PAUSE_LIMIT_S
-from hangtop_core.sampling import NUMERICS
+from hangtop_core.nodestates import FAILED
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Need
@@ -23,7 +24,6 @@ CONNECT_ALL_S = 300.0
 """Of many, which log in by turns; each says by itself when it cannot be reached."""
 STANDSTILL_S = 15.0
 """Seconds after which nobody waits for a node that connected and does not show its processes."""
-FAILED = {"unreachable", "denied", "no-python", "incompatible"}
 SETTLED = {"ready", *FAILED}
 DECIDED = {"hung", "progressing", "exited"}
 EVIDENCE_S = 5.0
@@ -115,7 +115,7 @@ def lacks_answers(job: Job, update: Update) -> bool:
     now = follow(job, update.snapshot)
     ready = {node.name for node in update.snapshot.nodes if node.state == "ready"}
     return now is not None and any(
-        (rank.sample is None or (NUMERICS in rank.process.env and rank.numerics is None))
+        (rank.sample is None or (VARIABLE in rank.process.env and rank.numerics is None))
         and rank.node in ready
         and rank.state not in ("exited", "zombie")
         and not rank.process.denied

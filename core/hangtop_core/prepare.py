@@ -24,6 +24,7 @@ import hangtop_hook
 from hangtop_core.errors import UsageError
 from hangtop_core.text import plural
 from hangtop_hook import logs, names, numericsfile, server
+from hangtop_probe.commands import is_python_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 HOOK = "hook"
 _SOURCE = Path(hangtop_hook.__file__).parent
 _VERSION = "from importlib.metadata import version; print(version('torch'))"
-_PYTHON = ("python", "pypy")
 _OPEN_MPI = ("mpirun", "mpiexec", "orterun")
 _LOOK_S = 20.0
 _FULL = 64 << 10
@@ -148,17 +148,12 @@ def interpreter(command: Sequence[str]) -> str | None:
     found = shutil.which(command[0])
     if found is None:
         return None
-    if not is_python(found) and (named := _shebang(found)):
+    if not is_python_name(found) and (named := _shebang(found)):
         return named
     for word in command:
-        if is_python(word):
+        if is_python_name(word):
             return shutil.which(word)
     return None
-
-
-def is_python(path: str) -> bool:
-    """Whether a path is an interpreter's, by its name."""
-    return Path(path).name.rstrip("0123456789.t") in _PYTHON
 
 
 def _shebang(path: str) -> str | None:
@@ -167,7 +162,7 @@ def _shebang(path: str) -> str | None:
         line = file.readline(512).decode(errors="replace")
         words = line[2:].split() if line.startswith("#!") else []
         for word in words:
-            if is_python(word):
+            if is_python_name(word):
                 return shutil.which(word)
     return None
 

@@ -13,7 +13,7 @@ is a few lines here.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -221,19 +221,16 @@ def _state(status: _State) -> str:
 
 
 def _levels(ranks: Iterable[_Rank]) -> Iterable[Level]:
-    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    levels: dict[str, dict[int, list[_Rank]]] = defaultdict(lambda: defaultdict(list))
     for rank in ranks:
         for op, count in rank.collective_counts.items():
-            counts[op][count] += 1
-    for op, found in counts.items():
+            levels[op][count].append(rank)
+    for op, found in levels.items():
         if len(found) < 2:
             continue
+        total = sum(map(len, found.values()))
         for count in sorted(found, reverse=True)[:LISTED]:
+            some = found[count]
             # The most frequent number is that of those who wait, and needs no names.
-            usual = found[count] * 2 > found.total()
-            members = (
-                ()
-                if usual
-                else tuple(r.member() for r in ranks if r.collective_counts.get(op) == count)
-            )
-            yield Level(clean(op, 40), count, found[count], members[:LISTED])
+            named = some[:LISTED] if len(some) * 2 <= total else ()
+            yield Level(clean(op, 40), count, len(some), tuple(one.member() for one in named))

@@ -148,7 +148,7 @@ class _Reader:
     def _begin(self, match: re.Match[str]) -> None:
         group, _, name, self._title = match.groups()
         row = self.rows.get(int(group))
-        self._set, self._op = None, ""
+        self._set, self._now, self._op = None, None, ""
         if name in self.found or len(self.found) < MAX_COMMUNICATORS:
             self._now = self.found.setdefault(name, _Found(row[0] if row else 0))
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import place
+from hangtop_core.analysis.layout import absent
 from hangtop_core.analysis.stacks import Merged, Row, flatten
-from hangtop_core.rankset import fold, parse
+from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 
 WIDTH = 100
-MAX_WORLD = 1_000_000
-"""A world size above this is no size: it is what some process says of itself."""
 _MIN_WIDTH = 40
 
 
@@ -239,10 +238,7 @@ def merged_text(
 
 def _not_found(job: Job) -> tuple[int, ...]:
     """Ranks of the world that nothing was seen of; none where the number of some is unknown."""
-    if job.unnumbered or job.world_size is None or job.world_size > MAX_WORLD:
-        return ()
-    seen = {rank.rank for rank in job.ranks}
-    return tuple(rank for rank in range(job.world_size) if rank not in seen)
+    return () if job.unnumbered else absent(job)
 
 
 def _lead(row: Row, ascii_only: bool) -> str:
@@ -268,7 +264,7 @@ def _row_line(
     mark = ("  <fewest" if ascii_only else "  ◀ fewest") if row.fewest else ""
     who = f"  [{shorten(row.ranks, 40)}]"
     if nodes:
-        on = nodesets.fold({name for rank in parse(row.ranks) for name in nodes.get(rank, ())})
+        on = nodesets.fold({name for rank in row.members for name in nodes.get(rank, ())})
         who += f" {shorten(on, 40)}"
     # Who is there is what a row is for: a long frame gives way to it.
     room = max(width - len(who) - len(mark), _MIN_WIDTH)

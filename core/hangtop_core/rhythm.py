@@ -16,12 +16,14 @@ SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
 """Seconds between two pictures then at most, unless the interval is longer."""
-DEAR_SHARE, DEAR_S = 40.0, 10.0
+DEAR_SHARE, DEAR_S = 200.0, 60.0
 """The same two where making one takes a good part of a second."""
 BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""
 BEHIND_S = 10.0
 """Seconds between two pictures then at most."""
+ARRIVING_SHARE, ARRIVING_S = 20.0, 5.0
+"""The same two while nodes come in: once all are there, a picture of them is due at once."""
 
 
 class Rhythm:
@@ -40,16 +42,26 @@ class Rhythm:
         self._ended = ended
         self._cpu, self._took = cpu, ended - began
 
-    def gap(self, *, urgent: bool = False, rests: bool = False, behind: bool = False) -> float:
+    def gap(
+        self,
+        *,
+        urgent: bool = False,
+        rests: bool = False,
+        behind: bool = False,
+        arriving: bool = False,
+    ) -> float:
         """Seconds from the end of one picture to the next.
 
         Args:
             urgent: whether something came that should not wait for the interval.
             rests: whether nothing came that could change what is concluded.
             behind: whether something that came still waits to be read.
+            arriving: whether nodes are coming in: each picture is of more, and soon the last one.
         """
         cpu, gap = self._cpu, self._interval
-        if urgent:
+        if arriving:
+            gap = max(URGENT_GAP, min(self._took * ARRIVING_SHARE, ARRIVING_S))
+        elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:
             dear = min(cpu * DEAR_SHARE, DEAR_S)
@@ -57,6 +69,9 @@ class Rhythm:
         gap = max(gap, 0.1, cpu * DIAGNOSE_SHARE)
         return max(gap, min(self._took * BEHIND_SHARE, BEHIND_S)) if behind else gap
 
-    def wait(self, now: float, *, urgent: bool, rests: bool, behind: bool) -> float:
+    def wait(
+        self, now: float, *, urgent: bool, rests: bool, behind: bool, arriving: bool = False
+    ) -> float:
         """Seconds from now until the next picture is due; 0 or less when it is."""
-        return self._ended + self.gap(urgent=urgent, rests=rests, behind=behind) - now
+        gap = self.gap(urgent=urgent, rests=rests, behind=behind, arriving=arriving)
+        return self._ended + gap - now

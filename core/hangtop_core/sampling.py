@@ -10,12 +10,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import StackSample
+    from hangtop_core.nodeview import NodeView
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
 
@@ -32,8 +34,12 @@ QUIET = 2.0
 LONG_REST = 7.0
 """Seconds after which even what wakes up now and then rests: torch's DataLoader polls every 5 s
 (torch 2.13 torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL)."""
-REAL_AGAIN = 60.0
-"""Seconds after which even a process that never moved is really sampled: other threads may."""
+REAL_AGAIN, REAL_LAST = 60.0, 300.0
+"""Seconds after which even a process that never moved is really sampled, for other threads may
+have: at first, and when it has rested for long."""
+RESTED = 4.0
+"""What is done again and again for a process that rests comes so many times as seldom as it has
+rested."""
 SAMPLE_COST_S = 0.015
 """CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
 SCREEN_SHARE = 0.003
@@ -44,13 +50,12 @@ ROUND_S = 4.0
 """Seconds in the same functions after which what a process has open tells something."""
 STEADY_MOVES = 6
 """Samples of a moving process at the full rate; then the rate halves, down to a sixth."""
-ASK_AGAIN = 30.0
-"""Seconds between two descriptor tables or recorder readings of a process that moves."""
+ASK_AGAIN, ASK_LAST = 30.0, 60.0
+"""Seconds between two descriptor tables or recorder readings of a process that moves; between
+two looks for the recorder of one that has rested for long, at most."""
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
-NUMERICS = "HANGTOP_NUMERICS"
-"""Variable of ranks that look for inf and nan: hangtop_hook/numericsfile.py."""
 _SAMPLED_ROLES = frozenset({"rank", "launcher", "dataloader-worker", "subprocess"})
 
 _TABLE_ROLES = frozenset({"rank", "dataloader-worker", "subprocess"})
@@ -164,6 +169,19 @@ def can_sample(known: Tracked) -> bool:
     return "python" in process.comm or any("python" in word for word in process.cmdline[:1])
 
 
+def all_ranks(nodes: Mapping[str, NodeView]) -> dict[str, list[int]]:
+    """Return by node the pids of all ranks that can be sampled."""
+    return {
+        name: [
+            pid
+            for pid, known in view.live.items()
+            if known.process.role == "rank" and can_sample(known)
+        ]
+        for name, view in nodes.items()
+        if view.live
+    }
+
+
 def _takes_turns(known: Tracked, now: float, rate: Rate, read_at: float) -> bool:
     """Whether it moves, and is not new to somebody who looks."""
     if not rate.apart or _quiet(known, read_at, rate.rest):
@@ -187,8 +205,14 @@ def _can_renew(known: Tracked, now: float, every: float, read_at: float) -> bool
         and bool(sample.threads)
         and now - sample.at >= every
         and known.still_since(sample.at)
-        and now - known.full_sample_at < REAL_AGAIN
+        and now - known.full_sample_at < _again(known, read_at, REAL_AGAIN, REAL_LAST)
     )
+
+
+def _again(known: Tracked, read_at: float, first: float, last: float) -> float:
+    """Seconds between two looks at a process that rests: ever more, within bounds."""
+    rested = 0.0 if known.moved_at is None else read_at - known.moved_at
+    return min(max(first, rested / RESTED), last)
 
 
 def _sample_due(
@@ -262,12 +286,13 @@ def _recorder_due(known: Tracked, now: float, rest: float, read_at: float) -> bo
     asked = max(recorder.at, known.recorder_asked)
     if known.moved_at is not None and known.moved_at > asked:
         return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
-    return recorder.failure is not None and now - asked > ASK_AGAIN
+    again = _again(known, read_at, ASK_AGAIN, ASK_LAST)
+    return recorder.failure is not None and now - asked > again
 
 
 def _numerics_due(known: Tracked, now: float) -> bool:
     """Whether to read what a rank has found that is not finite, where it looks for that."""
-    if NUMERICS not in known.process.env:
+    if VARIABLE not in known.process.env:
         return False
     return known.numerics_asked is None or now - known.numerics_asked > ASK_AGAIN
 

@@ -6,9 +6,7 @@ else. Nothing here blocks its caller except `Session.wait` and `Session.close`.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -20,13 +18,13 @@ from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
 from hangtop_core.errors import ClosedError, RequestCancelledError
 from hangtop_core.gather import Sampled, reject
+from hangtop_core.inbox import Inbox
 from hangtop_core.judging import Judge
 from hangtop_core.needs import Needs
 from hangtop_core.observing import observed
 from hangtop_core.rhythm import URGENT_GAP, Rhythm
 from hangtop_core.traces import StraceResult, Trace
 from hangtop_core.updates import Diagnose, Options, Update
-from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,9 +61,9 @@ class Session(Asking):
         self.options = options
         self._judge = Judge(diagnose, options.hang_after)
         self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
-        self._inbox: queue.SimpleQueue[Event | Callable[[], None]] = queue.SimpleQueue()
+        self._inbox = Inbox(self._goes_first)
         self._engine = ClusterShellEngine(self._inbox.put)
-        self._collector = Collector(self._engine, watching(options), timing)
+        self._collector = Collector(self._engine, options, timing)
         self._needs = Needs(
             self._collector, readonly=options.readonly, allow_pause=options.allow_pause
         )
@@ -196,13 +194,17 @@ class Session(Asking):
         now = Moment.now()
         self._collector.tick(now, self._behind)
         if self._wait(now.mono) <= 0:
-            self._collector.urgent = False
+            self._collector.urgent = self._collector.arrivals.over = False
             self._publish(now)
 
     def _wait(self, now: float) -> float:
         """Seconds until the next update is due."""
+        arrivals = self._collector.arrivals
+        if arrivals.over:
+            return 0.0
         return self._rhythm.wait(
             now,
+            arriving=arrivals.pending(now),
             urgent=self._collector.urgent,
             rests=self._rests,
             behind=self._behind,
@@ -218,16 +220,18 @@ class Session(Asking):
 
     def _handle_all(self, timeout: float) -> bool:
         """Handle what has come, and wait for it; whether there was too much for one turn."""
-        with contextlib.suppress(queue.Empty):
-            item = self._inbox.get(timeout=timeout)
-            until = time.monotonic() + TURN_S
-            for _ in range(2000):
-                self._handle(item)
-                if time.monotonic() > until:
-                    break
-                item = self._inbox.get_nowait()
-            return not self._inbox.empty()
-        return False
+        arrivals, now = self._collector.arrivals, time.monotonic()
+        until = now + max(timeout, TURN_S)
+        while (item := self._inbox.take(timeout, first_only=arrivals.pending(now))) is not None:
+            self._handle(item)
+            timeout, now = 0.0, time.monotonic()
+            if arrivals.over or now > until:
+                break
+        return not self._inbox.empty
+
+    def _goes_first(self, item: Event | Callable[[], None]) -> bool:
+        """Whether somebody asks for it, or a node says it that has told nothing yet."""
+        return callable(item) or self._collector.is_new(item.conn)
 
     def _handle(self, item: Event | Callable[[], None]) -> None:
         try:

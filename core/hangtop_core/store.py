@@ -15,9 +15,9 @@ import msgspec
 from hangtop_core import cgroups, fixes, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
-from hangtop_core.devices import Devices
 from hangtop_core.meters import Meters
 from hangtop_core.model import Job, Node, Process, Snapshot
+from hangtop_core.nodeview import NodeView
 from hangtop_core.outputs import Outputs
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
@@ -41,27 +41,6 @@ _NAMING = frozenset({"hostname", "addresses", "boot_id", "pid_ns"})
 
 _ROUTINE = frozenset({"last_seen", "probe_cpu", "latency_s"})
 """Fields of a node that change all the time, and mean nothing to a verdict."""
-
-
-class NodeView:
-    """Everything known of one node."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.devices = Devices()
-        self.live: dict[int, Tracked] = {}
-        self.gone: list[Tracked] = []
-        self.strings: dict[int, str] = {}
-        self.skew = 0.0
-        self.same_clock = False
-        self.at: float | None = None
-        """Time of the newest piece, on the head's clock."""
-        self.warm: set[int] = set()
-        """Pids whose shares of a core are not all zero yet."""
-        self.left_out: set[int] = set()
-        """Pids that were not taken, until the next connection: not whole, or too many."""
-        self.fresh = True
-        """Whether the next piece is the first of a connection, and so a whole one."""
 
 
 class Store:
@@ -92,7 +71,8 @@ class Store:
         view = self.nodes[name]
         view.node = msgspec.structs.replace(view.node, **changes)
         self._regroup = self._regroup or not _NAMING.isdisjoint(changes)
-        self._news = self._news or not _ROUTINE.issuperset(changes)
+        if not _ROUTINE.issuperset(changes):
+            self._tell(view)
 
     def connected(self, name: str, clock: float | None, same_machine: bool, at: float) -> None:
         """Note a new connection: its first piece will be a whole one, on this clock."""
@@ -148,7 +128,7 @@ class Store:
             self._set(view, pid, raw, at, before, complain)
         if view.fresh:
             self._sweep(view, piece.set, at)
-        for number in list(view.warm):
+        for number in list(view.warm) if view.at is not None else ():
             self._pass_time(view, number, at)
         view.at = at
         view.fresh = False
@@ -248,8 +228,13 @@ class Store:
 
     def touched(self, view: NodeView, known: Tracked) -> None:
         """Note that the picture of a process, and so of its rank and job, is to be made anew."""
-        self._news = True
+        self._tell(view)
         self.aged(view, known)
+
+    def _tell(self, view: NodeView) -> None:
+        """Note that something is new."""
+        view.told += 1
+        self._news = True
 
     def aged(self, view: NodeView, known: Tracked) -> None:
         """Note that the picture is to be made anew although nothing new is known: time passed."""

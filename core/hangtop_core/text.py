@@ -26,6 +26,16 @@ SAID = "the node says: "
 
 ELLIPSIS = "…"
 
+_OWNS = {
+    "its": "their",
+    "it opens": "they open",
+    "it calls": "they call",
+    "it started": "they started",
+    "it waits": "they wait",
+    "traces it": "traces them",
+}
+_OWN = re.compile(rf"\b({'|'.join(_OWNS)})\b")
+
 # ECMA-48: CSI, then OSC and the other string commands up to their terminator (or the end of the
 # text), then the short escapes.
 _ESCAPES = re.compile(
@@ -133,6 +143,13 @@ def size(count: float | None) -> str:
             break
         count /= 1024
     return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
+
+
+def of_several(text: str) -> str:
+    """Say of several what is said of one: `has lost its GPU` becomes `have lost their GPU`."""
+    verb, _, rest = text.replace("and is a zombie", "and are zombies").partition(" ")
+    verb = {"is": "are", "has": "have", "was": "were"}.get(verb) or verb.removesuffix("s")
+    return _OWN.sub(lambda found: _OWNS[found[0]], f"{verb} {rest}".strip())
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import platformdirs
 from msgspec import Struct
@@ -136,29 +136,29 @@ def _new_stem(node: str, pid: int) -> Path:
     raise FileExistsError(f"{stem}: too many traces in one second")
 
 
+class Order(NamedTuple):
+    """What is to be traced, for whom."""
+
+    node: str
+    pid: int
+    seconds: float
+    on_lines: Callable[[Sequence[str]], None]
+    future: Future[StraceResult]
+
+
 class Trace:
     """One strace under way. Belongs to the session's thread."""
 
-    def __init__(
-        self,
-        node: str,
-        pid: int,
-        seconds: float,
-        on_lines: Callable[[Sequence[str]], None],
-        future: Future[StraceResult],
-    ) -> None:
+    def __init__(self, order: Order) -> None:
         """Open the file of the main thread.
 
         Raises:
             OSError: when it cannot be made.
         """
-        self.node = node
-        self.pid = pid
+        self.node, self.pid, seconds, self._on_lines, self.future = order
         self.seconds = min(max(seconds, 0.1), MAX_SECONDS)
         self.request_id: int | None = None
-        self.future = future
-        self._on_lines = on_lines
-        self._saved = Saved(node, pid)
+        self._saved = Saved(self.node, self.pid)
         self._count = 0
         self._lost = 0
         self._end: messages.TraceEnd | None = None
@@ -211,15 +211,20 @@ class Trace:
         resolve(self.future, result)
 
 
-def begin(trace: Trace, collector: Collector, running: list[Trace]) -> None:
+def begin(order: Order, collector: Collector, running: list[Trace]) -> None:
     """Start a trace; it is among those that run until it has ended.
 
     Raises:
-        RequestError: when the process is being traced already, or there is no such node.
+        RequestError: when the process is being traced already, there is no such node, or nowhere
+            to save it.
     """
-    if any((other.node, other.pid) == (trace.node, trace.pid) for other in running):
-        raise RequestError(f"process {trace.pid} is being traced already")
-    collector.link(trace.node)
+    if any((other.node, other.pid) == (order.node, order.pid) for other in running):
+        raise RequestError(f"process {order.pid} is being traced already")
+    collector.link(order.node)
+    try:
+        trace = Trace(order)
+    except OSError as error:
+        raise RequestError(f"no file can be made for it: {error.strerror}") from error
     running.append(trace)
     trace.start(collector, running.remove)
 

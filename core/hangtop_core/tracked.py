@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,6 +29,8 @@ MUCH = 65536.0
 """Bytes a second that a program writes which saves something, however slowly."""
 SHARE_WINDOW = 5.0
 """Seconds over which shares of a core are averaged."""
+MAX_POINTS = 64
+"""Readings in that time that are remembered."""
 MAX_GONE_CHILDREN = 16
 """Children of one rank that left and are still listed."""
 MOVE_JITTER = 0.05
@@ -41,6 +42,8 @@ WORK_GAP = 5.0
 TOUCH_NS = 500_000
 """Time on a CPU, in nanoseconds between two readings, that a thread takes at most to be stopped
 and sent back into its wait: 20 to 100 microseconds each for strace, py-spy, gdb or a signal."""
+MAX_DISTURBED = 8
+"""Times hangtop itself held a process that are remembered."""
 WAKE_GRACE = 2.0
 """Seconds after a tool has let go of a process in which that it ran is the tool's doing."""
 
@@ -60,7 +63,7 @@ _STATES: dict[str, RankState] = {
 """Letters of /proc/PID/stat, proc_pid_stat(5)."""
 
 
-class _Point(NamedTuple):
+class _Point(msgspec.Struct, frozen=True, gc=False):
     at: float
     cpu_s: float
     main_ns: int | None
@@ -101,8 +104,8 @@ class Tracked:
         self.children: dict[int, Tracked] = {}
         self.settled = False
         """Whether the shares are 0 over the whole window, so that time alone changes nothing."""
-        self._points: deque[_Point] = deque(maxlen=64)
-        self._disturbed: deque[list[float]] = deque(maxlen=8)
+        self._points: list[_Point] = []
+        self._disturbed: tuple[tuple[float, float], ...] = ()
         self._built: Rank | None = None
         self._see_movement(None, process.meters, at, at)
         self.pass_time(at)
@@ -114,12 +117,13 @@ class Tracked:
 
     def disturb(self, since: float) -> None:
         """Note that hangtop itself holds the process from now on: attaching wakes its threads."""
-        self._disturbed.append([since - WAKE_GRACE / 2, float("inf")])
+        span = (since - WAKE_GRACE / 2, float("inf"))
+        self._disturbed = (*self._disturbed[1 - MAX_DISTURBED :], span)
 
     def let_go(self, until: float) -> None:
         """Note that hangtop holds it no longer."""
-        for span in self._disturbed:
-            span[1] = min(span[1], until + WAKE_GRACE)
+        until += WAKE_GRACE
+        self._disturbed = tuple((since, min(end, until)) for since, end in self._disturbed)
 
     def _by_itself(self, at: float) -> bool:
         return not any(since <= at <= until for since, until in self._disturbed)
@@ -190,8 +194,10 @@ class Tracked:
         meters = self.process.meters
         points = self._points
         points.append(_Point(at, meters.cpu_s, meters.main_cpu_ns))
-        while len(points) > 2 and at - points[1].at >= SHARE_WINDOW - 0.5:
-            points.popleft()
+        while len(points) > 2 and (
+            at - points[1].at >= SHARE_WINDOW - 0.5 or len(points) > MAX_POINTS
+        ):
+            del points[0]
         first, last = points[0], points[-1]
         span = last.at - first.at
         if span <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -24,6 +25,8 @@ class Options(Struct, frozen=True):
     all_users: bool = False
     pids: tuple[int, ...] = ()
     readonly: bool = False
+    """Nothing but reading /proc and non-blocking py-spy: a flight recorder answers by itself, but
+    it is a thread of the rank that does."""
     allow_pause: bool = False
     """Let C frames of suspects be read where a rule asks for them: each is paused for a moment."""
     slurm_jobs: tuple[str, ...] = ()
@@ -36,6 +39,19 @@ class Options(Struct, frozen=True):
     those that move; None for what is meant for somebody who looks."""
     rest: float = QUIET
     """How long a process rests before its stack is taken, and what else its rest asks for."""
+
+    def watch_request(self) -> dict[str, Any]:
+        """Return the parameters of the `watch` request of every node."""
+        params: dict[str, Any] = {
+            "interval": self.interval,
+            "all_users": self.all_users,
+            "pids": list(self.pids) or None,
+        }
+        if self.slurm_jobs:
+            params |= {"slurm_jobs": self.slurm_jobs, "slurm_step": self.slurm_step}
+        if self.budget is not None:
+            params["budget"] = self.budget
+        return params
 
 
 class Update(Struct, frozen=True):

@@ -17,6 +17,8 @@ from typing import List, Optional
 PAUSE_S = 0.1
 IDLE_S = 0.5
 """A line without end is shown after this long: it may be a question."""
+MAX_LINE = 1 << 20
+"""Bytes of a line without end that are kept: more are shown in parts."""
 LAST_S = 10
 """Seconds for the last lines: whoever should read them may have stopped."""
 END, DONE = 3, 4
@@ -45,6 +47,8 @@ class Copy:
         lines = (self.rest + data).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self.rest = lines.pop()
         self._write(b"".join(self.label + line + b"\n" for line in lines))
+        if len(self.rest) > MAX_LINE:
+            self.finish()
         return True
 
     def finish(self) -> None:

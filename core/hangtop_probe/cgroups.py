@@ -60,7 +60,7 @@ Places = Mapping[str, Place]
 def places(mounts: Optional[Iterable[procfs.Mount]] = None) -> Dict[str, Place]:
     """Return where cgroups are mounted, as this process sees it."""
     if mounts is None:
-        mounts = procfs.parse_mountinfo(procfs.read_all("/proc/self/mountinfo") or b"")
+        mounts = procfs.mounts("self")
     found: Dict[str, Place] = {}
     for mount in mounts:
         if mount.fstype == "cgroup2":

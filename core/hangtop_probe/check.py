@@ -128,13 +128,12 @@ def _of_others(uid: int) -> int:
 
 def _hidepid() -> Optional[str]:
     """Return the hidepid option of /proc (proc(5)), a number or a word; None without one."""
-    for line in (procfs.read_all("/proc/self/mountinfo") or b"").split(b"\n"):
-        left, _, right = line.partition(b" - ")
-        if left.split(b" ")[4:5] == [b"/proc"] and right.startswith(b"proc "):
-            for option in procfs.text(right.rpartition(b" ")[2]).split(","):
-                if option.startswith("hidepid="):
-                    return option[len("hidepid=") :][:20]
-    return None
+    found = None
+    for mount in procfs.mounts("self"):
+        if (mount.point, mount.fstype) == (procfs.PROC, "proc"):
+            options = dict(option.partition("=")[::2] for option in mount.options.split(","))
+            found = options.get("hidepid")
+    return found and found[:20]
 
 
 def _rank(fields: Dict[str, Any], rights: permission.Rights, tools: Tools) -> Message:

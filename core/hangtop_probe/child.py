@@ -1,4 +1,4 @@
-"""Starting Python with the probe's own modules, wherever those are: in files, or only in memory."""
+"""The probe's own modules for what it starts, wherever they are: in files, or only in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 PACKAGE = "hangtop_probe"
 _lock = threading.Lock()
@@ -22,11 +22,17 @@ def python(code: str) -> List[str]:
     return [sys.executable, "-I", "-S", "-c", text % (_place(), code)]
 
 
+def in_memory() -> Optional[Dict[str, bytes]]:
+    """Return the modules by file name where they are only in memory, see `pieces.Memory`."""
+    loader = getattr(sys.modules[PACKAGE].__spec__, "loader", None)
+    files: Optional[Dict[str, bytes]] = getattr(loader, "files", None)
+    return files
+
+
 def _place() -> str:
     """The directory that holds the package, or a zip file with its sources that has no name."""
     global _kept
-    module = sys.modules[PACKAGE]
-    files = getattr(getattr(module.__spec__, "loader", None), "files", None)
+    files = in_memory()
     if files is None:
         return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     with _lock:
@@ -35,7 +41,7 @@ def _place() -> str:
         return "/proc/%d/fd/%d" % (os.getpid(), _kept.fileno())
 
 
-def _zipped(files: Any) -> Any:
+def _zipped(files: Dict[str, bytes]) -> Any:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in files.items():

@@ -384,7 +384,7 @@ def _normal(entry: object) -> Optional[Dict[str, Any]]:
 
 def _number(value: object) -> int:
     if isinstance(value, str) and len(value) < 20:
-        value = int(value) if value.lstrip("-").isdecimal() else 0
+        value = int(value) if re.fullmatch(r"-?[0-9]+", value) else 0
     if isinstance(value, float):
         value = int(value) if abs(value) < _TOO_LARGE else 0
     return value if isinstance(value, int) and abs(value) < _TOO_LARGE else 0

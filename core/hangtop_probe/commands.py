@@ -133,8 +133,13 @@ def helper_role(comm: str, cmdline: Sequence[str]) -> Optional[str]:
 
 
 def runs_hangtop(cmdline: Sequence[str]) -> bool:
-    """Whether this is hangtop itself, such as `hangtop run`, which may be started with a RANK."""
+    """Whether this is hangtop itself, such as `hangtop run`, which may be started with a RANK.
+
+    So may a probe: where a batch script of Slurm's watches its job, it has the script's variables.
+    """
     kind, name = python_target(cmdline) or ("", "")
+    if kind == "code":
+        return "hangtop_probe" in name or name.endswith("'hangtop','exec'))")
     prompt = kind == "script" and name.endswith("/hangtop_hook/terminal.py")
     return prompt or (kind in ("module", "script") and os.path.basename(name) == "hangtop")
 

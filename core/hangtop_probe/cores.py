@@ -15,12 +15,13 @@ import contextlib
 import os
 import shutil
 import time
-from typing import Any, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Tuple
 
-from . import fixes, node, permission, procfs
+from . import fixes, node, permission, procfs, tracing
 from .requests import Message, Refused, Request
-from .stacks import refusal, resume
-from .tools import Tools, halted
+
+if TYPE_CHECKING:
+    from .tools import Tools
 
 BYTES_PER_S = 250 << 20
 """How fast a core is written to a disk of its own; less on a file server."""
@@ -32,20 +33,10 @@ _ROOM = 256 << 20
 
 def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message:
     """Answer `core`: the cost, and with `take` the core."""
-    pid = request.message.get("pid")
-    if not isinstance(pid, int) or pid <= 0:
-        raise Refused("error", "core needs a `pid`")
     gdb = shutil.which("gdb")
     if gdb is None:
         raise Refused("missing", "gdb is not on PATH", fixes.GDB)
-    before = procfs.states(pid)
-    if not before or set(before.values()) <= {"Z", "X"}:
-        raise Refused("gone", "the process is gone")
-    if not permission.may_attach(pid):
-        raise Refused("denied", *permission.why_denied(pid, rights))
-    if halted(before).busy:
-        reason = refusal(before)
-        raise Refused(reason["kind"], reason["text"])
+    pid = tracing.target_of(request, rights)
     found = cost(pid, request.message.get("dir"))
     if not request.message.get("take"):
         return found
@@ -68,15 +59,13 @@ def cost(pid: int, wanted: object = None) -> Message:
         disk: Optional[int] = shutil.disk_usage(directory).free
     except OSError:
         disk = None
-    mounts = procfs.parse_mountinfo(procfs.read_all("/proc/self/mountinfo") or b"")
-    inside = [m for m in mounts if (directory + "/").startswith(m.point.rstrip("/") + "/")]
-    kind = max(inside, key=lambda m: len(m.point)).fstype if inside else ""
+    mount = procfs.mount_of(directory, procfs.mounts("self"))
     return {
         "dir": directory,
         "size": size,
         "free": disk,
         "seconds": round(START_S + size / BYTES_PER_S, 1),
-        "network": node.is_network(kind),
+        "network": mount is not None and node.is_network(mount.fstype),
     }
 
 
@@ -130,7 +119,7 @@ def take(request: Request, tools: Tools, gdb: str, pid: int, found: Message) -> 
             try:
                 done = tools.run(argv, limit, request.cancelled)
             finally:
-                running = resume(pid)
+                running = tracing.resume(pid)
             size = os.fstat(core).st_size
             if done.code != 0 or not size:
                 still = "" if running else "; the process does NOT run again: kill -CONT %d" % pid

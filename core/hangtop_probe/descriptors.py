@@ -12,8 +12,9 @@ import stat as stat_module
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from . import fileservers, locks, node, opening, permission, procfs, secrets, table
+from .beside import holder, lock_files, store_port
 from .requests import Message, Request, failure, pids_of
-from .sockets import Sockets
+from .sockets import Sockets, inode_of
 
 MAX_DESCRIPTORS = 4096
 MAX_HOLDERS = 16
@@ -49,6 +50,11 @@ def parse_info(data: bytes) -> Info:
         bool(flags & os.O_DIRECTORY),
         locks.parse_locks(b"\n".join(held)),
     )
+
+
+def info_of(pid: int, fd: int) -> Info:
+    """Return what is told of a descriptor; of one that is closed, or not ours to see, nothing."""
+    return parse_info(procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b"")
 
 
 class Owner(NamedTuple):
@@ -92,22 +98,13 @@ class Node:
         return self._sockets[space]
 
 
-def holder(pid: int, how: str) -> Optional[Message]:
-    """Return a process in the form of model.Holder; None when it is gone."""
-    stat = procfs.read_stat(pid)
-    if stat is None:
-        return None
-    return {"pid": pid, "comm": stat.comm, "state": stat.state, "how": how}
-
-
 class Reader:
     """Reads the descriptors of one process."""
 
     def __init__(self, pid: int, around: Node) -> None:
         self.pid = pid
         self.around = around
-        data = procfs.read_all("/proc/%d/mountinfo" % pid) or b""
-        self.mounts = {mount.id: mount for mount in procfs.parse_mountinfo(data)}
+        self.mounts = {mount.id: mount for mount in procfs.mounts(str(pid))}
         self.waits = {
             lock.file: lock for lock in around.locks() if lock.waiting and lock.pid == pid
         }
@@ -144,7 +141,7 @@ class Reader:
         target = procfs.link("/proc/%d/fd/%d" % (self.pid, fd))
         if target is None:
             return None
-        info = parse_info(procfs.read("/proc/%d/fdinfo/%d" % (self.pid, fd)) or b"")
+        info = info_of(self.pid, fd)
         row: Message = {
             "fd": fd,
             "target": secrets.mask_path(target),
@@ -220,8 +217,7 @@ class Reader:
         """Who has the opposite end: writers of what is read, readers of what is written."""
         seen, found = set(), []
         for owner in self.around.owners(target):
-            data = procfs.read("/proc/%d/fdinfo/%d" % owner)
-            mode = parse_info(data or b"").mode
+            mode = info_of(owner.pid, owner.fd).mode
             same_descriptor = owner == (self.pid, row["fd"])
             opposite = mode == "rw" or info.mode in ("rw", "?") or mode != info.mode
             how = {"r": "reads", "w": "writes", "rw": "reads and writes"}.get(mode)
@@ -234,9 +230,8 @@ class Reader:
         row["holders"] = found[:MAX_HOLDERS]
 
     def _add_socket(self, row: Message, target: str) -> None:
-        inode = procfs.number(target[8:-1].encode("utf-8", "replace"))
         sockets = self.around.sockets(self.pid)
-        entry = sockets.by_inode.get(inode or -1)
+        entry = sockets.by_inode.get(inode_of(target) or -1)
         if entry is None:
             return
         row["mode"] = "rw"
@@ -273,6 +268,8 @@ def describe(pid: int, around: Node, rights: permission.Rights) -> Dict[str, Any
         piece["descriptors"], piece["waiting_locks"] = reader.table()
         piece["opening"] = reader.opening()
         piece["servers"] = fileservers.read(reader.mounts.values())
+        piece["lock_files"] = lock_files(pid, around)
+        piece["store_port"] = store_port(pid, around)
     except OSError:
         if stat is None or stat.state == "Z":
             piece["failure"] = failure("gone", "the process is gone")

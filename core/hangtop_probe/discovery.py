@@ -167,12 +167,9 @@ class _Discovery:
             and c.pid not in self.launchers
             and c.pid not in self.helpers
             and c.pid not in self.skip
-            and not self._is_launcher_copy(c)
+            and commands.launcher_kind(c.comm, c.cmdline) is None
             and not commands.runs_hangtop(c.cmdline)
         )
-
-    def _is_launcher_copy(self, c: Candidate) -> bool:
-        return commands.launcher_kind(c.comm, c.cmdline) is not None
 
     def _number(self, c: Candidate) -> Optional[Tuple[int, str]]:
         environ = c.environ or {}
@@ -201,9 +198,9 @@ class _Discovery:
                 for a in self._ancestors(pid)
                 if a.pid in numbers
             )
-            if commands.is_spawned(self.table[pid].cmdline) and self.table[pid].ppid <= 1:
-                continue
-            if mine not in above:
+            own = self.table[pid]  # what spawned it may be process 1, in a container
+            orphan = own.ppid <= 1 and self._spawn_parent(own) is None
+            if mine not in above and not (orphan and commands.is_spawned(own.cmdline)):
                 ranks[self._unwrapped(pid, numbers)] = number
         return ranks
 
@@ -257,9 +254,7 @@ class _Discovery:
         for pid, kind in self.launchers.items():
             name = os.path.basename(self.table[pid].cmdline[0]) if kind == "mpirun" else kind
             above = self._launcher_of(pid)[0]
-            self.found[pid] = Attribution(
-                "launcher", name, launcher_pid=above if above != pid else None, launcher=kind
-            )
+            self.found[pid] = Attribution("launcher", name, launcher_pid=above, launcher=kind)
 
     def _add_rank(self, pid: int) -> None:
         number, source = self.ranks[pid]

@@ -10,7 +10,7 @@ import itertools
 import os
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from . import commands, permission, procfs, secrets
+from . import commands, permission, pipelines, procfs, secrets
 
 _LIMITS = (
     ("open_files", "Max open files"),
@@ -106,8 +106,12 @@ def _foreign_net(pid: int) -> Optional[int]:
 
 
 def _outputs(pid: int) -> Tuple[str, ...]:
+    """What descriptors 1 and 2 lead to, and files behind them where they are pipes."""
     links = [procfs.link("/proc/%d/fd/%d" % (pid, fd)) for fd in (1, 2)]
-    return tuple(secrets.mask_path(link) for link in links if link is not None)
+    told = [link for link in links if link is not None]
+    pipes = dict.fromkeys(link for link in told if link.startswith("pipe:"))
+    told += [one.path for pipe in pipes for one in pipelines.behind(pid, pipe)]
+    return tuple(secrets.mask_path(link) for link in told)
 
 
 def remember(known: Dict[str, None], outputs: Tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ class Position:
     """Follows one process: the last file that its main thread was seen to read or write."""
 
     def __init__(self, pid: int, guard: Guard) -> None:
+        self._pid = str(pid)
         self._base = "/proc/%d/" % pid
         self._guard = guard
         self._file: Optional[Dict[str, Any]] = None
@@ -87,8 +88,7 @@ class Position:
         return status.st_size if stat_module.S_ISREG(status.st_mode) else None
 
     def _place(self, mount_id: int) -> Dict[str, Any]:
-        data = procfs.read_all(self._base + "mountinfo") or b""
-        for mount in procfs.parse_mountinfo(data):
+        for mount in procfs.mounts(self._pid):
             if mount.id == mount_id:
                 far = node.is_network(mount.fstype)
                 server = node.server_name(mount.source) if far else None

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from . import nics, pieces, procfs, pynvml_path
+from . import child, nics, pieces, procfs, pynvml_path
 
 if TYPE_CHECKING:
     from .tools import Tools
@@ -214,9 +214,9 @@ def command(seconds: float, left_out: Optional[List[int]] = None) -> List[str]:
     """Return how the child is started: by its file, or by its text where that is in memory."""
     options = [pynvml_path.find().entry or "", "%g" % seconds, *map(str, left_out or ())]
     python = [sys.executable, "-I", "-S", "-u"]
-    files = getattr(__spec__.loader if __spec__ else None, "files", None)
-    if files is not None:  # see pieces.Memory
-        return [*python, "-c", files[READER], *options]
+    files = child.in_memory()
+    if files is not None:
+        return [*python, "-c", files[READER].decode("utf-8"), *options]
     return [*python, os.path.join(os.path.dirname(__file__), READER), *options]
 
 

@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Tuple
 
 from . import descriptors, permission, procfs, secrets
 from .requests import Message, Refused, Request
+from .sockets import inode_of
 
 MAX_HOLDERS = 256
 
@@ -48,12 +49,12 @@ def _why_not(pid: int, fd: int, rights: permission.Rights) -> Refused:
 
 def _inode(pid: int, fd: int) -> Optional[int]:
     """Inode by fdinfo, since Linux 5.14; a path may be another file to another process."""
-    return descriptors.parse_info(procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b"").inode
+    return descriptors.info_of(pid, fd).inode
 
 
 def _other_end(around: descriptors.Node, pid: int, target: str) -> List[Message]:
     sockets = around.sockets(pid)
-    entry = sockets.by_inode.get(procfs.number(target[8:-1].encode("ascii", "replace")) or -1)
+    entry = sockets.by_inode.get(inode_of(target) or -1)
     peer = sockets.peer(entry) if entry is not None else None
     return [] if peer is None else _rows(around, "socket:[%d]" % peer, "has the other end", (0, 0))
 
@@ -72,9 +73,8 @@ def _rows(
         stat = comms[pid]
         if stat is None:
             continue
-        mode = descriptors.parse_info(procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b"").mode
         row = {"pid": pid, "fd": fd, "comm": stat.comm, "state": stat.state}
-        found.append(dict(row, mode=mode, how=how))
+        found.append(dict(row, mode=descriptors.info_of(pid, fd).mode, how=how))
     return found
 
 

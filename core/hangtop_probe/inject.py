@@ -17,9 +17,9 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from . import permission, procfs, stacks
+from . import permission, procfs, stacks, tracing
 from .recorderread import Told
-from .tools import clean_environment, halted
+from .tools import clean_environment
 
 if TYPE_CHECKING:
     from .recorderways import Facts
@@ -82,7 +82,7 @@ def _check_states(pid: int) -> str:
     states = procfs.states(pid)
     if not states:
         raise Told("gone")
-    if halted(states).busy:
+    if tracing.halted(states).busy:
         tid, letter = next((t, s) for t, s in sorted(states.items()) if s in "DTt")
         raise Told("halted", thread=tid, state=letter)
     return states.get(pid, "?")
@@ -161,7 +161,7 @@ def _gdb(pid: int, code: str) -> bool:
 
 def _running(pid: int) -> bool:
     """Whether a rank runs again after gdb; a stop that is left is taken back."""
-    return stacks.resume(pid, wait=2.0) and bool(procfs.states(pid))
+    return tracing.resume(pid, wait=2.0) and bool(procfs.states(pid))
 
 
 def offered(facts: Facts) -> Optional[Dict[str, Any]]:

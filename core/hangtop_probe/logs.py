@@ -1,8 +1,9 @@
 """What ranks and launchers have printed, where that goes to a file: bounded windows of it.
 
-Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, or that were one of a
-process of the table that has left. Nothing but regular files is opened for reading, nothing is ever
-written, and a file system that does not answer holds up nobody but a helper thread.
+Only files that are descriptor 1 or 2 of a process, through /proc/PID/fd, that a program like tee
+writes behind them, or that were one of a process of the table that has left. Nothing but regular
+files is opened for reading, nothing is ever written, and a file system that does not answer holds
+up nobody but a helper thread.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import stat as stat_module
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import permission, procfs, secrets, table
+from . import permission, pipelines, procfs, secrets, table
 from .guard import Guard, Hanging
 from .requests import Message, Request, failure, pids_of
 
@@ -68,6 +69,10 @@ class Logs:
                 if target is not None and target.startswith("/"):
                     piece = self._piece(link, target, window, since, told, True)
                     self._give(request, piece, pid, fd)
+                elif target is not None and target.startswith("pipe:"):
+                    for one in pipelines.behind(pid, target):
+                        piece = self._piece(one.link, one.path, window, since, told, True)
+                        self._give(request, piece, pid, fd)
         for path in message.get("paths") or []:
             if isinstance(path, str) and path in self._table.outputs:
                 self._give(request, self._piece(path, path, window, since, told, False), None, None)

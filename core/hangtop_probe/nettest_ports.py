@@ -106,12 +106,7 @@ def _open(address: str, port: int, opened: List[socket.socket]) -> Dict[str, Any
 
 def _owner(port: int) -> Optional[str]:
     """Say who listens on a port, as far as our rights go: `python train.py (pid 17)`."""
-    inodes = set()
-    for name, family in (("tcp", "tcp"), ("tcp6", "tcp6")):
-        data = procfs.read_all("/proc/net/%s" % name) or b""
-        for one in sockets.parse_inet(data, family):
-            if one.state == "LISTEN" and one.local.rpartition(":")[2] == str(port):
-                inodes.add(one.inode)
+    inodes = {one.inode for one in sockets.listeners("/proc/net", str(port))}
     for pid in procfs.numbers(procfs.PROC):
         if inodes & sockets.own_inodes(pid):
             line = procfs.parse_cmdline(procfs.read("/proc/%d/cmdline" % pid) or b"")

@@ -29,6 +29,9 @@ MEBIBYTE = 1 << 20
 STEPS = ("store", "init", "barrier", "all_reduce", "bandwidth")
 NUMBER = 1000
 ROUNDS = 3
+ROUND_S = 0.5
+FEW = 1 << 16
+"""Bytes with which it is found out how many go in that time."""
 
 
 class Wrong(Exception):
@@ -187,19 +190,24 @@ class Job:
     def step_bandwidth(self) -> List[List[int]]:
         """Send to and receive from ranks at some distances, all at the same time.
 
+        Where one of them is slow all send less, so that none takes it for a rank that hangs.
         Returns rows [distance, bytes a second in].
         """
-        count = int(self.order.get("bytes", 8 * MEBIBYTE))
         shifts = [shift for shift in (1, 2) if shift < self.world]
+        count = int(self.order.get("bytes", 8 * MEBIBYTE))
+        least = min(self._shift(shift, FEW, rounds=1) for shift in shifts)
+        slowest = self.torch.tensor([least], device=self.device)
+        self.dist.all_reduce(slowest, op=self.dist.ReduceOp.MIN)
+        count = min(count, max(FEW, int(int(slowest) * ROUND_S)))
         return [[shift, self._shift(shift, count)] for shift in shifts]
 
-    def _shift(self, shift: int, count: int) -> int:
+    def _shift(self, shift: int, count: int, rounds: int = ROUNDS) -> int:
         here, uint8 = self.device, self.torch.uint8
         out = (self.torch.arange(count, device=here) % 251).to(uint8)
         into = self.torch.zeros(count, dtype=uint8, device=here)
         to, source = (self.rank + shift) % self.world, (self.rank - shift) % self.world
         best = 0.0
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             self.dist.barrier()
             self._wait_for_device()
             began = time.monotonic()

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, Dict, List, Optional, Sequence, Tuple
 
-from . import procfs
+from . import child, procfs
 from .requests import Refused
 from .tools import has_ended
 
@@ -87,21 +87,19 @@ def with_torch(paths: Sequence[str], tools: Tools, request: Request) -> List[Dic
 
 def program() -> bytes:
     """Return the source of what is run, from wherever this package was loaded."""
+    files = child.in_memory()
     try:
+        if files is not None:
+            return files[PROGRAM]
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), PROGRAM), "rb") as file:
             return file.read()
-    except OSError:
-        files = getattr(globals()["__loader__"], "files", {})  # in memory: see pieces.Memory
-        if PROGRAM not in files:
-            raise Refused("error", "the program for torch did not come along") from None
-        source: bytes = files[PROGRAM]
-        return source
+    except (OSError, KeyError):
+        raise Refused("error", "the program for torch did not come along") from None
 
 
 def _environ() -> Dict[str, str]:
     """Return the environment of a rank: what the probe was started in, all of it."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("HANGTOP_")}
-    return kept
+    return {k: v for k, v in os.environ.items() if not k.startswith("HANGTOP_")}
 
 
 class Worker:

@@ -210,7 +210,7 @@ def memory() -> Dict[str, Any]:
     except (IndexError, ValueError):
         values["load1"] = None
     values["shm_total"], values["shm_free"] = _shm()
-    counters = procfs.read("/proc/vmstat") or b""
+    counters = procfs.read_all("/proc/vmstat") or b""
     killed = re.search(rb"^oom_kill (\d+)$", counters, re.MULTILINE)
     values["oom_kills"] = int(killed.group(1)) if killed else None
     values["memory_full"] = _pressure("memory")
@@ -235,7 +235,7 @@ def mounts() -> List[Dict[str, str]]:
     """Return the mounts where files of a job may lie, network file systems first."""
     found = {
         mount.point: {"point": mount.point, "fstype": mount.fstype, "device": mount.source}
-        for mount in procfs.parse_mountinfo(procfs.read_all("/proc/self/mountinfo") or b"")
+        for mount in procfs.mounts("self")
         if mount.fstype not in _PSEUDO
     }
     ordered = sorted(found.values(), key=lambda m: (not is_network(m["fstype"]), m["point"]))

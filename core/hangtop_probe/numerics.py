@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat as stat_module
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import permission, procfs, table
@@ -51,7 +52,11 @@ def piece(pid: int, rights: permission.Rights) -> Message:
         path = procfs.link(link) or ""
         if path.endswith("-%d.jsonl" % pid) and "/numerics/" in path:
             try:
-                with open(link, "rb") as file:
+                # Not blocking, and looked at first: what has that name may be a pipe.
+                handle = os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                with os.fdopen(handle, "rb") as file:
+                    if not stat_module.S_ISREG(os.fstat(handle).st_mode):
+                        raise ValueError("the file is none of this version")
                     return dict(found, path=path, **_told(file))
             except (OSError, ValueError) as error:
                 return dict(found, path=path, failure=failure("error", str(error)[:200]))

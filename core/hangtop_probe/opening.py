@@ -40,7 +40,7 @@ def read(pid: int, mounts: Iterable[procfs.Mount]) -> Optional[Dict[str, Any]]:
     address = call.args[0 if name in _PATH_FIRST else 1]
     try:
         raw = _GUARD.call(lambda: _text_at(pid, address))
-    except (Hanging, OSError):
+    except (Hanging, OSError, OverflowError):  # the last where it is no address at all
         return None
     if not raw or procfs.read("/proc/%d/syscall" % pid, 512) != line:
         return None

@@ -6,6 +6,7 @@ mounted noexec), from memory for this connection. This file is sent as a part of
 `boot.PARTS`.
 """
 
+import errno
 import hashlib
 import os
 import platform
@@ -171,7 +172,7 @@ class PySpy:
             except (OSError, Unusable) as error:
                 why = str(error)
         try:
-            fd = os.memfd_create("py-spy")
+            fd = _memory_file("py-spy")
             view = memoryview(block)
             while view:
                 view = view[os.write(fd, view) :]
@@ -222,13 +223,23 @@ class Pynvml:
         try:
             import zipfile  # takes longer to import than all the rest, and is hardly ever needed
 
-            fd = os.memfd_create("pynvml")
+            fd = _memory_file("pynvml")
             with os.fdopen(os.dup(fd), "wb") as file, zipfile.ZipFile(file, "w") as packed:
                 packed.writestr("pynvml.py", block)
             self.where, self.entry = "memory", "/proc/%d/fd/%d" % (os.getpid(), fd)
         except OSError as error:
             self.why = "%s; and no memory file can be had: %s" % (why, error.strerror)
         return why
+
+
+def _memory_file(name: str) -> int:
+    """Open a file that is nowhere on disk; raise OSError where there are none of those.
+
+    A Python that was built for an older C library, as those of conda are, does not know them.
+    """
+    if not hasattr(os, "memfd_create"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return os.memfd_create(name)
 
 
 def nvml_places() -> List[str]:

@@ -267,6 +267,11 @@ def parse_mountinfo(data: bytes) -> List[Mount]:
     return mounts
 
 
+def mounts(pid: str) -> List[Mount]:
+    """Return the mounts that a process sees; pid may be `self`."""
+    return parse_mountinfo(read_all("/proc/%s/mountinfo" % pid) or b"")
+
+
 def mount_of(path: str, mounts: Iterable[Mount]) -> Optional[Mount]:
     """Return the mount a path leads to, by its name: links in it are not followed."""
     best = None

@@ -19,7 +19,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from . import activity, fixes, permission, procfs, secrets, table, versions
 from .requests import Message, Refused, Request, pids_of
-from .sockets import Socket, own_inodes, parse_inet
+from .sockets import Socket, listeners, own_inodes
 
 DEFAULT = "localhost:28028"
 THREAD = "NCCL RAS"
@@ -139,13 +139,7 @@ def hazard_of(number: Tuple[int, ...]) -> Optional[str]:
 def _listening(pid: int, told: str, ranks: "frozenset[int]") -> Socket:
     """The socket of a rank that listens at an address, if nobody outside ``ranks`` does."""
     host, _, port = told.rpartition(":")
-    base = "/proc/%d/net/" % pid
-    every = [
-        one
-        for name in ("tcp", "tcp6")
-        for one in parse_inet(procfs.read_all(base + name) or b"", name)
-        if one.state == "LISTEN" and one.local.rpartition(":")[2] == port
-    ]
+    every = listeners("/proc/%d/net" % pid, port)
     own = own_inodes(pid)
     mine = [one for one in every if one.inode in own and _is_at(one.local, host)]
     if not mine:

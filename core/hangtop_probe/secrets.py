@@ -56,6 +56,12 @@ _SENSITIVE = (
     r"(?:pass(?:word|wd|phrase|code)?|pwd|pw|secret|token|api[-_]?key|access[-_]?key"
     r"|account[-_]?key|private[-_]?key|auth(?:orization)?|credentials?|cookie|bearer|signature|dsn)"
 )
+_SENSITIVE_HINTS = tuple(
+    words("pass pw secret token key auth credential cookie bear sig dsn basic")
+)
+"""What is in every text that `_SENSITIVE` or a header is in, in small letters."""
+_LONG = re.compile(r"[A-Za-z0-9/+]{40}")
+"""What is in every text with a token that has no hints below."""
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % _SENSITIVE, re.IGNORECASE)
 _KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
 _HARMLESS = re.compile(
@@ -195,14 +201,17 @@ def mask_text(value: str, note: Note = _ignore) -> str:
     if "@" in value:
         value = _URL_LOGIN.sub(login, value)
         value = _LOGIN.sub(tail("login"), value)
-    value = _QUERY.sub(tail("signature or token in a URL"), value)
-    value = _HEADER.sub(lambda match: _mask_header(match, note), value)
-    value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
-    value = _OPTION.sub(lambda match: _mask_option(match, note), value)
+    lower = value.lower()
+    if any(word in lower for word in _SENSITIVE_HINTS):
+        value = _QUERY.sub(tail("signature or token in a URL"), value)
+        value = _HEADER.sub(lambda match: _mask_header(match, note), value)
+        value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
+        value = _OPTION.sub(lambda match: _mask_option(match, note), value)
     if "login" in value:
         value = _NETRC.sub(tail("password"), value)
+    long = _LONG.search(value) is not None
     for kind, hints, form in _TOKENS:
-        if not hints or any(hint in value for hint in hints):
+        if any(hint in value for hint in hints) if hints else long:
             value = form.sub(token(kind), value)
     return value
 

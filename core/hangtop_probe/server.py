@@ -66,10 +66,12 @@ class Writer:
         self._thread.start()
 
     def send(self, message: Message, urgent: bool) -> None:
-        """Queue a message; it is encoded here, on the caller's thread."""
+        """Queue a message; it is encoded here, on the caller's thread, and holds up no other."""
         with self._ready:
             self._number += 1
-            lines = wire.encode(message, self._number, self._max_line)
+            number = self._number
+        lines = wire.encode(message, number, self._max_line)
+        with self._ready:
             (self._urgent if urgent else self._bulk).append(lines)
             self._ready.notify()
 

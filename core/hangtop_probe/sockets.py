@@ -66,14 +66,36 @@ def parse_inet(data: bytes, family: str) -> List[Socket]:
     return found
 
 
+def listeners(folder: str, port: str) -> List[Socket]:
+    """Return the TCP sockets that listen on a port, by /proc/net or /proc/PID/net."""
+    return [
+        one
+        for name in ("tcp", "tcp6")
+        for one in parse_inet(procfs.read_all("%s/%s" % (folder, name)) or b"", name)
+        if one.state == "LISTEN" and one.local.rpartition(":")[2] == port
+    ]
+
+
+def inode_of(target: str) -> Optional[int]:
+    """Return the inode of `socket:[INODE]`, as a descriptor leads to it; None of anything else."""
+    if not target.startswith("socket:["):
+        return None
+    return procfs.number(target[8:-1].encode("utf-8", "replace"))
+
+
+def open_inodes(pid: int) -> FrozenSet[int]:
+    """Return the sockets a process has open; raise OSError where that must not be known."""
+    names = os.listdir("/proc/%d/fd" % pid)
+    links = (procfs.link("/proc/%d/fd/%s" % (pid, name)) or "" for name in names)
+    return frozenset(inode for inode in map(inode_of, links) if inode is not None)
+
+
 def own_inodes(pid: int) -> FrozenSet[int]:
-    """The sockets a process has open; empty where that must not be known."""
+    """Return the sockets a process has open; none where that must not be known."""
     try:
-        names = os.listdir("/proc/%d/fd" % pid)
+        return open_inodes(pid)
     except OSError:
         return frozenset()
-    links = [procfs.link("/proc/%d/fd/%s" % (pid, name)) for name in names]
-    return frozenset(int(one[8:-1]) for one in links if one and one.startswith("socket:["))
 
 
 def _address(field: bytes) -> str:

@@ -44,8 +44,7 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
     for row in chosen:
         if row[5] is None and row[1].startswith("/"):
             if mounts is None:
-                data = procfs.read_all("/proc/%d/mountinfo" % pid) or b""
-                mounts = procfs.parse_mountinfo(data)
+                mounts = procfs.mounts(str(pid))
             row[5] = line(pid, row[1], row[3], mounts)
 
 

@@ -1,8 +1,7 @@
 """Stacks of processes by py-spy: without stopping them unless that was asked for.
 
-Source of the formats and of the refusals: py-spy 0.4.3, see `parse`. A target with a thread
-that is stopped, traced or waiting for a disk is only read non-blocking: an attach to it hangs,
-and may leave it stopped for good when it is given up.
+Source of the formats and of the refusals: py-spy 0.4.3, see `parse`. A target that no tracer may
+come to (`tracing`) is only read non-blocking.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import fixes, node, permission, procfs, rest, sources, table
+from . import fixes, node, permission, procfs, rest, sources, table, tracing
 from .requests import Message, Refused, Request, failure, pids_of
-from .tools import MAX_OUTPUT, Done, Tools, halted
+from .tools import MAX_OUTPUT, Done, Tools
 
 if TYPE_CHECKING:
     from .entry import Identity
@@ -292,13 +291,13 @@ class Sampler:
             return self._unless_rested(identity, wants, seconds, cancel)
         pid = identity[0]
         before = procfs.states(pid)
-        if halted(before).busy:
-            return Sample([], {}, refusal(before))
+        if tracing.halted(before).busy:
+            return Sample([], {}, tracing.refusal(before))
         with self._native:
             result = sample(self._tools, pid, mode, wants, seconds, cancel)
-        if _runs(pid):
+        if tracing.runs(pid):
             return result
-        piece["resumed"] = _continue(pid)
+        piece["resumed"] = tracing.proceed(pid)
         return left_stopped(result, pid, piece["resumed"])
 
     def _unless_rested(
@@ -327,14 +326,6 @@ def _tools_cpu() -> float:
     return times.children_user + times.children_system
 
 
-def refusal(states: Dict[int, str]) -> Message:
-    """Return why a process with these thread states is not attached to."""
-    names = {"D": "waits for a disk or file server", "T": "is stopped", "t": "is traced"}
-    tid, letter = next((t, s) for t, s in sorted(states.items()) if s in names)
-    text = "thread %d %s (state %s): attaching could leave the process stopped for good"
-    return failure("stopped", text % (tid, names[letter], letter), fixes.NONBLOCKING)
-
-
 def left_stopped(result: Sample, pid: int, runs: bool) -> Sample:
     """Say in what a sample failed with, or instead of it, that py-spy left the process stopped."""
     if result.failure is None and runs:
@@ -345,31 +336,6 @@ def left_stopped(result: Sample, pid: int, runs: bool) -> Sample:
         return result._replace(failure=failure("stopped", text))
     told = result.failure
     return result._replace(failure=dict(told, text="%s; %s" % (told["text"], text)))
-
-
-def resume(pid: int, wait: float = 0.5) -> bool:
-    """Make a process run again that we left stopped; return whether it does."""
-    return _runs(pid, wait) or _continue(pid)
-
-
-def _runs(pid: int, wait: float = 0.5) -> bool:
-    """Whether a process runs; a tracer that is just detaching is given a moment for that."""
-    deadline = time.monotonic() + wait
-    while halted(procfs.states(pid)).stopped or procfs.is_to_stop(pid):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _continue(pid: int) -> bool:
-    """Send SIGCONT; whether the process runs then."""
-    try:
-        os.kill(pid, signal.SIGCONT)
-    except OSError:
-        return False
-    time.sleep(0.05)
-    return not halted(procfs.states(pid)).stopped
 
 
 def _ordered(pid: int, threads: List[Message], wants: bool) -> List[Message]:

@@ -1,9 +1,9 @@
 """The `strace` request: the system calls of one process for a bounded time.
 
-strace stops every thread for a moment at each call, so it runs only when asked for, never on
-a process with a stopped, traced or disk-waiting thread, and afterwards it is made sure that
-the process runs again. It writes to a file in memory: were the probe itself stopped, a pipe that
-nobody reads would stop strace, and with it the process.
+strace stops every thread for a moment at each call, so it runs only when asked for, never where no
+tracer may come (`tracing`), and afterwards it is made sure that the process runs again. It writes
+to a file in memory: were the probe itself stopped, a pipe that nobody reads would stop strace, and
+with it the process.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, List, Set
 
-from . import fixes, permission, procfs, secrets
+from . import fixes, permission, procfs, secrets, tracing
 from .requests import Message, Refused, Request
-from .stacks import refusal, resume
-from .tools import Tools, halted, has_ended
+from .tools import Tools, has_ended
 
 if TYPE_CHECKING:
     import subprocess
@@ -50,19 +49,11 @@ _MAX_LOG = 32 << 20
 
 def handle(request: Request, tools: Tools, rights: permission.Rights) -> Message:
     """Answer `strace`: pieces of lines as they come, then how it went."""
-    pid = request.message.get("pid")
-    if not isinstance(pid, int) or pid <= 0:
-        raise Refused("error", "strace needs a `pid`")
     seconds = min(max(float(request.message.get("seconds") or 10), 0.5), MAX_SECONDS)
     strace = shutil.which("strace")
     if strace is None:
         raise Refused("missing", "strace is not on PATH", fixes.STRACE)
-    before = procfs.states(pid)
-    if not before or set(before.values()) <= {"Z", "X"}:
-        raise Refused("gone", "the process is gone")
-    if halted(before).busy:
-        reason = refusal(before)
-        raise Refused(reason["kind"], reason["text"])
+    pid = tracing.target_of(request, rights)
     argv = [strace, "-q", "-f", "-p", str(pid), "-tt", "-T", "-yy", "-s", "64"]
     log = _memory()
     try:
@@ -196,7 +187,7 @@ class Trace:
             pass
         if not self._request.cancelled.is_set():
             self._flush()
-        return resume(pid)
+        return tracing.resume(pid)
 
     def summary(self) -> Message:
         """Return the counts; polls that timed out are counted and not sent."""

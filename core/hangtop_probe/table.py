@@ -59,10 +59,10 @@ class Table:
         self.roles: Dict[int, discovery.Attribution] = {}
         self.total = 0
         self.tools: Callable[[], Set[int]] = set
+        """Gives the pids of tools of ours that run now: their tracing is not the job's state."""
         self.outputs: Dict[str, None] = {}
         """Files that outputs of its processes lead to, also of those that have left."""
-        """Gives the pids of tools of ours that run now: their tracing is not the job's state."""
-        self._kernel: Dict[int, int] = {}
+        self._kernel: Set[int] = set()
         self._learned: Dict[Identity, Learned] = {}
         self._guard = Guard()
         self._file_guard = Guard(limit=1)
@@ -83,8 +83,7 @@ class Table:
             for pid in set(self.entries).difference(pids):
                 del self.entries[pid]
                 self._dirty = True
-            for pid in set(self._kernel).difference(pids):
-                del self._kernel[pid]
+            self._kernel.intersection_update(pids)
             for pid in pids:
                 self._visit(pid)
             self._forget()
@@ -95,7 +94,7 @@ class Table:
         if pid in self._kernel:
             if (pid + self._pass) % _RECHECK:
                 return
-            del self._kernel[pid]
+            self._kernel.remove(pid)
         entry = self.entries.get(pid)
         if entry is not None:
             entry.age += 1
@@ -106,7 +105,7 @@ class Table:
         if stat is None:
             return
         if stat.kernel:
-            self._kernel[pid] = self._pass
+            self._kernel.add(pid)
         elif entry is None or entry.stat.start != stat.start:
             self._add(stat)
         else:

@@ -223,16 +223,3 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
     if process.returncode is None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)
-
-
-class Halted(NamedTuple):
-    """Which threads of a process were stopped, traced or waiting for a disk."""
-
-    stopped: bool
-    busy: bool
-
-
-def halted(states: Dict[int, str]) -> Halted:
-    """Look at thread states: `T` and `t` are stopped, `D` cannot be interrupted."""
-    letters = set(states.values())
-    return Halted(bool(letters & {"T", "t"}), bool(letters & {"D", "T", "t"}))

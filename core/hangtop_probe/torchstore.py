@@ -28,7 +28,7 @@ def debug_port(host: str, port: int, rank: int, seconds: float) -> Optional[int]
     Raises:
         OSError, ValueError: the store cannot be asked, or says something else than it should.
     """
-    value = read("%s/rank%d" % ("debug_server", rank), host, port, seconds)
+    value = read("debug_server/rank%d" % rank, host, port, seconds)
     match = _URL.fullmatch(value.strip()) if value is not None else None
     return int(match[1]) if match else None
 

@@ -4,7 +4,7 @@ A flight-recorder pickle holds dictionaries, lists, tuples, text and numbers, an
 function at all. So every such name is refused, which leaves nothing that could run. What is left
 is spending memory or time: a few bytes can claim a memo of gigabytes, build text that doubles at
 every step, or make a key whose hash takes for ever. No check of the bytes beforehand is both cheap
-and complete, so files are read in a process of their own (`reader`), which has limits.
+and complete, so files are read in a process of their own (`recorderread`), which has limits.
 """
 
 from __future__ import annotations

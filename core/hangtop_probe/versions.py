@@ -40,7 +40,7 @@ def read(pid: int) -> Dict[str, str]:
     folder = _mapped(_TORCH, maps)
     if folder is None:
         return {}
-    mounts = procfs.parse_mountinfo(procfs.read_all("/proc/%d/mountinfo" % pid) or b"")
+    mounts = procfs.mounts(str(pid))
     found = _torch(pid, folder, mounts)
     python = _python(procfs.link("/proc/%d/exe" % pid) or "") or _python(procfs.text(maps))
     if python is not None:
@@ -58,7 +58,7 @@ def nccl(pid: int) -> Optional[str]:
     library = _mapped(_NCCL, maps)
     if library is None:
         return None
-    mounts = procfs.parse_mountinfo(procfs.read_all("/proc/%d/mountinfo" % pid) or b"")
+    mounts = procfs.mounts(str(pid))
     return _nccl(pid, library, _mapped(_TORCH, maps), mounts)
 
 

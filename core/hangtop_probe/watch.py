@@ -29,8 +29,8 @@ hangs nothing else moves, and a thousand nodes are to cost next to nothing then.
 POLLING_S = 0.05
 """CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
 stores that only poll take some ms each second."""
-MAX_REST_S = 6.0
-"""Longest such pause: a table that is late by 10 s means that a node stands still."""
+MAX_REST_S = 16.0
+"""Longest such pause: for so long, and some seconds, it is not seen that a node stands still."""
 _TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
 """Parts of a piece that mean that something happens."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})

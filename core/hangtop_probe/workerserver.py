@@ -12,13 +12,12 @@ to speak HTTP.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 from . import procfs
-from .sockets import Socket, Sockets
+from .sockets import Socket, Sockets, open_inodes
 
 THREAD = "pt_workerserver"
 MAX_ANSWER = 64 << 20
@@ -44,12 +43,10 @@ def listening(pid: int) -> Listening:
     Raises:
         OSError: its descriptors may not be read.
     """
-    names = os.listdir("/proc/%d/fd" % pid)
-    links = [procfs.link("/proc/%d/fd/%s" % (pid, name)) for name in names]
-    inodes = {link[8:-1] for link in links if link and link.startswith("socket:[")}
+    inodes = open_inodes(pid)
     found = Listening([], set())
     for entry in Sockets(pid).by_inode.values():
-        if str(entry.inode) not in inodes or entry.state != "LISTEN" or not entry.local:
+        if entry.inode not in inodes or entry.state != "LISTEN" or not entry.local:
             continue
         if entry.family == "unix":
             found.unix.append(entry)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +19,7 @@ from hangtop.demo.runner import Demo, missing
 from support.documents import misfits
 from support.jobs import run_hangtop
 from support.processes import PATIENCE, environment, is_alive, wait_until
-from support.terminals import read_until
+from support.terminals import interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +29,7 @@ NOBODY = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]
 # It may see every file, for this Python may be in a home; of processes that shows nothing more.
 NOBODY += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
 COMMAND = [sys.executable, "-m", "hangtop"]
+OWN_NAME = rf"\b{re.escape(os.uname().nodename)}\b"
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,8 @@ def test_merged_dump_puts_the_odd_rank_first(job: Demo) -> None:
 
 
 def test_each_rank_and_its_workers_with_locals(job: Demo) -> None:
-    done = run_hangtop("dump", "--each", "--locals", *pids(job))
+    done = run_hangtop("dump", "--each", "--locals", "--redact-hosts", *pids(job))
+    assert re.findall(r"^(\S+):\d  process", done.stdout, re.M) == ["node-1"] * 4
     assert [int(n) for n in re.findall(r"^\S+:(\d)  process", done.stdout, re.M)] == [0, 1, 2, 3]
     assert len(re.findall(r"^  \S+:\d  DataLoader worker \d,", done.stdout, re.M)) == 8
     stuck = done.stdout[done.stdout.index("read_shard") :]
@@ -94,25 +94,10 @@ def states(job: Demo) -> set[str]:
 
 
 def test_ctrl_c_gives_what_has_arrived(job: Demo) -> None:
-    terminal, end = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "diagnose", "--json", "--observe", "1000", *pids(job)],
-        stdout=subprocess.PIPE,
-        stderr=end,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        os.close(end)
-        try:
-            told = read_until(terminal, b"observing for 1000 s")
-            process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=PATIENCE)
-            told += read_until(terminal, None)
-        finally:
-            process.kill()
-            os.close(terminal)
+    argv = [*COMMAND, "diagnose", "--json", "--observe", "1000", *pids(job)]
+    status, out, told = interrupted(argv, b"observing for 1000 s")
     assert b"Traceback" not in told
-    assert process.returncode == 130
+    assert status == 130
     assert b"interrupted" in told
     found = json.loads(out)
     assert found["job"]["ranks_seen"] == [0, 1, 2, 3]
@@ -178,8 +163,9 @@ def test_system_calls_of_a_rank_are_folded_and_saved(
 ) -> None:
     """The rank waits for its worker: in a poll on the pipe between them, or in a sleep."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    done = run_hangtop("strace", "1", "--for", "1", "--json", *pids(job))
+    done = run_hangtop("strace", "1", "--for", "1", "--json", "--redact-hosts", *pids(job))
     assert done.returncode == 0, done.stderr
+    assert not re.search(OWN_NAME, done.stdout)
     assert "stops for an instant" in done.stderr
     [rank] = json.loads(done.stdout)["ranks"]
     main = [row for row in rank["calls"] if row["tid"] == rank["pid"]]
@@ -199,6 +185,13 @@ def test_who_else_has_a_file_of_a_rank_open(job: Demo) -> None:
     whose = {row["whose"] for row in json.loads(done.stdout)["holders"]}
     assert "launcher torchrun" in whose
     assert any(one.endswith("of rank 1") for one in whose), whose
+    renamed = ("--redact-paths", "--redact-hosts", *pids(job))
+    done = run_hangtop("files", "1", *renamed)
+    assert done.returncode == 0, done.stderr
+    # A log of torchrun's is in a folder of a name of its own.
+    assert re.search(r"^ +1 w +/.*/folder-\d+/.*/stdout\.log$", done.stdout, re.M), done.stdout
+    assert re.search(r"= rank \d on node-1$", done.stdout, re.M), done.stdout
+    assert not re.search(OWN_NAME, done.stdout)
     done = run_hangtop("files", "9", *pids(job))
     assert (done.returncode, done.stdout) == (12, "")
     assert "there is no rank 9 in this job" in done.stderr

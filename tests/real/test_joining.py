@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -25,7 +23,7 @@ from hangtop_core.session import Options, Session
 from support.cluster import Cluster, why_not
 from support.processes import PATIENCE
 from support.remote_jobs import SCRIPT, on_node
-from support.terminals import read_until
+from support.terminals import interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -320,22 +318,10 @@ def test_ctrl_c_gives_what_has_arrived_and_says_what_is_missing(
     try:
         argv = [*HANGTOP, "dump", "-w", "node-[1-4]", "--job-key", f"node-1:{HUNG}"]
         argv += ["--connect-timeout", str(PATIENCE)]
-        terminal, end = pty.openpty()
-        with subprocess.Popen(
-            argv, stdout=subprocess.PIPE, stderr=end, start_new_session=True, text=True
-        ) as process:
-            os.close(end)
-            try:
-                told = read_until(terminal, b"3 of 4 nodes answered")
-                process.send_signal(signal.SIGINT)
-                out, _ = process.communicate(timeout=PATIENCE)
-                told += read_until(terminal, None)
-            finally:
-                process.kill()
-                os.close(terminal)
+        status, out, told = interrupted(argv, b"3 of 4 nodes answered")
     finally:
         cluster.node(4).thaw()
-    assert process.returncode == 130
+    assert status == 130
     assert b"Traceback" not in told
     assert b"hangtop: node-4 connecting" in told
     assert out.startswith("3 ranks of 3 gave a stack, 2 classes")

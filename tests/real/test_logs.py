@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 SCRIPT = str(SUPPORT / "logging_job.py")
+CAUGHT = "ValueError: batch 1 is empty"
 SOON = ("--hang-after", "5", "--observe", "1")
 
 
@@ -158,7 +159,8 @@ def first(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
     """The first error that `hangtop logs` finds."""
     assert main(["logs", "--json", *arguments]) == 10
     told = json.loads(capsys.readouterr().out)
-    return {**told["first"], "verdict": told["verdicts"][0], "follows": told["follows"]}
+    beside = {name: told[name] for name in ("follows", "survived")}
+    return {**told["first"], **beside, "verdict": told["verdicts"][0]}
 
 
 def test_the_first_error_of_a_torchrun_job(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,6 +169,8 @@ def test_the_first_error_of_a_torchrun_job(ran: Ran, capsys: pytest.CaptureFixtu
         assert (found["ranks"], found["text"]) == ([1], "KeyError: 'labels'")
         assert found["where"].endswith("(step)")
         assert found["verdict"]["cause"] == "rank-exited"
+        assert [culprit["rank"] for culprit in found["verdict"]["culprits"]] == [1]
+        assert [(one["ranks"], one["text"]) for one in found["survived"]] == [([2], CAUGHT)]
         lost = {r for one in found["follows"] if one["part"] == "cascade" for r in one["ranks"]}
         assert lost <= {0, 2, 3}
         assert lost

@@ -358,6 +358,11 @@ def test_who_holds_the_lock_a_rank_waits_for(
     assert (held_by["pid"], held_by["how"]) == (pids[0], "holds the lock")
     locked = [row["target"] for row in holder["descriptors"] if row.get("locked") == "held"]
     assert locked == [path]
+    # who tries it again and again stands nowhere: for that there are the lock files of its user
+    [told] = [row for row in waiter["lock_files"] if row["target"] == path]
+    assert [one["pid"] for one in told["holders"]] == [pids[0]]
+    assert waiter["store_port"]["socket"]["state"] == "LISTEN"
+    assert job.pid in [one["pid"] for one in waiter["store_port"]["holders"]]
 
 
 @pytest.fixture(scope="module")

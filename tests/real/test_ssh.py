@@ -72,7 +72,7 @@ def attach(*names: str, login: Login = PLAIN) -> tuple[Node, ...]:
 
 
 def launchers(names: Sequence[str], login: Login = PLAIN) -> list[SshLauncher]:
-    jumps = Jumps()
+    jumps = Jumps(None)
     return [SshLauncher(name, login, jumps.of(name)) for name in names]
 
 
@@ -316,7 +316,7 @@ def test_a_probe_that_is_lost_comes_back(cluster: Cluster) -> None:
 
 
 def test_behind_a_jump_host(cluster: Cluster) -> None:
-    assert Jumps().of("behind") == "node-1"
+    assert Jumps(None).of("behind") == "node-1"
     (launcher,) = launchers(["behind"])
     assert launcher.wave.at_once == 8
     (seen,) = attach("behind")

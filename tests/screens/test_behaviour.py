@@ -82,6 +82,17 @@ async def test_enter_leads_from_rank_and_class_and_evidence() -> None:
         assert app.current_mode == "rank"
 
 
+async def test_the_culprit_of_a_class_stands_for_it_and_who_was_come_for() -> None:
+    # rank 3 is stopped in the line where ranks 0-2 wait: one class, whose first is not to blame
+    app = app_for(load("stopped"))
+    async with app.run_test(size=SIZE) as pilot:
+        assert "THIS CLASS  rank 3" in await keys(pilot, "2")
+        assert "STACK  rank 3" in await keys(pilot, "3")
+        app.go("stacks", 1)
+        assert "THIS CLASS  rank 1" in await keys(pilot)
+        assert "STACK  rank 1" in await keys(pilot, "3")
+
+
 async def test_a_core_is_taken_only_after_its_cost_was_agreed_to() -> None:
     app = app_for(load("skip"))
     player = player_of(app)

@@ -98,6 +98,9 @@ async def test_a_text_is_searched_in_the_lines() -> None:
         await keys(pilot, "8", "tab", "slash", *"step 2", "enter")
         shown = ["".join(span.text for span in one) for one in output(app).text_lines()]
         assert shown == ["2026-11-21 11:57:50,155 INFO train: step 2"]
+        await keys(pilot, "escape", "slash", *"step [02]$", "enter")
+        shown = ["".join(span.text for span in one) for one in output(app).text_lines()]
+        assert [text[-6:] for text in shown] == ["step 0", "step 2"]
         await keys(pilot, "escape")
         assert len(output(app).text_lines()) > 5
         await keys(pilot, "shift+tab", "slash", *"state=first", "enter")

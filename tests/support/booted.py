@@ -13,33 +13,40 @@ from hangtop_probe import boot, cachedir, wire
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
-class Booted:
-    """A boot started by hand, as ssh would, with a cache directory of its own."""
+class Piped:
+    """A process that is spoken to over its pipes."""
 
-    def __init__(self, cache: Path, first: bytes | None = None, python: str = sys.executable):
-        self.process = subprocess.Popen(
-            [python, "-I", "-S", "-u", "-c", boot.BOOT],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        )
-        self.reader = wire.Reader()
-        self.send(first if first is not None else bundle.opening())
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environ)
 
     def send(self, data: bytes) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def message(self) -> dict[str, Any]:
+    def line(self) -> bytes:
+        """The next line that it prints; empty at its end."""
         assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+class Booted(Piped):
+    """A boot started by hand, as ssh would, with a cache directory of its own."""
+
+    def __init__(self, cache: Path, first: bytes | None = None, python: str = sys.executable):
+        argv = [python, "-I", "-S", "-u", "-c", boot.BOOT]
+        super().__init__(argv, {**os.environ, "XDG_CACHE_HOME": str(cache)})
+        self.reader = wire.Reader()
+        self.send(first if first is not None else bundle.opening())
+
+    def message(self) -> dict[str, Any]:
         while True:
-            message = self.reader.feed(self.process.stdout.readline().rstrip(b"\n"))
+            message = self.reader.feed(self.line().rstrip(b"\n"))
             if message is not None:
                 return message
 

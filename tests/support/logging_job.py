@@ -1,6 +1,7 @@
 """A rank that logs, and fails or waits the way its argument says; run by tests of logs.
 
-logging_job.py raise GO   steps with gloo until the file GO is there; then rank 1 has a KeyError
+logging_job.py raise GO   steps with gloo until the file GO is there; then rank 1 has a KeyError;
+                          rank 2 has caught and logged an exception before
 logging_job.py init S     only tries to come to its process group, for S seconds
 logging_job.py apart DIR  all hang in the same line, rank 1 in another group; meanwhile a thread of
                           every rank prints what is written to the FIFO DIR/RANK, as the watchdog
@@ -25,7 +26,17 @@ from torch.utils.data import DataLoader, Dataset
 log = logging.getLogger("train")
 
 
+def checked(number: int) -> None:
+    """An exception that a rank catches and logs before it goes on."""
+    try:
+        raise ValueError(f"batch {number} is empty")
+    except ValueError:
+        log.exception("left out a batch")
+
+
 def step(number: int, go: str) -> None:
+    if number == 1 and dist.get_rank() == 2:
+        checked(number)
     if os.path.exists(go) and dist.get_rank() == 1:
         batch = {"inputs": number}
         log.info("batch has %s", batch["labels"])

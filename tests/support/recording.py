@@ -2,8 +2,8 @@
 
 What differs from machine to machine (user, host, folders, times, process ids) gets other values,
 so that nothing is told of the machine, and recording the same job again changes little. Then they
-are written by what `hangtop capture` writes with; that of several nodes with names of folders and
-hosts redacted. `screenshots/make.py --record` calls this.
+are written by what `hangtop capture` writes with; that of several nodes with names of hosts
+redacted. `screenshots/make.py --record` calls this.
 """
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ def write(name: str, found: Recorded) -> Path:
     path.unlink(missing_ok=True)
     newest = found.pictures[-1]
     facts = Facts("hangtop capture", target_names(newest), newest.snapshot.jobs[0].key, HANG_AFTER)
-    several = name == CLUSTER
-    redaction = Redaction(paths=several, hosts=several)
+    redaction = Redaction(hosts=name == CLUSTER)
     save(path, found.pictures, facts, redaction, found.commands)
     path.chmod(0o644)
     return path
@@ -254,6 +253,7 @@ def _renamed(text: str, newest: Update) -> str:
     text = _stable_pids(text, newest)
     text = re.sub(r"/[^\"\s:]*/(?=site-packages/|python3\.\d+/)", "/usr/lib/python3/", text)
     text = re.sub(r"/tmp/hangtop-demo-\w+", "/home/ada/demo", text)
+    text = re.sub(r"/tmp/torchelastic_\w+/none_\w+", "/home/ada/logs/none", text)
     text = re.sub(r"demo-[0-9a-f]{12}(_\w{8})?", "demo", text)
     text = text.replace(str(REPOSITORY), "/opt/hangtop")
     for folder, name in ((sys.prefix, "/opt/venv"), (sys.base_prefix, "/usr"), (HOME, "/home/ada")):

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import pty
 import select
+import signal
+import subprocess
 import time
+from typing import TYPE_CHECKING
 
 from support.processes import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def read_until(terminal: int, text: bytes | None) -> bytes:
@@ -26,3 +33,24 @@ def read_until(terminal: int, text: bytes | None) -> bytes:
             break
         told += part
     return told
+
+
+def interrupted(argv: Sequence[str], when: bytes) -> tuple[int, str, bytes]:
+    """Run a program with stderr at a terminal, and interrupt it once it has said something.
+
+    Return its exit status, its stdout, and all that it has told the terminal.
+    """
+    terminal, end = pty.openpty()
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=end, text=True, start_new_session=True
+    ) as process:
+        os.close(end)
+        try:
+            told = read_until(terminal, when)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=PATIENCE)
+            told += read_until(terminal, None)
+        finally:
+            process.kill()
+            os.close(terminal)
+    return process.returncode, out, told

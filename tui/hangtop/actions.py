@@ -14,6 +14,7 @@ from typing import Literal
 
 from hangtop.files import NO_NODE, NOTHING_RUNS
 from hangtop.situation import Situation
+from hangtop_core.nodestates import OBSERVED
 
 Risk = Literal["none", "asks"]
 """`asks`: may touch a process beyond reading it; shown and confirmed once per session."""
@@ -118,7 +119,7 @@ def _sampler(now: Situation) -> str | None:
 
 def _silent(now: Situation) -> str | None:
     node = now.node
-    if node is None or node.state in ("ready", "slow"):
+    if node is None or node.state in OBSERVED:
         return None
     return f"{node.name} is {node.state}: it cannot be asked"
 
@@ -139,7 +140,7 @@ def can_shell(now: Situation) -> str | None:
 
 def can_retry(now: Situation) -> str | None:
     """Only what does not answer can be connected to again."""
-    if now.live and now.node is not None and now.node.state in ("ready", "slow", "connecting"):
+    if now.live and now.node is not None and now.node.state in (*OBSERVED, "connecting"):
         how = "being connected to already" if now.node.state == "connecting" else "connected"
         return f"{now.node.name} is {how}: there is nothing to try again"
     return needs_live(now) or needs_node(now)

@@ -48,6 +48,7 @@ MEANINGS = {
     "gil": "Whether it held Python's global lock",
     "command": "The command line",
     "torch": "Version of torch",
+    "help": "What it is for, in words",
     # By type.
     "BlindSpot.what": "What could not be observed",
     "Captured.bytes": "Size of the file",

@@ -42,7 +42,12 @@ def capture(app: HangtopApp) -> None:
 
     def work() -> None:
         wrong: list[HangtopError] = []
-        for folder in (Path.cwd(), user_state_path("hangtop") / "captures"):
+        folders = [user_state_path("hangtop") / "captures"]
+        try:
+            folders.insert(0, Path.cwd())
+        except OSError as error:  # it was removed
+            wrong.append(CaptureWriteError(f"cannot write to this folder: {error.strerror}"))
+        for folder in folders:
             try:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 stop = not_running(app)

@@ -17,8 +17,13 @@ from hangtop_probe import tools
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-PLUS_LINE = frozenset({"vi", "vim", "nvim", "nano", "emacs", "emacsclient", "joe", "micro", "kak"})
+PLUS_LINE = frozenset({"vi", "vim", "nvim", "gvim", "nano", "emacs", "emacsclient", "joe", "jed"})
+PLUS_LINE |= {"mg", "zile", "micro", "kak", "gedit"}
 """Editors that take `+LINE FILE`."""
+COLON_LINE = frozenset({"hx", "helix", "subl", "zed", "mcedit"})
+"""Editors that take `FILE:LINE`."""
+GOTO = frozenset({"code", "code-insiders", "codium", "cursor"})
+"""Editors that do so after `--goto`."""
 
 NO_SHELL = frozenset({126, 127, 255})
 """Not started, not found, and ssh's own errors; any other is what the last command ended with."""
@@ -26,11 +31,16 @@ NO_SHELL = frozenset({126, 127, 255})
 
 def page(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Show a text in the pager; why not, when it could not be started."""
-    command = shlex.split(environ.get("PAGER") or "less -S")
-    with tempfile.NamedTemporaryFile("w", prefix="hangtop-", suffix=".txt") as file:
-        file.write(text + "\n")
-        file.flush()
-        return _run([*command, file.name])
+    try:
+        command = _program(environ, ("PAGER",), "less -S")
+        with tempfile.NamedTemporaryFile("w", prefix="hangtop-", suffix=".txt") as file:
+            file.write(text + "\n")
+            file.flush()
+            return _run([*command, file.name])
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"no file for the pager in {tempfile.gettempdir()}: {error.strerror}"
 
 
 def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -38,9 +48,35 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
     path = os.path.abspath(path)  # a relative one may look like an option: `-c...`, `+!...`
     if not os.path.isfile(path):
         return f"{path} is not on this machine"
-    command = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
-    at = [f"+{line}"] if os.path.basename(command[0]) in PLUS_LINE else []
-    return _run([*command, *at, path])
+    try:
+        command = _program(environ, ("VISUAL", "EDITOR"), "vi")
+    except ValueError as error:
+        return str(error)
+    return _run([*command, *_at(command, path, line)])
+
+
+def _at(command: Sequence[str], path: str, line: int) -> list[str]:
+    """Words that open a file at a line; of an editor that is not known only the file."""
+    editor = os.path.basename(command[0])
+    if editor in PLUS_LINE:
+        return [f"+{line}", path]
+    if editor in GOTO:
+        goto = [] if {"-g", "--goto"}.intersection(command) else ["--goto"]
+        return [*goto, f"{path}:{line}"]
+    return [f"{path}:{line}"] if editor in COLON_LINE else [path]
+
+
+def _program(environ: Mapping[str, str], names: Sequence[str], usual: str) -> list[str]:
+    """The words of the first of these variables that is set, else of the usual program.
+
+    Raises:
+        ValueError: when a shell could not read it either.
+    """
+    name = next((one for one in names if environ.get(one, "").strip()), "")
+    try:
+        return shlex.split(environ[name] if name else usual)
+    except ValueError as error:
+        raise ValueError(f"${name} is {environ[name]!r}: {error}") from None
 
 
 def prompt(

@@ -34,7 +34,7 @@ GPU_THREADS = ("cuda", "pt_nccl")
 """Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
 
 
-class Reading(Struct, frozen=True):
+class Reading(Struct, frozen=True, gc=False):
     """What one stack says on its own; computed once per distinct stack."""
 
     top: Frame | None
@@ -55,7 +55,7 @@ class Reading(Struct, frozen=True):
     """Nothing of a program is below: the interpreter calls this by itself, as it ends."""
 
 
-class Activity(Struct, frozen=True):
+class Activity(Struct, frozen=True, gc=False):
     """What one main thread does."""
 
     kind: Kind

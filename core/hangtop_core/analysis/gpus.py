@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from hangtop_core.analysis.activity import GPU_THREADS
 from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, Gpu
 from hangtop_core.text import clean
 
@@ -105,7 +106,7 @@ def slow(gpu: Gpu, clocks: Sequence[int]) -> int | None:
     return usual if gpu.sm_mhz < 0.8 * usual else None
 
 
-class Slot(Struct, frozen=True):
+class Slot(Struct, frozen=True, gc=False):
     """A GPU, or a part of one, that a rank is on."""
 
     gpu: Gpu
@@ -161,7 +162,7 @@ def _by_pid(gpus: Sequence[Gpu]) -> dict[int, list[tuple[Gpu, str | None]]]:
 
 def uses_cuda(rank: Rank) -> bool:
     """Whether a rank has threads of CUDA's driver, or of a process group of NCCL."""
-    return any(one.name.startswith(("cuda", "pt_nccl")) for one in rank.process.threads)
+    return any(one.name.startswith(GPU_THREADS) for one in rank.process.threads)
 
 
 def visible(told: str | None, gpus: Sequence[Gpu]) -> list[tuple[Gpu, str | None]]:

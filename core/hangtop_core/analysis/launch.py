@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core import launchline, nodesets
-from hangtop_core.analysis.layout import node_rank, number
+from hangtop_core.analysis.layout import node_rank
 from hangtop_core.joining import master, world_size
-from hangtop_core.model import Rank
+from hangtop_core.model import Rank, number_in
 from hangtop_core.places import Places, is_address, is_loopback
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean
@@ -98,7 +98,7 @@ def _twice(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
     if not twice:
         return None
     involved = [rank for some in twice.values() for rank in some]
-    left = [rank for rank in involved if rank.process.ppid <= 1]
+    left = [r for r in involved if r.process.ppid <= 1 and r.process.launcher_pid is None]
     if left and len(involved) - len(left) == len(twice):
         pids = ", ".join(f"{r.process.pid} on {clean(r.node)}" for r in left[:SHOWN])
         text = f"{_name(twice)} {_are(twice)} there twice: pid {pids} "
@@ -145,7 +145,7 @@ def _sizes(ranks: Sequence[Rank]) -> Contradiction | None:
 
 def _node_counts(ranks: Sequence[Rank]) -> Contradiction | None:
     """GROUP_WORLD_SIZE, torchrun's number of nodes, differs."""
-    groups = _apart(ranks, lambda rank: number(rank, ("GROUP_WORLD_SIZE",)))
+    groups = _apart(ranks, lambda rank: number_in(rank.process.env, ("GROUP_WORLD_SIZE",)))
     if len(groups) < 2:
         return None
     text = _differs(

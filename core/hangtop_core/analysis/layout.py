@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from hangtop_core.model import number_in
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 MAX_MISSING = 8192
 """Missing ranks that are looked for; a job lacks that many only when nothing was observed."""
-OBSERVED = frozenset({"ready", "slow"})
-AWAY = frozenset({"unreachable", "lost"})
+MAX_WORLD = 1_000_000
+"""A world size above this is no size: it is what some process says of itself."""
 
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _NODE_RANKS = ("GROUP_RANK", "NODE_RANK", "CROSS_RANK", "SLURM_NODEID")
@@ -81,24 +83,22 @@ class _Unseen:
         return f"{node.state}: {clean(node.cause or 'no answer yet')}"
 
 
-def number(rank: Rank, names: Iterable[str]) -> int | None:
-    """Return the first of some variables of a rank's environment that is a number."""
-    told = (rank.process.env.get(name, "") for name in names)
-    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
-
-
 def node_rank(rank: Rank) -> int | None:
     """Return the number of a rank's node, as its launcher told it."""
-    return number(rank, _NODE_RANKS)
+    return number_in(rank.process.env, _NODE_RANKS)
+
+
+def absent(job: Job) -> tuple[int, ...]:
+    """Return the ranks of a job's world of which nothing was seen; none of a world made up."""
+    if job.world_size is None or job.world_size > MAX_WORLD:
+        return ()
+    here = {rank.rank for rank in job.ranks}
+    return tuple(one for one in range(job.world_size) if one not in here)
 
 
 def missing(job: Job) -> tuple[int, ...]:
-    """Return the ranks of a job that were not seen at all."""
-    if job.world_size is None or not job.ranks:
-        return ()
-    here = {rank.rank for rank in job.ranks}
-    lacking = (one for one in range(min(job.world_size, 1 << 20)) if one not in here)
-    return tuple(one for _, one in zip(range(MAX_MISSING), lacking, strict=False))
+    """Return the first ranks that a job with ranks lacks, as many as are looked for."""
+    return absent(job)[:MAX_MISSING] if job.ranks else ()
 
 
 def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:
@@ -143,7 +143,7 @@ def _free(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
 def _blocks(job: Job) -> tuple[_Block, ...]:
     found: dict[_Block, None] = {}
     for rank in job.ranks:
-        size, local = number(rank, _LOCAL_SIZES), rank.local_rank
+        size, local = number_in(rank.process.env, _LOCAL_SIZES), rank.local_rank
         if size and local is not None and local < size and local <= rank.rank:
             found[_Block(rank.node, rank.rank - local, size)] = None
     return tuple(found)

@@ -10,6 +10,7 @@ from hangtop_core.analysis.activity import GPU_THREADS
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
+from hangtop_core.nodestates import UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,6 @@ _AT_WORK: frozenset[Kind] = frozenset(
     {"busy", "sleep", "compiling", "checkpoint", "importing", "inline-data", "unknown", "waiting"}
 )
 """What a rank may do for long without anybody being stuck, as long as nobody waits for it."""
-_LOST = frozenset({"unreachable", "denied", "no-python", "incompatible", "lost"})
 
 
 class Progress(Struct, frozen=True):
@@ -70,7 +70,7 @@ def judge(
     alive = [i for i, activity in enumerate(activities) if activity.kind not in GONE]
     if not alive:
         return Progress("exited", None, None, standings)
-    lost = {node.name for node in snapshot.nodes if node.state in _LOST}
+    lost = {node.name for node in snapshot.nodes if node.state in UNSEEN}
     alive = [i for i in alive if job.ranks[i].node not in lost] or alive
     since = max(standings[i].since for i in alive)
     stalled = min(standings[i].stalled_s for i in alive)

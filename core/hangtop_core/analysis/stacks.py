@@ -95,6 +95,7 @@ class Row(Struct, frozen=True):
     count: int
     share: float
     """Of the ranks that have a stack."""
+    members: tuple[int, ...]
     ranks: str
     """Folded rank set, empty where it is that of the row above."""
     since: float | None
@@ -272,6 +273,7 @@ def flatten(
                 first=first,
                 count=len(node.ranks),
                 share=len(node.ranks) / sampled,
+                members=node.ranks,
                 ranks="" if same else fold(node.ranks),
                 since=node.since,
                 hidden=node.hidden,

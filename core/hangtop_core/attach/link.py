@@ -16,6 +16,7 @@ from hangtop_core.attach.local import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
 from hangtop_core.attach.pulse import Beat, Pulse
+from hangtop_core.attach.reader import Reader
 from hangtop_core.attach.requests import Requests
 from hangtop_core.attach.share import TOO_MUCH, Share
 from hangtop_core.attach.timing import Moment, Timing
@@ -60,7 +61,7 @@ class Link:
         self._engine = engine
         self._listener = listener
         self._timing = timing or Timing()
-        self._reader = wire.Reader()
+        self._reader = Reader()
         self._requests = Requests()
         self._noise = Noise()
         self._share = Share(0.0)
@@ -106,7 +107,7 @@ class Link:
         """Start the probe."""
         self._retry_at = None
         self._booted = False
-        self._reader = wire.Reader()
+        self._reader = Reader()
         self._started = now.mono
         self._patience = max(self._timing.hello, self.launcher.patience)
         way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
@@ -353,8 +354,7 @@ class Link:
     # States
 
     def _set(self, now: Moment, state: NodeState, reason: str | None, **more: Any) -> None:
-        changes: dict[str, Any] = {"reason": reason, "fix": None, "generation": self.generation}
-        changes.update(more)
+        changes = {"reason": reason, "fix": None, "generation": self.generation, **more}
         if state != self.state:
             log.info("%s is %s: %s", self.name, state, reason or "")
             self.state = state

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hangtop_core.attach.engine import Closed
     from hangtop_core.model import NodeState
 
+RANK_VARIABLES = ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+"""Taken from the probe and its children: Python with them would be taken for a rank elsewhere."""
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from hangtop_probe.__main__ import main; sys.exit(main(sys.argv[1:]))"
@@ -119,7 +121,10 @@ class LocalLauncher:
 
     def argv(self) -> list[str]:
         """Return the command; -I keeps the user's PYTHON* settings and folder out of it."""
-        return [self._python, "-I", "-c", _BOOT, str(Path(hangtop_probe.__file__).parents[1])]
+        # In a batch script of Slurm's, or below mpirun, this process has a rank's variables.
+        rank = [word for name in RANK_VARIABLES if name in os.environ for word in ("-u", name)]
+        probe = [self._python, "-I", "-c", _BOOT, str(Path(hangtop_probe.__file__).parents[1])]
+        return ["env", *rank, *probe] if rank else probe
 
     @property
     def wave(self) -> Wave:

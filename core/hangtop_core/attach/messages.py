@@ -7,7 +7,7 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -31,7 +31,7 @@ from hangtop_core.model import (
 from hangtop_core.text import Text, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable, Mapping
 
 T = TypeVar("T")
 
@@ -170,6 +170,8 @@ class DescriptorPiece(Struct, frozen=True):
     waiting_locks: Annotated[tuple[Descriptor, ...], Meta(max_length=1000)] = ()
     opening: Descriptor | None = None
     servers: Annotated[tuple[FileServer, ...], Meta(max_length=100)] = ()
+    lock_files: Annotated[tuple[Descriptor, ...], Meta(max_length=64)] = ()
+    store_port: Descriptor | None = None
     failure: Failure | None = None
 
 
@@ -215,18 +217,45 @@ class Problem(Struct, frozen=True):
     fix: Text | None = None
 
 
-_DELTA_TYPES: dict[str, Any] = {
-    item.name: item.type
-    for item in msgspec.structs.fields(Process)
-    if item.name not in ("threads", "node")
-}
-_DELTA_TYPES["denied"] = tuple[Text, Text | None] | None
-"""Why, and a fix as `hangtop_probe.fixes` names it."""
-_NODE_TYPES: dict[str, Any] = {
-    item.name: item.type
-    for item in msgspec.structs.fields(Node)
-    if item.name
-    in {
+class Fields:
+    """Fields of which some are sent, each of a type of its own."""
+
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        """``types`` by name."""
+        self.types = types
+        self._some: Any = msgspec.defstruct(
+            "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()]
+        )
+
+    def read(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+        """Decode known fields, all at once where they are good, else one by one."""
+        try:
+            some = msgspec.convert(raw, self._some)
+        except _MISFITS:
+            return self._each(raw, wrong)
+        return {name: value for name in raw if (value := getattr(some, name, UNSET)) is not UNSET}
+
+    def _each(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+        good: dict[str, Any] = {}
+        for name in raw.keys() & self.types.keys():
+            try:
+                good[name] = msgspec.convert(raw[name], self.types[name])
+            except _MISFITS as error:
+                wrong.append(f"{name}: {clean(str(error), 200)}")
+        return good
+
+
+_ThreadRow = tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]
+_PROCESS = Fields(
+    {
+        **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
+        "denied": tuple[Text, Text | None] | None,  # why, and a fix as `hangtop_probe.fixes` has it
+        "meters": MetersPart,
+        "threads": list[_ThreadRow],
+    }
+)
+_OWN = frozenset(
+    {
         "load1",
         "memory_total",
         "memory_available",
@@ -246,15 +275,9 @@ _NODE_TYPES: dict[str, Any] = {
         "kernel_lines",
         "full_mounts",
     }
-}
-_DELTA_TYPES["meters"] = MetersPart
-_Delta = cast(
-    "Callable[..., Struct]",
-    msgspec.defstruct(
-        "_Delta", [(name, kind | UnsetType, UNSET) for name, kind in _DELTA_TYPES.items()]
-    ),
 )
-_ThreadRows = Annotated[list[tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]], Meta()]
+"""Fields of a node that its pieces tell."""
+_NODE = Fields({i.name: i.type for i in msgspec.structs.fields(Node) if i.name in _OWN})
 
 
 def decode(raw: object, kind: type[T]) -> T:
@@ -298,17 +321,16 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
     if not isinstance(raw, dict):
         return {}, ["is not an object"]
     wrong: list[str] = []
-    raw = dict(raw)
-    rows = raw.pop("threads", None)
-    changes = read_fields(raw, _DELTA_TYPES, wrong)
+    changes = _PROCESS.read(raw, wrong)
     if changes.get("denied") is not None:
         changes["denied"] = fixes.denied(*changes["denied"])
     if "meters" in changes:
         changes["meters"] = told(changes["meters"], raw["meters"])
-    if rows is not None:
+    if "threads" in changes:
         try:
-            changes["threads"] = _threads(rows, strings)
-        except (BadPieceError, KeyError) as error:
+            changes["threads"] = _threads(changes["threads"], strings)
+        except KeyError as error:
+            del changes["threads"]
             wrong.append(f"threads: {error}")
     return changes, wrong
 
@@ -316,46 +338,21 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
 def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Decode the changed fields of a node; return them, and what could not be read."""
     wrong: list[str] = []
-    return read_fields(raw, _NODE_TYPES, wrong), wrong
+    fields = _NODE.read(raw, wrong)
+    if "capabilities" in fields:
+        fields["capabilities"] = fixes.worded(fields["capabilities"])
+    return fields, wrong
 
 
-def read_fields(
-    raw: Mapping[str, Any], types: Mapping[str, Any], wrong: list[str]
-) -> dict[str, Any]:
-    """Decode known fields, all at once where they are good, else one by one."""
-    if types is _DELTA_TYPES:
-        try:
-            delta = msgspec.convert(raw, cast("Any", _Delta))
-        except _MISFITS:
-            pass
-        else:
-            return {name: getattr(delta, name) for name in raw if name in types}
-    good: dict[str, Any] = {}
-    for name in raw.keys() & types.keys():
-        try:
-            good[name] = decode(raw[name], types[name])
-        except BadPieceError as error:
-            wrong.append(f"{name}: {error}")
-    return good
-
-
-def _threads(rows: object, strings: Mapping[int, str]) -> tuple[Thread, ...]:
-    return tuple(
-        Thread(
-            tid=tid,
-            name=_cell(name, strings) or "",
-            state=_cell(state, strings) or "?",
-            wchan=_cell(wchan, strings),
-            syscall=_cell(syscall, strings),
-            fd=fd,
-            futex=_cell(futex, strings),
-        )
-        for tid, name, state, wchan, syscall, fd, futex in decode(rows, _ThreadRows)
-    )
-
-
-def _cell(cell: _Cell, strings: Mapping[int, str]) -> str | None:
-    return strings[cell] if isinstance(cell, int) else cell
+def _threads(rows: Iterable[_ThreadRow], strings: Mapping[int, str]) -> tuple[Thread, ...]:
+    """Make threads of rows, whose texts are themselves or numbers of known ones."""
+    threads = []
+    for tid, *cells, fd, futex in rows:
+        name, state, wchan, syscall, lock = [
+            strings[cell] if isinstance(cell, int) else cell for cell in (*cells, futex)
+        ]
+        threads.append(Thread(tid, name or "", state or "?", wchan, syscall, fd, lock))
+    return tuple(threads)
 
 
 def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
@@ -365,8 +362,8 @@ def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:
     """Turn a piece into the model's table, on the head's clock."""
-    told = (piece.descriptors, piece.failure, piece.waiting_locks, piece.opening, piece.servers)
-    return DescriptorTable(piece.at - skew, *told)
+    told = {name: getattr(piece, name) for name in DescriptorTable.__struct_fields__[1:]}
+    return DescriptorTable(piece.at - skew, **told)
 
 
 def recorder(piece: RecorderPiece, skew: float, rank: int, unpacker: Unpacker) -> Recorder:

@@ -16,6 +16,10 @@ _STALLED = (
 )
 
 
+GRACE_S = 1.0
+"""Seconds for which what is to come may be late before a node is asked whether it is there."""
+
+
 class Pulse:
     """One connection's; all times are of the monotonic clock."""
 
@@ -27,6 +31,8 @@ class Pulse:
         self._pinged: float | None = None
         self._table_due: float | None = None
         """None as long as nothing is watched."""
+        self._expected = now
+        """Until when it is quiet because it has said so."""
 
     def heard(self, now: float) -> None:
         """Note a message, whatever it says."""
@@ -35,13 +41,22 @@ class Pulse:
     def table(self, now: float, pause: float) -> None:
         """Note a piece of the process table; the next one is to come in ``pause`` seconds."""
         self._table_due = now + pause + self._timing.table
+        self._expected = now + pause + GRACE_S
 
     def ping_due(self, now: float) -> bool:
-        """Say whether to ping now, and note that this is done."""
-        if self._timing.ping is None or self._pinged is not None or now < self._next_ping:
+        """Say whether to ping now, and note that this is done.
+
+        Where something was heard lately, or is to come only later, only so often that the probe
+        knows that it is listened to.
+        """
+        timing = self._timing
+        if timing.ping is None or self._pinged is not None:
+            return False
+        silent = now - self._heard >= timing.ping and now >= self._expected
+        if not silent and now < self._next_ping:
             return False
         self._pinged = now
-        self._next_ping = now + self._timing.ping
+        self._next_ping = now + timing.silence / 2
         return True
 
     def pong(self) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import queue
 import socket
-import subprocess
 import threading
 import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from hangtop_core.attach.ssh import jump_of, settings
 from hangtop_core.check import Way
 from hangtop_core.gather import reject, resolve
 from hangtop_core.text import clean
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AT_ONCE = 32
-_ASK_S = 5.0
 
 
 def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str, Future[Way]]:
@@ -53,13 +52,11 @@ def explore(nodes: Sequence[str], user: str | None, timeout: float) -> dict[str,
 
 def way(node: str, user: str | None, timeout: float) -> Way:
     """Find the way to one node; takes at most some ``timeout`` seconds and a name look-up."""
-    settings = _settings(node, user)
-    host = settings.get("hostname", node)
-    port = int(settings.get("port", "22"))
-    for name in ("proxyjump", "proxycommand"):
-        through = settings.get(name, "none")
-        if through != "none":
-            return Way(host, port, through=through)
+    told = settings(node, user)
+    host, port = told.get("hostname", node), int(told.get("port", "22"))
+    through = jump_of(told)
+    if through is not None:
+        return Way(host, port, through=through)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -85,21 +82,3 @@ def _connect(found: Sequence[tuple[object, ...]], timeout: float) -> tuple[float
         except OSError as error:
             refused = error.strerror or str(error)
     return None, refused
-
-
-def _settings(node: str, user: str | None) -> dict[str, str]:
-    """Return what ssh would use for a node; nothing where ssh cannot say."""
-    login = ["-l", user] if user is not None else []
-    try:
-        done = subprocess.run(
-            ["ssh", "-G", *login, "--", node],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASK_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    lines = (line.partition(" ") for line in done.stdout.splitlines())
-    return {key: value for key, _, value in lines if value}

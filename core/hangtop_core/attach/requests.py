@@ -60,9 +60,9 @@ class Request:
             self._on_piece(data)
         except BadPieceError as error:
             wrong = f"{self.op}: {error}"
-        except Exception:
+        except Exception as error:
             log.exception("a piece of %s could not be handled", self.op)
-            wrong = f"{self.op}: a piece could not be handled; see the log file"
+            wrong = f"{self.op}: a piece could not be handled: {type(error).__name__}: {error}"
         due = self._pieces % CREDIT_STEP == 0
         return Handled((self.id, CREDIT_STEP) if due else None, wrong)
 

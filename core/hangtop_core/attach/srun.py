@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
 from hangtop_core.attach.channel import Action, Part
-from hangtop_core.attach.local import ByHand, Wave
+from hangtop_core.attach.local import RANK_VARIABLES, ByHand, Wave
 from hangtop_core.attach.sbcast import Carrier
 from hangtop_core.attach.slurm_reasons import TIME_LIMIT, Step, explain_srun, launch_failures
 from hangtop_probe import wire
@@ -42,8 +42,6 @@ KEEP_FROM = 16 * 1024
 PATIENCE_S = 75.0
 """srun needs this long to give a node up at the longest: its default MessageTimeout is 10 s."""
 
-_RANK_VARIABLES = ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-"""Taken from the probe: a task of Slurm's that runs Python would be taken for a rank elsewhere."""
 _KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 _RELAY = wire.MAGIC + b'{"id": 0, "relay": '
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
@@ -86,7 +84,7 @@ def srun_argv(
         *(f"--{name}={value}" for name, value in options.items()),
         "/bin/sh",
         "-c",
-        f"unset {' '.join(_RANK_VARIABLES)}; {command}",
+        f"unset {' '.join(RANK_VARIABLES)}; {command}",
     ]
 
 

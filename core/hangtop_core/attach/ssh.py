@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import subprocess
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -22,6 +23,9 @@ from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 from hangtop_probe.boot import BOOT
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 AT_ONCE = 32
 AT_ONCE_BEHIND_A_JUMP = 8
 """sshd refuses logins at random beyond ten at a time (MaxStartups 10:30:100)."""
@@ -31,6 +35,7 @@ FAST_KEX = "-oKexAlgorithms=^curve25519-sha256"
 """Put first, before the post-quantum one; what the node offers still decides. Needs OpenSSH 8."""
 
 _MAX_LOG = 65536
+_ASK_S = 5.0
 _NEVER_THERE = "UNKNOWN port 65535"
 """In what ssh says when its proxy ended: the node itself has said nothing then."""
 _NO_LOG = "Couldn't open logfile"
@@ -124,34 +129,40 @@ class Jumps:
     questions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, user: str | None) -> None:
+        self._user = user
         self._known: dict[str, str | None] = {}
 
     def of(self, node: str) -> str | None:
         """Return the jump host or proxy command of a node, or None."""
         kind = re.sub(r"\d+", "0", node)
         if kind not in self._known:
-            self._known[kind] = _jump(node)
+            self._known[kind] = jump_of(settings(node, self._user))
         return self._known[kind]
 
 
-def _jump(node: str) -> str | None:
+def jump_of(found: Mapping[str, str]) -> str | None:
+    """Return the jump host or proxy command of some `settings`, or None."""
+    told = (found.get(name, "none") for name in ("proxyjump", "proxycommand"))
+    return next((value for value in told if value != "none"), None)
+
+
+def settings(node: str, user: str | None) -> dict[str, str]:
+    """Return what ssh would use for a node, as it says itself; nothing where it cannot say."""
+    login = ["-l", user] if user is not None else []
     try:
         done = subprocess.run(
-            ["ssh", "-G", "--", node],
+            ["ssh", "-G", *login, "--", node],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=5,
+            timeout=_ASK_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    for line in done.stdout.splitlines():
-        key, _, value = line.partition(" ")
-        if key in ("proxyjump", "proxycommand") and value not in ("", "none"):
-            return value
-    return None
+        return {}
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    return {key: value for key, _, value in lines if value}
 
 
 class OwnWords:

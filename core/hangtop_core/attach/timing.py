@@ -17,7 +17,8 @@ class Timing(Struct, frozen=True):
     ship: float = 90.0
     """More than that, once a node has said that it needs to be sent something."""
     ping: float | None = 5.0
-    """Between two pings; None where nothing can be asked, and only silence tells."""
+    """Of silence after which a node is pinged; None where nothing can be asked, and only silence
+    tells. Half of `silence` where it speaks by itself."""
     slow: float = 3.0
     """Without a pong for this long a node is slow."""
     lost: float = 15.0

@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from hangtop_core.attach.link import Link
+    from hangtop_core.attach.local import Wave
     from hangtop_core.attach.timing import Moment
 
 
 class Turns:
-    """Those that may log in, and those that wait, wave by wave; see `attach.local.Wave`."""
+    """Those that log in, and those that wait, wave by wave; see `attach.local.Wave`."""
 
-    def __init__(self, links: Mapping[str, Link]) -> None:
-        """``links`` are all there are, by name; others may be added."""
-        self._links = links
-        self._logging_in: Counter[str] = Counter()
-        self._at: Moment | None = None
-        self._waiting: dict[str, Link] = {}
+    def __init__(self) -> None:
+        self._going: dict[str, list[Link]] = defaultdict(list)
+        self._waiting: dict[str, dict[str, Link]] = defaultdict(dict)
 
     def may_start(self, link: Link, now: Moment) -> bool:
         """Whether few enough of its wave are logging in; one that may counts as one from now."""
-        if self._at != now:
-            self._at = now
-            some = (one.launcher.wave.name for one in self._links.values() if one.on_its_way(now))
-            self._logging_in = Counter(some)
         wave = link.launcher.wave
-        free = self._logging_in[wave.name] < wave.at_once
+        free = self._has_room(wave, now)
         if free:
-            self._logging_in[wave.name] += 1
-            self._waiting.pop(link.name, None)
+            self._going[wave.name].append(link)
+            self._waiting[wave.name].pop(link.name, None)
         else:
-            self._waiting[link.name] = link
+            self._waiting[wave.name][link.name] = link
         return free
+
+    def _has_room(self, wave: Wave, now: Moment) -> bool:
+        going = self._going[wave.name]
+        if len(going) >= wave.at_once:
+            going[:] = [link for link in going if link.on_its_way(now)]
+        return len(going) < wave.at_once
 
     def come(self, now: Moment) -> Iterator[Link]:
         """Let those start for which there is room now, and yield them."""
-        full: set[str] = set()
-        for name, link in list(self._waiting.items()):
-            if link.launcher.wave.name in full:
-                continue
-            if link.waits:
-                link.start_in_turn(now)
-            if link.waits:
-                full.add(link.launcher.wave.name)
-            else:
-                self._waiting.pop(name, None)
-                yield link
+        for waiting in list(self._waiting.values()):
+            while waiting:
+                link = next(iter(waiting.values()))
+                if link.waits and not self._has_room(link.launcher.wave, now):
+                    break
+                del waiting[link.name]
+                if link.waits:
+                    link.start_in_turn(now)
+                    yield link

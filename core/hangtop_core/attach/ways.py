@@ -164,7 +164,7 @@ def _of_job(targets: Targets, job: SlurmJob) -> list[Launcher]:
         if login.user is not None:
             raise UsageError("--via srun runs as the job's user, not as another: leave out --user")
         return list(srun_launchers(job, login, names))
-    jumps = Jumps()
+    jumps = Jumps(login.user)
     by_ssh = {name: SshLauncher(name, login, jumps.of(name)) for name in names}
     if targets.via == "ssh":
         return list(by_ssh.values())
@@ -189,7 +189,7 @@ def _by_shell(
             watch = {**watch, "interval": max(watch["interval"], PUSH_EVERY_S)}
         channel = PdshChannel(names, login, watch)
         return {name: PdshLauncher(name, channel) for name in names}
-    jumps = Jumps()
+    jumps = Jumps(login.user)
     return {name: SshLauncher(name, login, jumps.of(name)) for name in names}
 
 

@@ -69,12 +69,6 @@ class Header(Struct, frozen=True):
     """How many places of each kind were masked; never what stood there."""
 
 
-class End(Struct, frozen=True):
-    """The last line."""
-
-    lines: Count
-
-
 class Facts(Struct, frozen=True):
     """What whoever writes a capture knows beyond the pictures."""
 

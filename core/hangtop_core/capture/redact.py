@@ -29,6 +29,9 @@ SECRETS, PATHS, HOSTS = "secrets", "paths", "hosts"
 MAX_TEXT = 4096
 """What `hangtop_core.text.Text` allows: a text must not grow beyond it."""
 
+MAX_DONE = 200_000
+"""Distinct texts that are remembered: a log that is followed has no end."""
+
 _TEXTS = frozenset({str, list, tuple, dict})
 _ARGUMENTS = frozenset({"cmdline"})
 _NAMED = frozenset({"env"})
@@ -38,53 +41,68 @@ _PATH = re.compile(
     r"(?<![\w/.~:-])(?:~|\.{1,2})?(?:/[\w.@%+,=#-]+)+/?|(?<![\w.@%+-])[\w.@%+-]+(?:/[\w.@%+-]+)+"
 )
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^/(?:proc|sys|dev)(?:/|$)")
-_INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*")
+_INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*|folder-\d+")
+"""Folders of libraries, and what has another name already."""
 _COMMON = frozenset(
-    {
-        "~",
+    [
         ".",
         "..",
+        ".cache",
+        ".config",
+        ".local",
         "bin",
         "boot",
+        "cache",
+        "captures",
         "data",
         "dev",
+        "dist-packages",
         "etc",
+        "hangtop",
         "home",
         "lib",
         "lib32",
         "lib64",
         "libexec",
         "local",
-        "logs",
         "log",
+        "logs",
         "mnt",
         "net",
         "nfs",
+        "null",
         "opt",
         "proc",
+        "pts",
+        "python",
         "root",
         "run",
         "sbin",
         "scratch",
-        "shm",
         "share",
+        "shm",
         "site-packages",
-        "dist-packages",
         "src",
         "srv",
+        "state",
+        "strace",
         "sys",
         "tmp",
+        "torchrun",
+        "traces",
         "usr",
         "var",
         "work",
-        "python",
-        "torchrun",
-        "null",
-        "pts",
-    }
+        "~",
+    ]
 )
+"""Folders that are anywhere, and tell what kind of place it is, but of nobody."""
+_PROGRAMS = frozenset({"bin", "sbin", "libexec"})
+"""What lies in them keeps its name."""
 _KEPT_NAME = re.compile(r"(?:[\w+-]+\.)+(?:py|so|pyc|pyx|cu|cpp|cc|c|h|out|err|log|txt|json)[\d.]*")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[\w.-]*[A-Za-z0-9_])?")
+_BETWEEN = re.compile(r"([-_.])")
+MAX_PARTS = 41
 _FILE = re.compile(r"[\w-]+\.(?:py|so|log|out|err|txt|json|pt|bin)")
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:.])")
@@ -116,6 +134,8 @@ class Redactor:
         self._hosts: dict[str, str] = {}
         self._prefixes: set[str] = set()
         self._addresses: dict[str, str] = {}
+        self._made_up: set[str] = set()
+        """What stands for addresses."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -223,6 +243,8 @@ class Redactor:
         if found is None:
             found = self._masked(text)
             if len(text) < MAX_TEXT:
+                if len(self._done) >= MAX_DONE:
+                    self._done.clear()
                 self._done[text] = found
         return found
 
@@ -259,8 +281,12 @@ class Redactor:
         parts = head.split("/")
         last = len(parts) - 1 if not tail else -1
         for place, part in enumerate(parts):
-            keep = not part or part in _COMMON or _INSIDE.fullmatch(part) or part.isdecimal()
-            if not keep and not (place == last and _KEPT_NAME.fullmatch(part)):
+            own = bool(part) and not (
+                part in _COMMON or part.isdecimal() or _INSIDE.fullmatch(part)
+            )
+            if own and place == last:
+                own = not _KEPT_NAME.fullmatch(part) and parts[place - 1] not in _PROGRAMS
+            if own:
                 parts[place] = self._folders.setdefault(part, f"folder-{len(self._folders) + 1}")
         return "/".join(parts) + tail
 
@@ -271,7 +297,24 @@ class Redactor:
         first, dot, rest = word.partition(".")
         if dot and first in self._hosts and not _FILE.fullmatch(word):
             return self._hosts[first] if not rest.isdecimal() else f"{self._hosts[first]}.{rest}"
-        return word
+        return self._parts(word)
+
+    def _parts(self, word: str) -> str:
+        """A word with the names of hosts that are parts of it, as in `train-gpu7.log`."""
+        parts = _BETWEEN.split(word)
+        if len(parts) == 1 or len(parts) > MAX_PARTS:
+            return word
+        found, place = [], 0
+        while place < len(parts):
+            ends = range(len(parts), place, -2)
+            end = next((one for one in ends if "".join(parts[place:one]) in self._hosts), place + 1)
+            name = "".join(parts[place:end])
+            # `train.py` is a file and `train_step` a function, also where a host is called train.
+            file = place == 0 and end == len(parts) - 2 and bool(_FILE.fullmatch(word))
+            code = name.isalpha() and (file or "_" in (*parts[:place][-1:], *parts[end:][:1]))
+            found.append(name if code else self._hosts.get(name, name))
+            place = end
+        return "".join(found)
 
     def _folded(self, match: re.Match[str]) -> str:
         """`gpu[01-16]`: names of hosts with their numbers drawn together."""
@@ -292,9 +335,11 @@ class Redactor:
         new = f"198.18.{number >> 8 & 255}.{number & 255}"
         if address.version == 6:
             new = f"2001:db8::{number:x}"
-        if text in self._addresses.values():
+        if text in self._made_up:
             return text
-        return self._addresses.setdefault(text, new)
+        known = self._addresses.setdefault(text, new)
+        self._made_up.add(known)
+        return known
 
 
 _is_secret_name = lru_cache(maxsize=4096)(is_secret_name)

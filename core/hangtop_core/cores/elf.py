@@ -22,6 +22,10 @@ MAX_NOTES = 256 << 20
 MAX_THREADS = 20_000
 MAX_ENVIRONMENT = 8 << 20
 PAGE = 4096
+HEADER_BYTES = 56
+"""Of one segment; `Elf64_Phdr`."""
+MAX_PIECES = 64
+"""Segments from which one stretch of memory is put together."""
 
 _PT_LOAD, _PT_NOTE = 1, 4
 _ET_CORE = 4
@@ -171,7 +175,7 @@ class _Reader:
         size, count = self._unpack("HH", start, 54)
         if count == _MANY:
             count = self._unpack("I", self._at(sections, 64), 44)[0]
-        if size < 56 or count > MAX_SEGMENTS:
+        if size != HEADER_BYTES or count > MAX_SEGMENTS:
             raise NotACoreError("has a header that makes no sense")
         table = self._at(place, size * count)
         self.wanted = place + size * count
@@ -187,7 +191,7 @@ class _Reader:
     def memory(self, address: int, count: int) -> bytes:
         """Read memory as it was; less, or nothing, where the core does not have it."""
         found = b""
-        while len(found) < count:
+        for _ in range(MAX_PIECES):
             at = address + len(found)
             load = next((x for x in self._loads if x.start <= at < x.start + x.filled), None)
             if load is None:
@@ -195,7 +199,7 @@ class _Reader:
             room = min(count - len(found), load.start + load.filled - at)
             part = self._at(load.offset + at - load.start, room)
             found += part
-            if len(part) < room:
+            if len(part) < room or len(found) == count:
                 break
         return found
 
@@ -249,8 +253,10 @@ class _Reader:
 
     def _all_notes(self) -> list[tuple[int, bytes]]:
         found = []
+        left = MAX_NOTES
         for place, size in self._notes:
-            data = self._at(place, min(size, MAX_NOTES))
+            data = self._at(place, min(size, left))
+            left -= len(data)
             at = 0
             while at + 12 <= len(data):
                 name, length, kind = self._unpack("III", data, at)

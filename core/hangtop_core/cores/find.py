@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,9 @@ def _candidates(directory: str, place: Place) -> Iterator[tuple[str, float]]:
 
 def own_directories() -> list[str]:
     """This directory, and the working directories of this user's Python processes."""
-    found = [os.getcwd()]
+    found = []
+    with suppress(FileNotFoundError):  # it may have been removed
+        found.append(os.getcwd())
     for name in os.listdir("/proc"):
         if not name.isdecimal():
             continue

@@ -10,20 +10,16 @@ from msgspec import Struct
 from hangtop_core.cores import elf, native, python
 from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
+from hangtop_core.model import LOCAL_RANKS, WORLD_SIZES, number_in
 from hangtop_core.text import clean, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hangtop_core.cores.elf import Header
     from hangtop_probe.tools import Tools
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
-_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _NODES = ("SLURMD_NODENAME", "HOSTNAME", "HOST")
 _WORKER = "pt_data_worker"
-MAX_RANK = 10_000_000
 
 
 class Core(Struct, frozen=True):
@@ -85,7 +81,7 @@ def read(
     problems += found_python.problems
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
-    rank = _number(environment, _RANKS)
+    rank = number_in(environment, _RANKS)
     return Core(
         path=path,
         size=header.size,
@@ -98,8 +94,8 @@ def read(
         explanations=explain(header, threads, found_native.message),
         problems=tuple(clean(one, 400) for one in problems),
         rank=rank,
-        local_rank=_number(environment, _LOCAL_RANKS),
-        world_size=_number(environment, _SIZES),
+        local_rank=number_in(environment, LOCAL_RANKS),
+        world_size=number_in(environment, WORLD_SIZES),
         node=next((environment[name] for name in _NODES if environment.get(name)), None),
         role=_role(header, rank),
         executable=chosen or None,
@@ -182,11 +178,3 @@ def _role(header: Header, rank: int | None) -> str:
     if rank is None:
         return "process" if header.environment else "unknown"
     return "rank"
-
-
-def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        text = environment.get(name, "")
-        if text.isdecimal() and int(text[:9]) < MAX_RANK:
-            return int(text[:9])
-    return None

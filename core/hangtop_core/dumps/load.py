@@ -119,8 +119,8 @@ def _odd(traces: Sequence[Trace]) -> list[Problem]:
     versions = Counter(trace.version for trace in traces)
     usual = versions.most_common(1)[0][0] if versions else ""
     for trace in traces:
-        members = {m for one in trace.groups if one.members for m in parse_members(one.members)}
-        if trace.configured and members and trace.rank not in members:
+        told = [parse_members(one.members) for one in trace.groups]
+        if trace.configured and any(told) and not any(trace.rank in some for some in told):
             why = f"is of none of the groups it describes: rank {trace.rank} may be misread"
             problems.append(Problem(trace.source, "misnamed", why))
         if trace.version != usual:

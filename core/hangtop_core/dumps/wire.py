@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 LENGTH = struct.Struct("<I")
-MAX_MESSAGE = 1 << 30
 
 
 class Ask(Struct):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from hangtop_core.logs.known import TRACEBACK, Part, recognise
+from hangtop_core.logs.known import LAUNCHERS, TRACEBACK, Part, recognise
 from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.text import clean
@@ -21,6 +21,24 @@ _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?::\s|:$|$)")
+HOW = (
+    ("thread", re.compile(r"Exception in thread ")),
+    ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
+    ("task", re.compile(r"future: <(?:Task|Future) |handle: <|message: Task exception was never")),
+    ("spawn", re.compile(r"-- Process (?P<rank>\d{1,7}) terminated with the following error:")),
+    (
+        "logged",
+        re.compile(r".*?(?:(?:^|[\s\[|:(-])(?:ERROR|WARN(?:ING)?|CRITICAL|EXCEPTION)\b|Warning: )"),
+    ),
+)
+"""Who prints a traceback, as the line before it tells: Python, that it has ended only a thread, or
+nothing at all; torch.multiprocessing, that it has ended a process; a logger or a warning, after
+which any program can go on. Beside these `hook`: torch's own, for what ends the main thread."""
+FATAL = frozenset({"hook", "spawn"})
+"""Where a rank ends for sure."""
+GOES_ON = frozenset({"thread", "ignored", "task"})
+"""Where no rank ends."""
+
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -60,12 +78,20 @@ class Block(Protocol):
 class Traceback:
     """A Python traceback with all exceptions chained to it."""
 
-    def __init__(self, order: int, line: str, own: bool) -> None:
-        """Begin with the line that says so; ``own`` where torch's hook has printed every line."""
+    def __init__(self, order: int, line: str, own: bool, before: str = "") -> None:
+        """Begin with the line that says so.
+
+        Args:
+            order: its number.
+            line: it.
+            own: whether torch's hook has printed every line.
+            before: the line before it.
+        """
         self.order = order
         self.lines = [line]
         self.exceptions: list[str] = []
         self._own = own
+        self._before = before
         self._indent = len(line) - len(line.lstrip(" "))
         self._in_frames = True
         self._blanks = 0
@@ -133,18 +159,22 @@ class Traceback:
             fields = {**fields, "first": clean(first, 200)}
         if not self.exceptions and part == "root":
             part = "error"
+        how, names = _how(self._own, self._before)
+        code = fields.get("known", "")
+        launcher = code in LAUNCHERS
         return [
             Record(
-                "traceback",
+                code if launcher else "traceback",
                 part,
                 clean(said.partition("\n")[0], 400),
                 0,
                 self.order,
                 means=means,
                 cause=cause,
-                fields=fields,
+                fields={**fields, **names},
                 lines=kept(self.lines),
-                calls=_calls(self.lines, backwards=False),
+                calls=() if launcher else _calls(self.lines, backwards=False),
+                how=how,
             )
         ]
 
@@ -250,6 +280,17 @@ class Summary:
             lines=(text,),
             at=stamp(entry.get("time", ""), self._near),
         )
+
+
+def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:
+    """Who prints a traceback, and what the line before it names."""
+    if own:
+        return "hook", {}
+    for how, pattern in HOW:
+        found = pattern.match(before[:400])
+        if found is not None:
+            return how, found.groupdict()
+    return "", {}
 
 
 def _calls(lines: list[str], backwards: bool) -> tuple[Call, ...]:

@@ -10,7 +10,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
+from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.whose import MAX_DIGITS
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, plural
 
@@ -19,9 +21,13 @@ if TYPE_CHECKING:
 
     from hangtop_core.logs.judge import Fold, Judged, Position
 
+UNSURE = 0.7
+"""Confidence below which it is said that a rank may not have ended."""
 SHOWN = 6
 """Errors that are told apart, one verdict each."""
 
+_WENT_ON = {"thread": "which ended a thread", "ignored": "which Python ignored"}
+"""What became of an error that did not end its rank, by who printed it."""
 _NOBODY = frozenset({"store-port-taken", "store-unreachable"})
 """Causes that no rank is to blame for, whoever tells of them."""
 
@@ -31,14 +37,16 @@ def conclude(judged: Judged) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     first = judged.first
     if first is not None and first.record.part == "root":
-        found.append(_of_root(judged, first, 0.9 if first.record.at is not None else 0.8))
+        found.append(_of_root(judged, first, _sure(first)))
     elif first is not None and first.record.part == "timeout":
         found += _of_waits(judged, first)
     elif first is not None and first.record.part == "cascade":
         found += _of_silence(judged, first)
     elif first is not None and first.record.part == "exit":
         found.append(_of_exit(judged, first))
-    found += [_of_root(judged, one, 0.5) for one in judged.others[:SHOWN]]
+    elif first is not None and first.record.part == "survived":
+        found += _of_survived(judged, first)
+    found += [_of_root(judged, one, min(0.5, _sure(one))) for one in judged.others[:SHOWN]]
     found += _of_setup(judged)
     if not found:
         found += _of_init(judged)
@@ -61,8 +69,13 @@ def names(ranks: Sequence[int]) -> str:
 
 def who(one: Fold) -> str:
     """Whom a thing happened to, for a sentence."""
-    on = f" ({', '.join(one.nodes[:3])})" if one.nodes else ""
-    return f"{names(one.ranks)}{on}" if one.ranks else f"a process{on}"
+    nodes = ", ".join(one.nodes[:3])
+    if one.ranks:
+        return f"{names(one.ranks)} ({nodes})" if nodes else names(one.ranks)
+    local = {record.origin.local for record in one.members} - {None}
+    if len(local) == 1 and one.record.code not in LAUNCHERS:
+        return f"local rank {local.pop()}{f' of {nodes}' if nodes else ''}"
+    return f"a process ({nodes})" if nodes else "a process"
 
 
 def told(one: Fold) -> str:
@@ -70,12 +83,21 @@ def told(one: Fold) -> str:
     record = one.record
     text = record.means or record.text
     if record.code == "traceback":
-        text = f"raised {record.text}" if record.part == "root" else record.means or record.text
+        if record.part == "root" or not record.means:
+            text = f"{'raised' if record.part == 'root' else 'printed'} {record.text}"
         if record.fields.get("first"):
             text += f" (after {record.fields['first']})"
         if record.where is not None:
             text += f" at {record.where.text}"
+    if record.part == "survived":
+        text += f", {_WENT_ON.get(record.how, 'and went on')}"
     return clean(text, 400)
+
+
+def _sure(one: Fold) -> float:
+    """How sure it is that an error ended its rank."""
+    sure = max(record.sure for record in one.members)
+    return sure if one.record.at is not None else min(sure, 0.8)
 
 
 def _evidence(one: Fold, label: str = "") -> Evidence:
@@ -123,6 +145,8 @@ def _of_root(judged: Judged, one: Fold, confidence: float) -> Verdict:
     lost = sorted({rank for f in wakes for rank in f.ranks} - set(one.ranks))
     if one is judged.first and lost:
         tail = f"; {names(lost)} lost the connection to it"
+    elif confidence < UNSURE and cause == "rank-exited":
+        tail = "; that this ended it, these logs do not tell"
     guilty = () if cause in _NOBODY else ranks
     return _verdict(
         cause,
@@ -161,18 +185,45 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
             for rank in guilty[:4]
             if rank in judged.last
         ]
+        before = [f for f in judged.survived if f.ranks and set(f.ranks) <= set(guilty)]
         text = f"{names(guilty)} did not come where {names(sorted(waited))} waited: {told(one)}"
-        yield _verdict(cause, 0.75 if named else 0.7, guilty, waited, text, [_evidence(one), *last])
+        if before:
+            text += f"; before, {who(before[0])} {told(before[0])}"
+        facts = [_evidence(one), *map(_evidence, before[:2]), *last]
+        yield _verdict(cause, 0.75 if named else 0.7, guilty, waited, text, facts)
     elif judged.positions and not silent:
         text = f"all of {names(sorted(waited))} had joined and none got on: {told(one)}"
         yield _verdict("all-joined-transport", 0.55, (), waited, text, [_evidence(one)])
+    elif went_on := _went_on(judged, waited):
+        text = (
+            f"{who(went_on)}: {told(went_on)}; {names(sorted(waited))} waited in vain. A rank that "
+        )
+        text += "catches an error leaves out the collectives between it and where it goes on"
+        facts = [_evidence(went_on), _evidence(one)]
+        yield _verdict("missing-collective", 0.5, went_on.ranks, waited, text, facts)
     else:
         text = f"{who(one)}: {told(one)}; for whom, these logs do not tell"
         yield _verdict("unknown", 0.3, (), waited, text, [_evidence(one)])
 
 
+def _went_on(judged: Judged, waited: set[int]) -> Fold | None:
+    """The error that few ranks have had before others waited in vain."""
+    some = (f for f in judged.survived if 0 < len(f.ranks) * 2 <= max(len(waited), 1))
+    return next(some, None)
+
+
+def _of_survived(judged: Judged, one: Fold) -> Iterator[Verdict]:
+    """Nothing has ended a rank: what an error tells that some went on after."""
+    cause = one.record.cause
+    if cause not in (None, "rank-exited", "missing-collective"):
+        text = f"{who(one)}: {told(one)}"
+        guilty = () if cause in _NOBODY else one.ranks
+        yield _verdict(cause or "", 0.4, guilty, (), text, [_evidence(one)])
+
+
 def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.replace(",", " ").split() if word.isdecimal()][:4096]
+    words = (one for one in text.replace(",", " ").split() if one.isdecimal())
+    return [int(one) for one in words if len(one) <= MAX_DIGITS][:4096]
 
 
 def _behind(positions: Sequence[Position]) -> Iterator[tuple[list[Position], list[Position]]]:

@@ -6,12 +6,14 @@ The only part of `logs` that reads anything. Nothing is ever written.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import stat
 import sys
 import time
 import zlib
+from contextlib import suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
@@ -107,8 +109,9 @@ def _inside(folder: str) -> Iterator[str]:
         for name in names:
             if name.endswith(_ENDINGS) or name in _NAMES or name.startswith("slurm-"):
                 path = os.path.join(base, name)
-                if stat.S_ISREG(os.lstat(path).st_mode):
-                    yield path
+                with suppress(OSError):  # it may just have been removed
+                    if stat.S_ISREG(os.lstat(path).st_mode):
+                        yield path
 
 
 def read(
@@ -149,9 +152,10 @@ def _of_stream(
     """All of what cannot be searched backwards: a pipe, or a packed file."""
     parser = Parser(number, time.time(), keep)
     size = 0
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     while piece := stream.read(CHUNK):
         size += len(piece)
-        parser.feed(piece.decode("utf-8", "replace"))
+        parser.feed(decode(piece))
     parser.finish()
     return parser.log(found.path, found.place, size, time.time())
 

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from hangtop_core.logs.ended import LATER, weigh
+from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.record import Record
 from hangtop_core.logs.whose import FileLog, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-LATER = 5.0
-"""Seconds by which a wait must have ended in vain before another rank's error, to be the earlier
-one whatever that error is. Launchers print late, and clocks of nodes differ."""
-
-_LAUNCHERS = frozenset({"T16", "MPI", "SLURM"})
-"""Codes of lines that launchers print."""
-_WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3, "error": 4, "info": 5}
+HEADING = 20
+"""Lines, of other ranks, too, that may be between what a logger says and the traceback after it."""
+_WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3}
 
 
 class Fold(Struct, frozen=True):
@@ -55,6 +53,8 @@ class Judged(Struct, frozen=True):
     """The error that was first, as far as they tell."""
     others: tuple[Fold, ...]
     """Other errors that follow from no other, by time."""
+    survived: tuple[Fold, ...]
+    """Errors after which those who printed them went on, by time."""
     follows: tuple[Fold, ...]
     """What only follows."""
     notes: tuple[Fold, ...]
@@ -68,34 +68,45 @@ class Judged(Struct, frozen=True):
     """Records of earlier attempts of torchrun, which are left out."""
 
 
-def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None = None) -> Judged:
+def judge(
+    files: Sequence[FileLog],
+    known: Mapping[tuple[str, str], int] | None = None,
+    alive: Collection[int | None] = (),
+) -> Judged:
     """Put the records of all files in order of cause and consequence.
 
     Args:
         files: what was read of each.
         known: ranks by node and process id, where processes are observed.
+        alive: ranks whose processes are there, which no error has ended; None where all are.
     """
     newest: dict[str | None, int] = {}
     for one in files:
         node, attempt = one.place.node, one.place.attempt
         newest[node] = max(newest.get(node, 0), attempt or 0)
     whose, records = settled(files, known)
+    records = list(records)
+    headings = _headings(records)
     current, earlier = [], 0
     for record in records:
+        if (record.file, record.order) in headings:
+            continue
         place = files[record.file].place
         if place.attempt is not None and place.attempt < newest[place.node]:
             earlier += 1
         else:
             current.append(record)
-    folds = _fold(_demoted(current))
+    folds = _fold(_demoted(weigh(current, whose, files, alive)))
     errors = [fold for fold in folds if fold.record.part in ("root", "timeout", "cascade", "exit")]
     first = _first(errors)
     if first is None:
-        first = next((fold for fold in folds if fold.record.part == "error"), None)
+        kinds = ("survived", "error")
+        first = next((fold for kind in kinds for fold in folds if fold.record.part == kind), None)
     rest = [fold for fold in folds if fold is not first]
     return Judged(
         first=first,
         others=tuple(f for f in rest if f.record.part == "root" and not _same(first, f)),
+        survived=tuple(f for f in rest if f.record.part == "survived"),
         follows=tuple(sorted((f for f in rest if _follows(first, f)), key=_by_launcher)),
         notes=tuple(f for f in rest if f.record.part in ("info", "error")),
         positions=_positions(current),
@@ -103,6 +114,19 @@ def judge(files: Sequence[FileLog], known: Mapping[tuple[str, str], int] | None 
         last=whose.last(),
         earlier=earlier,
     )
+
+
+def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:
+    """File and line of log lines that only say that the traceback after them was logged."""
+    logged = [record for record in records if record.how == "logged"]
+    return {
+        (one.file, one.order)
+        for one in records
+        for other in logged
+        if one.code == "E"
+        and (one.file, one.rank, one.count) == (other.file, other.rank, other.count)
+        and 0 < other.order - one.order <= HEADING
+    }
 
 
 def _demoted(records: Sequence[Record]) -> Iterable[Record]:
@@ -164,7 +188,7 @@ def _first(errors: Sequence[Fold]) -> Fold | None:
     roots = [fold for fold in errors if fold.record.part == "root"]
     if not roots:
         return min(errors, key=lambda f: (_WEIGHT[f.record.part], _key(f.record)), default=None)
-    root = min(roots, key=lambda fold: (fold.record.code in _LAUNCHERS, _key(fold.record)))
+    root = min(roots, key=lambda fold: (fold.record.code in LAUNCHERS, _key(fold.record)))
     told = min(roots, key=lambda fold: _key(fold.record))
     if told is not root and (root.record.at or 0) - (told.record.at or 0) > LATER:
         root = told
@@ -183,7 +207,7 @@ def _follows(first: Fold | None, other: Fold) -> bool:
 
 def _by_launcher(one: Fold) -> bool:
     """Launchers last: what ranks say themselves tells more."""
-    return one.record.code in _LAUNCHERS or not one.ranks
+    return one.record.code in LAUNCHERS or not one.ranks
 
 
 def _same(first: Fold | None, other: Fold) -> bool:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-Part = Literal["root", "timeout", "cascade", "exit", "error", "info"]
+Part = Literal["root", "timeout", "cascade", "exit", "survived", "error", "info"]
 """What a line says of the failure. root: an error of its own. timeout: it has waited in vain for
 others. cascade: it only tells of somebody else's end. exit: a process has left with an error that
-is told elsewhere. error: some error, of which nothing is known. info: what was set up, and how."""
+is told elsewhere. survived: an error after which who printed it went on, see `ended`. error: some error, of which nothing is known. info: what was set up, and how."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,11 @@ KNOWN: tuple[Known, ...] = (
     Known("T16", "ChildFailedError", r"ChildFailedError", "cascade", "torchrun reports what ended its ranks"),
     Known("T16", "got signal: 15", r"got signal: 15", "cascade", "was told to end (SIGTERM)"),
     Known("T16", "got signal:", r"got signal: (?P<signal>\d+)", "root", "was told to end by signal {signal}"),
+    # torch.multiprocessing.spawn
+    Known("SPAWN", "ProcessRaisedException", r"ProcessRaisedException", "cascade", "torch.multiprocessing reports what ended one of its processes"),
+    Known("SPAWN", "terminated with signal", r"[Pp]rocess (?P<rank>\d{1,7}) terminated with signal SIGTERM", "cascade", "torch.multiprocessing has ended the other processes"),
+    Known("SPAWN", "terminated with signal", r"[Pp]rocess (?P<rank>\d{1,7}) terminated with signal (?P<signal>\w+)", "root", "ended by {signal}, says torch.multiprocessing", "rank-crashed"),
+    Known("SPAWN", "terminated with exit code", r"[Pp]rocess (?P<rank>\d{1,7}) terminated with exit code (?P<exit>\d+)", "exit", "left with exit status {exit}, says torch.multiprocessing", "rank-exited"),
     # Memory, disk, GPU
     Known("OOM", "CUDA out of memory", r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ \w+)", "root", "its GPU is out of memory: {size} more were wanted", "rank-exited"),
     Known("OOM", "CUDA out of memory", r"CUDA out of memory", "root", "its GPU is out of memory", "rank-exited"),
@@ -217,6 +222,8 @@ KNOWN: tuple[Known, ...] = (
     Known("E", "[E", r"^\[E\d{0,4} ?", "error", "torch logged an error"),
 )  # fmt: skip
 
+LAUNCHERS = frozenset({"T16", "MPI", "SLURM", "SPAWN"})
+"""Codes of lines that launchers print."""
 TRACEBACK = "Traceback (most recent call last)"
 SUMMARY = ("Root Cause (first observed failure):", "Failures:")
 NEEDLES: tuple[str, ...] = tuple(

@@ -27,6 +27,8 @@ MAX_KEPT = 64 << 20
 BEGIN = 1 << 14
 """Bytes before the end of a file with which following it begins."""
 PIECE = 1 << 20
+PIECES = 16
+"""Of a file that are read at once; what is left comes with the next look, within a second."""
 PROBE = 1 << 16
 """Bytes in which a time is looked for."""
 
@@ -38,6 +40,24 @@ class Shown(NamedTuple):
     node: str | None
     text: str
     """Safe to print, without prefixes of launchers."""
+    local: int | None = None
+    """Its rank on its node, which may be known alone."""
+
+    @property
+    def who(self) -> str:
+        """`3`; `local 1` where only that is known; `-` of what no rank has printed."""
+        if self.rank is not None:
+            return str(self.rank)
+        return "-" if self.local is None else f"local {self.local}"
+
+
+def _shown(whose: Whose, number: int, line: Line) -> Shown:
+    return Shown(
+        whose.rank(number, line.origin),
+        whose.node(number, line.origin),
+        printable(line.text),
+        whose.local(number, line.origin),
+    )
 
 
 class Choice(NamedTuple):
@@ -81,11 +101,7 @@ class Kept:
         else:
             lines = self._merged(numbers, files)
         for number, line in lines:
-            one = Shown(
-                whose.rank(number, line.origin),
-                whose.node(number, line.origin),
-                printable(line.text),
-            )
+            one = _shown(whose, number, line)
             if choice.takes(one):
                 yield one
 
@@ -106,7 +122,7 @@ def _timed(
     """Lines of one file with their times; one without has that of the line before it."""
     at = 0.0
     for index, line in enumerate(lines):
-        at = max(stamp(line.text, near) or at, at)
+        at = max(stamp(line.text, near) or stamp(line.time, near) or at, at)
         yield at, number, index, line
 
 
@@ -190,7 +206,10 @@ class _Tail:
             return news
         old = os.fstat(self._file.fileno())
         if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
-            self._begin(open(self.found.path, "rb"), "was replaced by a new file")  # noqa: SIM115
+            try:
+                self._begin(open(self.found.path, "rb"), "was replaced by a new file")  # noqa: SIM115
+            except OSError:  # it is gone again, or may not be read: the old one goes on
+                return news
             news = self._read() or news
         elif now.st_size < self._file.tell():
             self._file.seek(0)
@@ -207,7 +226,10 @@ class _Tail:
 
     def _read(self) -> bool:
         news = False
-        while data := self._file.read(PIECE):
+        for _ in range(PIECES):
+            data = self._file.read(PIECE)
+            if not data:
+                break
             news = True
             self.parser.feed(self._decode(data))
         if news:
@@ -250,14 +272,7 @@ class Follower:
         if not lines and told == sum(self._told.values()):
             return [], [], self._notes()
         whose = Whose(self.logs())
-        some = (
-            Shown(
-                whose.rank(number, line.origin),
-                whose.node(number, line.origin),
-                printable(line.text),
-            )
-            for number, line in lines
-        )
+        some = (_shown(whose, number, line) for number, line in lines)
         shown = [one for one in some if self._choice.takes(one)]
         records = []
         for number, tail in enumerate(self._tails.values()):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hangtop_core.logs.parse import Line
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Process
 
 
 class Output(Struct, frozen=True):
@@ -53,6 +53,17 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
         records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
         found.append(msgspec.structs.replace(one.log, place=place, records=records))
     return found
+
+
+def alive_of(job: Job) -> frozenset[int | None]:
+    """Ranks of a job whose processes are there; with None where all are."""
+    there = [r.rank for r in job.ranks if lives(r.process)]
+    return frozenset([*there, None] if len(there) == len(job.ranks) else there)
+
+
+def lives(process: Process) -> bool:
+    """Whether a process is there, and no zombie."""
+    return process.gone_at is None and process.state not in "ZX"
 
 
 def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:

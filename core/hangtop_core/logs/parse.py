@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
-from hangtop_core.logs.known import NEEDLES, SUMMARY, TRACEBACK, recognise
-from hangtop_core.logs.prefix import Origin, Prefixes, split
-from hangtop_core.logs.record import Record, ending, fill, kept
+from hangtop_core.logs.known import LAUNCHERS, NEEDLES, SUMMARY, TRACEBACK, recognise
+from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
+from hangtop_core.logs.prefix import Origin, Prefixes
+from hangtop_core.logs.record import Again, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog, Place, Stream
 from hangtop_core.text import clean
@@ -47,15 +48,22 @@ class Line(NamedTuple):
 
     origin: Origin
     text: str
+    time: str = ""
+    """What a tool has put before it."""
 
 
 class _Stream:
     """What one origin prints, as far as it is not over."""
 
-    __slots__ = ("began", "block", "count", "last", "origin", "seen")
+    __slots__ = ("before", "began", "block", "count", "last", "life", "origin", "seen", "watch")
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, life: Life) -> None:
         self.origin = origin
+        self.life = life
+        """Shared with the other streams of its process."""
+        self.watch: Watch | None = None
+        """What comes after the block has begun."""
+        self.before = ""
         self.block: Block | None = None
         self.began: tuple[float | None, bool] = (None, False)
         """When the block began."""
@@ -85,6 +93,10 @@ class Parser:
         self.near = near
         self.records: list[Record] = []
         self.lines = 0
+        self._ends = 0
+        """Ends of lines so far."""
+        self._row = 0
+        """Which line this one is, or is a piece of."""
         self.left_out = 0
         """Records beyond `MAX_RECORDS`."""
         self._whose: dict[tuple[str | None, int | None, int], int] = {}
@@ -93,6 +105,9 @@ class Parser:
         self._prefixes: Prefixes | None = None
         """Told from the first text."""
         self._streams: dict[Origin, _Stream] = {}
+        self._lives: dict[object, Life] = {}
+        self._watches: dict[int, Watch] = {}
+        """By index of the record."""
         self._rest = ""
         self._recent: deque[tuple[Origin, str]] = deque(maxlen=RECENT)
 
@@ -137,16 +152,23 @@ class Parser:
             )
             for origin, stream in self._streams.items()
         )
+        records = [
+            msgspec.structs.replace(record, after=self._watches[index].after())
+            if index in self._watches
+            else record
+            for index, record in enumerate(self.records)
+        ]
         return FileLog(
             path,
             place,
             size,
             changed,
-            tuple(sorted(self.records, key=lambda record: record.order)),
+            tuple(sorted(records, key=lambda record: record.order)),
             tuple(streams),
             tuple(self._whose.items()),
             self.lines,
             left,
+            left_out=self.left_out,
         )
 
     def _take(self, text: str) -> None:
@@ -156,27 +178,33 @@ class Parser:
             text = text.replace("\0", "")
         if self._prefixes is None:
             self._prefixes = Prefixes(text[:SAMPLE].replace("\r", "\n"))
-        take, hot = self._prefixes.take, _hot(text)
-        for raw in split(text):
+        prefixes = self._prefixes
+        take, hot = prefixes.take, _hot(text)
+        before = self._ends + 1
+        for number, raw in prefixes.split(text):
             if not raw:
                 continue
             self.lines += 1
+            self._row = before + number
             origin, line = take(raw[:MAX_LINE])
             stream = self._streams.get(origin)
             if stream is None:
                 stream = self._stream(origin)
             stream.count += 1
             if line:
-                stream.last = line
+                stream.before, stream.last = stream.last, line
             if self._keep is not None:
-                self._keep(Line(origin, line))
+                self._keep(Line(origin, line, prefixes.time))
             if stream.block is not None:
                 if stream.block.take(line):
                     continue
                 self._close(stream)
             if hot and any(needle in line for needle in hot):
                 self._look(stream, line)
-            self._recent.append((origin, line))
+            elif stream.life.wanted:
+                stream.life.take(line, self.near, prefixes.time)
+            self._recent.append((origin, prefixes.time or line))
+        self._ends += text.count("\n")
 
     def _stream(self, origin: Origin) -> _Stream:
         if len(self._streams) >= MAX_STREAMS:
@@ -184,13 +212,15 @@ class Parser:
             return next(iter(self._streams.values()))
         if origin.rank is not None and origin.local is not None:
             self._whose.setdefault((origin.node, origin.task, origin.local), origin.rank)
-        stream = self._streams[origin] = _Stream(origin)
+        life = self._lives.setdefault(process_of(origin), Life())
+        stream = self._streams[origin] = _Stream(origin, life)
         return stream
 
     def _look(self, stream: _Stream, line: str) -> None:
         stream.block = self._block(stream, line)
         if stream.block is not None:
             stream.began = self._time(stream.origin, line)
+            stream.watch = stream.life.watch()
             return
         found = recognise(line)
         if found is not None:
@@ -199,10 +229,10 @@ class Parser:
 
     def _block(self, stream: _Stream, line: str) -> Block | None:
         if TRACEBACK in line:
-            return Traceback(self.lines, line, own=stream.origin.own)
+            return Traceback(self._row, line, stream.origin.own, stream.before)
         if line.strip() in SUMMARY:
-            return Summary(self.lines, line, self.near)
-        return Crash(self.lines, line) if line.startswith("Fatal Python error:") else None
+            return Summary(self._row, line, self.near)
+        return Crash(self._row, line) if line.startswith("Fatal Python error:") else None
 
     def _of_line(self, stream: _Stream, row: Known, fields: dict[str, str], line: str) -> Record:
         at, exact = self._time(stream.origin, line)
@@ -210,14 +240,14 @@ class Parser:
         if nccl is not None:
             fields.setdefault("host", nccl["host"])
             fields.setdefault("pid", nccl["pid"])
-        if row.code in ("T16", "SLURM", "MPI") and "exit" in fields:
+        if row.code in LAUNCHERS and "exit" in fields:
             fields.setdefault("signal", ending(int(fields["exit"])))
         return Record(
             row.code,
             row.part,
             clean(line, 400),
             self.number,
-            self.lines,
+            self._row,
             stream.origin,
             fill(row.means, fields),
             row.cause,
@@ -235,6 +265,7 @@ class Parser:
                 record, file=self.number, origin=stream.origin, at=at, exact=exact
             )
             self._note(stream, record)
+        stream.watch = None
 
     def _note(self, stream: _Stream, record: Record, apart: str = "") -> None:
         """Add a record; what this stream has said before only counts, and its last is kept."""
@@ -248,21 +279,25 @@ class Parser:
             if len(self.records) >= MAX_RECORDS:
                 self.left_out += 1
                 return
-            stream.seen[key] = len(self.records)
+            at = stream.seen[key] = len(self.records)
             self.records.append(record)
-            return
-        first = self.records[at]
-        fields = record.fields if apart else first.fields
-        self.records[at] = msgspec.structs.replace(
-            first,
-            count=first.count + 1,
-            fields=fields,
-            means=record.means if apart else first.means,
-        )
+        else:
+            first = self.records[at]
+            self.records[at] = msgspec.structs.replace(
+                first,
+                count=first.count + 1,
+                fields=record.fields if apart else first.fields,
+                means=record.means if apart else first.means,
+                again=Again(record.order, record.at, record.exact),
+            )
+        if record.code in SURVIVABLE:
+            self._watches[at] = stream.watch or stream.life.watch()
 
     def _time(self, origin: Origin, line: str) -> tuple[float | None, bool]:
         """When a line was printed: its own time, or that of a line before it."""
         at = stamp(line, self.near)
+        if at is None and self._prefixes is not None:
+            at = stamp(self._prefixes.time, self.near)
         if at is not None:
             return at, True
         for same in (True, False):

@@ -6,7 +6,8 @@ Told apart, also nested in one another:
   templates with rank and local rank, `[default3/1]:` (torch/distributed/elastic/multiprocessing)
 * torch's own hook for exceptions and its C++ log: `[rank3]: ` and `[rank3]:[W...`
 * mpirun --tag-output: `[1,3]<stdout>:`, with --timestamp-output a date before it; Open MPI 4 and 5
-* kubectl logs --prefix: `[pod/name/container] `
+* kubectl logs --prefix: `[pod/name/container] `, stern: `pod container `
+* times that kubectl --timestamps, stern -t, docker logs -t and CRI put before every line
 * Ray: `(Worker pid=4711, ip=10.0.0.7) `
 * srun --label: `3: `, pdsh: `node-1: `, and torchrun with a role made of a node's digits, `[5:0]:`
   (--role "$(hostname -s | tr -dc 0-9):"). Any text may begin like that, so these count only where
@@ -26,26 +27,38 @@ SAMPLE_LINES = 4000
 SHARE = 0.8
 """Part of a file's lines that must begin with a label or a node before that is taken for one."""
 NESTED = 6
+MAX_HEADS = 20_000
+"""Prefixes that are remembered with what they say: one with a time differs each second."""
+MAX_ROLES = 2000
 
 _DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
 _MPI = (
     rf"(?:{_DATE})?\[(?:[\w.@-]{{1,80}}@)?\d{{1,9}},\d{{1,9}}\]<std(?:out|err|diag)>:"
     rf"|{_DATE}<std(?:out|err)>:"
 )
+_CLOCK = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.%s(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?"
+_NANO, _ANY = _CLOCK % r"\d{7,9}", _CLOCK % r"\d{1,9}"
+"""Go prints nanoseconds, and may leave out zeros at their end. Programs seldom do."""
+_TIME = re.compile(rf"(?:{_ANY})|{_DATE}")
 _POD = r"\[pod/[^\]\s/]{1,260}/[^\]\s]{1,260}\] "
 _RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
 _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7})?\]:"
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
+_TEE = re.compile(
+    rf"(?:\S+: |{_POD})?\[(?![\d.:]+\])([^\[\]\s]{{1,120}}?)\d{{1,7}}(?:/\d{{1,7}})?\]:"
+)
+_STERN = re.compile(r"((?=[^ ]*-)[a-z0-9][a-z0-9.-]{0,252} [a-z0-9][a-z0-9-]{0,62}) ")
 _LABELLED = re.compile(_LABEL)
 _SHORTENED = re.compile(r"\[(\d{1,6}):(\d{1,4})\]:")
-_FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}"
+_FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}|{_NANO}"
 
 _PARTS = re.compile(
     rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT})"
     rf"|(?P<label>{_LABEL})"
     r"|(?P<host>[^\s:]+): "
+    r"|(?P<stern>[a-z0-9.-]+ [a-z0-9-]+) "
 )
 _MPI_PARTS = re.compile(r"(?:\[[^\]]*?(\d+),(\d+)\])?<std(out|err|diag)>")
 _ROLE_PARTS = re.compile(r"\[(.*?)(\d+)(?:/(\d+))?\]:")
@@ -85,37 +98,71 @@ class Prefixes:
         lines = [line for line in sample.split("\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.strip()]
         self.hosts = _hosts(lines)
         self.labels = _are_labels(lines)
+        self.time = ""
+        """What a tool has put before the line that was taken last."""
+        self._timed = _TIME.search(sample) is not None
         kinds = _FIXED
+        if re.search(_NANO, sample):
+            kinds += f"|{_ANY}"
+        pods = _pods(lines)
+        if pods:
+            kinds += "|(?:" + "|".join(map(re.escape, sorted(pods))) + ") "
         if _are_short(lines):
             kinds += f"|{_SHORT}"
         if self.labels:
             kinds += f"|{_LABEL}"
         if self.hosts:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(self.hosts))) + "): "
+        self._glued = _glued(lines)
         self._match = re.compile(rf"(?:{kinds}){{0,{NESTED}}}").match
         self._known: dict[str, Origin] = {}
 
     def take(self, line: str) -> tuple[Origin, str]:
         """Return who printed a line, and the line without its prefixes."""
         found = self._match(line)
-        head = found[0] if found else ""
-        origin = self._known.get(head)
+        head = key = found[0] if found else ""
+        if self._timed:
+            at = _TIME.search(head)
+            self.time = at[0] if at is not None else ""
+            key = _TIME.sub("", head) if at is not None else head
+        origin = self._known.get(key)
         if origin is None:
-            origin = self._known[head] = _origin(head)
+            if len(self._known) >= MAX_HEADS:
+                self._known.clear()
+            origin = self._known[key] = _origin(key)
         return origin, line[len(head) :]
+
+    def split(self, text: str) -> Iterator[tuple[int, str]]:
+        """Lines of a text as `split`, each with the number of line ends before it.
+
+        Where a line goes on with a prefix of torchrun, one begins: its --tee prints what a progress
+        bar has written without the end of a line, and then the prefix of the next line, be it of
+        another rank.
+        """
+        glued = self._glued
+        for number, row in enumerate(text.replace("\r\n", "\n").split("\n")):
+            for line in _pieces(row):
+                if glued is not None and line.count("]:") > 1:
+                    for piece in glued.split(line):
+                        yield number, piece
+                else:
+                    yield number, line
 
 
 def split(text: str) -> Iterator[str]:
     """Lines of a text; a carriage return ends one, too, and `[rank3]:` in its middle begins one."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    for line in text.split("\n"):
-        if "]<std" in line:
-            yield from _by_tag(line)
-        elif "[rank" in line and not line.startswith("[rank"):
-            yield from _GLUED.split(line)
-        else:
-            yield line
+    for row in text.replace("\r\n", "\n").split("\n"):
+        yield from _pieces(row)
+
+
+def _pieces(row: str) -> Iterable[str]:
+    if "\r" in row:
+        return [piece for line in row.split("\r") for piece in _pieces(line)]
+    if "]<std" in row:
+        return _by_tag(row)
+    if "[rank" in row and not row.startswith("[rank"):
+        return _GLUED.split(row)
+    return (row,)
 
 
 def _by_tag(line: str) -> list[str]:
@@ -123,10 +170,10 @@ def _by_tag(line: str) -> list[str]:
     first, *parts = _TAGS.split(line)
     if len(parts) <= 2:
         return [line]
-    pieces: dict[str, str] = {"": first} if first else {}
+    pieces: dict[str, list[str]] = {"": [first]} if first else {}
     for tag, text in zip(parts[::2], parts[1::2], strict=True):
-        pieces[tag] = pieces.get(tag, "") + text
-    return [tag + text for tag, text in pieces.items()]
+        pieces.setdefault(tag, []).append(text)
+    return [tag + "".join(some) for tag, some in pieces.items()]
 
 
 def _origin(head: str) -> Origin:
@@ -150,6 +197,8 @@ def _fields(kind: str, text: str, origin: Origin) -> dict[str, Any]:
         return {"rank": int(rank) if rank else origin.rank, "std": std}
     if kind == "pod":
         return {"node": text[5:].partition("/")[0], "group": text.strip()}
+    if kind == "stern":
+        return {"node": text.partition(" ")[0], "group": text.strip()}
     if kind == "ray":
         ray = _RAY_PARTS.search(text)
         return {"node": (ray[2] if ray else None) or origin.node, "group": text.strip()}
@@ -187,6 +236,24 @@ def _hosts(lines: Iterable[str]) -> frozenset[str]:
     if total < 2 or sum(often.values()) < SHARE * total:
         return frozenset()
     return frozenset(often)
+
+
+def _pods(lines: Sequence[str]) -> frozenset[str]:
+    """The pods and containers that nearly all lines begin with, as stern writes them."""
+    found = [match[1] for match in map(_STERN.match, lines) if match is not None]
+    often = {pair for pair, count in Counter(found).items() if count > 1}
+    some = sum(pair in often for pair in found)
+    return frozenset(often) if len(lines) > 2 and some >= SHARE * len(lines) else frozenset()
+
+
+def _glued(lines: Sequence[str]) -> re.Pattern[str] | None:
+    """Where a prefix of torchrun stands in the middle of a line, if lines have such prefixes."""
+    found = (_TEE.match(line) for line in lines)
+    roles = {match[1] for match in found if match is not None} - {"rank"}
+    if not roles or len(roles) > MAX_ROLES:
+        return None
+    some = "|".join(map(re.escape, sorted(roles)))
+    return re.compile(rf"(?<!\]:)(?<=\S)(?=\[(?:{some})\d{{1,7}}(?:/\d{{1,7}})?\]:)")
 
 
 def _are_short(lines: Sequence[str]) -> bool:

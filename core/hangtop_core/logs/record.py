@@ -34,6 +34,26 @@ class Call(Struct, frozen=True, gc=False):
         return f"{self.file.rpartition('/')[2]}:{self.line} ({self.name})"
 
 
+class After(Struct, frozen=True, gc=False):
+    """What a process has printed after an error, as far as it was looked at."""
+
+    lines: int = 0
+    """Lines that a process does not print while it ends."""
+    chars: int = 0
+    until: float | None = None
+    """The latest time that one of them tells."""
+    said: str = ""
+    """The first of them, safe to print."""
+
+
+class Again(Struct, frozen=True, gc=False):
+    """The last time that a stream has printed the same."""
+
+    order: int
+    at: float | None
+    exact: bool
+
+
 class Record(Struct, frozen=True):
     """Something of note that one stream of one file has printed."""
 
@@ -45,7 +65,7 @@ class Record(Struct, frozen=True):
     file: int
     """Number of the file among those read."""
     order: int
-    """Which line of what was read of the file."""
+    """Which line of what was read of the file, from 1."""
     origin: Origin = Origin()
     means: str = ""
     cause: str | None = None
@@ -59,6 +79,14 @@ class Record(Struct, frozen=True):
     """Whether `at` is its own time; else it is that of a line shortly before."""
     count: int = 1
     """How often this stream has printed it."""
+    again: Again | None = None
+    """When it has printed it last, of what a program may survive."""
+    how: str = ""
+    """Of a traceback: who printed it, as the line before tells; see `blocks.HOW`."""
+    after: After | None = None
+    """What came after the last time."""
+    sure: float = 0.9
+    """How sure it is that what ends a process has ended this one, see `ended`."""
     rank: int | None = None
     """Whom it is about: who printed it, or whom the line names."""
     node: str | None = None

@@ -40,6 +40,15 @@ def stamp(line: str, near: float) -> float | None:
         return None
 
 
+def without_time(line: str) -> str:
+    """A line without the time that it begins with, where something follows."""
+    for pattern in (_ISO, _GLOG, _SYSLOG, _CLOCK):
+        found = pattern.match(line, 1 if line.startswith("[") else 0) or pattern.match(line)
+        if found is not None:
+            return line[found.end() :].lstrip(" \t]|,:-") or line
+    return line
+
+
 def _iso(head: str) -> float | None:
     found = _ISO.search(head)
     if found is None:

@@ -1,9 +1,18 @@
-"""What to do about causes that logs show, where nothing but the logs is at hand."""
+"""What to do about causes that logs show, where nothing but the logs is at hand.
+
+A step that begins with `HERE`, `FIRST` or `LIVE` is a command after its colon: for the node of who
+is blamed, for that of rank 0, and of hangtop for a job that still hangs.
+"""
 
 from __future__ import annotations
 
-_LIVE = "While the job hangs: hangtop diagnose, which also sees stacks, sockets and the kernel"
-_KERNEL = "On that node: journalctl -k --since -2h | grep -i -e oom -e killed -e segfault -e xid"
+HERE = "On that node: "
+FIRST = "On the node of rank 0: "
+LIVE = "While the job hangs, stacks, sockets and the kernel tell more: "
+KERNEL_LOG = "(dmesg -T || journalctl -k --since -1h)"
+"""The first may be refused where the second is not, which is empty on nodes without systemd."""
+_LIVE = f"{LIVE}hangtop diagnose"
+_KERNEL = f"{HERE}{KERNEL_LOG} | grep -i -e oom -e killed -e segfault -e xid"
 
 STEPS: dict[str, tuple[str, ...]] = {
     "rank-exited": ("Correct what that rank reports; the errors of the others follow from it",),
@@ -15,7 +24,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "missing-collective": (
         _LIVE,
         "Look for code before that call that not every rank runs: if rank == 0, an early break",
-        "Recorder dumps name the place in the code: TORCH_FR_BUFFER_SIZE=2000, then hangtop flight",
+        "Recorder dumps name the place in the code: start it by `hangtop run -- COMMAND`",
     ),
     "mismatched-collective": ("Make all ranks call the same collectives in the same order",),
     "mismatched-size": (
@@ -30,21 +39,30 @@ STEPS: dict[str, tuple[str, ...]] = {
     ),
     "nccl-ib-error": (
         "See whether the peer's process is alive, and why it died if not: that comes first",
-        "On both nodes: ibstat; cat /sys/class/infiniband/*/ports/*/counters/link_downed",
+        f"{HERE}ibstat; grep . /sys/class/infiniband/*/ports/*/counters/link_downed",
+        "The same on the node of the peer",
         "If links are lossy: NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=13",
     ),
-    "ib-port-down": ("On that node: ibstat; rdma link; journalctl -k | grep -i mlx5",),
+    "ib-port-down": (
+        f"{HERE}ibstat; rdma link",
+        f"{HERE}{KERNEL_LOG} | grep -i mlx5",
+    ),
     "wrong-interface": (
         "Name the interface that leads to the other nodes: NCCL_SOCKET_IFNAME=eth0 (or ib0); "
         "NCCL_SOCKET_IFNAME=^lo,docker leaves some out; GLOO_SOCKET_IFNAME, too",
     ),
-    "port-blocked": ("From one node to the other: nc -vz NODE PORT, also for high ports",),
+    "port-blocked": (
+        "`hangtop nettest` with the same nodes tries every way between them, high ports included",
+    ),
     "store-unreachable": (
-        "From that node: getent hosts NAME, and nc -vz NAME PORT of MASTER_ADDR and MASTER_PORT",
-        "See whether rank 0 has started at all, and listens: ss -ltnp on its node",
+        f"{HERE}getent hosts $MASTER_ADDR",
+        f"{HERE}timeout 5 bash -c '</dev/tcp/$MASTER_ADDR/$MASTER_PORT' && echo connected",
+        "See whether rank 0 has started at all, and listens",
+        f"{FIRST}ss -ltnp sport = :$MASTER_PORT",
     ),
     "store-port-taken": (
-        "See who has the port: ss -ltnp on rank 0's node; end it, or choose another MASTER_PORT",
+        f"{FIRST}ss -ltnp sport = :$MASTER_PORT",
+        "End who has the port, or choose another MASTER_PORT",
     ),
     "rank-never-joined": ("Look for the ranks that did not start, in the launcher's log",),
     "rendezvous-incomplete": (
@@ -54,16 +72,17 @@ STEPS: dict[str, tuple[str, ...]] = {
     "launch-misconfigured": ("Give every rank its own RANK and GPU, and all one WORLD_SIZE",),
     "version-mismatch": ("Use one environment on all nodes",),
     "shm-too-small": (
-        "df -h /dev/shm on that node; containers: --shm-size=16g, or --ipc=host",
+        f"{HERE}df -h /dev/shm",
+        "Containers: --shm-size=16g, or --ipc=host",
         "Or use fewer DataLoader workers",
     ),
     "dataloader-worker-dead": (_KERNEL, "Give the workers more memory, or start fewer"),
     "pin-memory-stuck": (_LIVE, "Try pin_memory=False"),
-    "gil-held": (_LIVE, "hangtop dump --all-threads names the thread that holds the GIL"),
-    "disk-full": ("On that node: df -h, df -i and quota",),
-    "gpu-xid": ("nvidia-smi -q on that node; drain it if the GPU is lost",),
-    "gpu-ecc": ("nvidia-smi -q -d ECC,ROW_REMAPPER on that node; reset the GPU",),
-    "gpu-nvlink": ("nvidia-smi nvlink -e on that node",),
-    "io-wait": ("On that node: the server behind the path, and journalctl -k",),
+    "gil-held": (_LIVE, "To see which thread holds the GIL: hangtop dump --all-threads"),
+    "disk-full": (f"{HERE}df -h; df -i", "Look at your quota, too"),
+    "gpu-xid": (f"{HERE}nvidia-smi -q", "Drain it if the GPU is lost"),
+    "gpu-ecc": (f"{HERE}nvidia-smi -q -d ECC,ROW_REMAPPER", "Reset the GPU, or have it replaced"),
+    "gpu-nvlink": (f"{HERE}nvidia-smi nvlink -e",),
+    "io-wait": ("Look at the server behind the path", f"{HERE}{KERNEL_LOG} | tail -n 50"),
     "node-unreachable": ("See whether that node is up",),
 }

@@ -17,11 +17,13 @@ from hangtop_core.logs.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_ABOUT = frozenset({"T16", "MPI", "SLURM", "N7", "GPU"})
+_ABOUT = frozenset({"T16", "MPI", "SLURM", "SPAWN", "N7", "GPU"})
 """Lines that tell of another rank than the one that prints them."""
 _INIT = frozenset({"N8", "N8C"})
 _OF_GROUP = frozenset({"T1", "T2", "T5"})
 """Lines whose number is a rank of their group: it counts where nothing else tells."""
+MAX_DIGITS = 9
+"""Of the number of a rank: longer ones are made up, and no format for numbers takes them."""
 _KERNEL = frozenset({"K1", "K2", "K3", "K4", "K5"})
 """Lines of a kernel tell of processes by pid, whoever has printed them."""
 
@@ -65,6 +67,8 @@ class FileLog(Struct, frozen=True):
     """Byte ranges that were not read."""
     problem: str | None = None
     """Why it could not be read."""
+    left_out: int = 0
+    """Lines of note beyond those of which a record is kept."""
 
 
 class Whose:
@@ -99,7 +103,7 @@ class Whose:
         if pid is None:
             return
         if record.code in ("T16", "MPI") and rank is not None:
-            self._pids.setdefault(("", pid), int(rank))
+            self._pids.setdefault(("", pid), int(rank[:MAX_DIGITS]))
         elif record.origin.rank is not None and host:
             self._pids.setdefault((host, pid), record.origin.rank)
         elif record.code in _INIT and int(fields["nranks"]) == world:
@@ -111,7 +115,7 @@ class Whose:
         place = self._files[file].place
         if origin.rank is not None:
             return origin.rank
-        local = origin.local if origin.local is not None else place.local
+        local = self.local(file, origin)
         if place.rank is not None and origin.local is None:
             return place.rank
         if local is not None:
@@ -120,6 +124,10 @@ class Whose:
             return local if known is None and self._one_node else known
         # Where torchrun is inside, srun's label is a node.
         return origin.task if not self._launched[file] else None
+
+    def local(self, file: int, origin: Origin) -> int | None:
+        """The rank on its node of who prints, where told."""
+        return origin.local if origin.local is not None else self._files[file].place.local
 
     def node(self, file: int, origin: Origin) -> str | None:
         """The node of who prints, where told."""
@@ -130,18 +138,18 @@ class Whose:
         rank = self.rank(record.file, record.origin)
         node = record.fields.get("node") or self.node(record.file, record.origin)
         told = record.fields.get("rank")
-        if record.code in _ABOUT:
+        if record.code in _ABOUT or record.how == "spawn":
             pid, local = record.fields.get("pid", ""), record.fields.get("local")
             # Whom a launcher ends is no matter; whom it saw end is.
             named = self._pids.get(("", pid)) if "exit" in record.fields else None
-            rank = int(told) if told else named
+            rank = int(told[:MAX_DIGITS]) if told else named
             if rank is None and local is not None:
                 beside = record.origin._replace(local=int(local))
                 rank = self.rank(record.file, beside)
         elif record.code in _KERNEL:
             rank = self._pids.get((node or "", record.fields.get("pid", "")))
         elif rank is None and told and record.code in _OF_GROUP:
-            rank = int(told)
+            rank = int(told[:MAX_DIGITS])
         elif rank is None and "pid" in record.fields and record.code != "T15":
             pid = record.fields["pid"]
             rank = self._pids.get((record.fields.get("host", ""), pid), self._pids.get(("", pid)))

@@ -75,15 +75,12 @@ def _guilty(bad: set[Pair], good: set[Pair], end: int) -> set[str]:
     """Return nodes all of whose pairs fail at one end, the one with the most pairs first."""
     found: set[str] = set()
     left = set(bad)
+    fine = {pair[end] for pair in good}
     while left:
         counts: dict[str, int] = {}
         for pair in left:
             counts[pair[end]] = counts.get(pair[end], 0) + 1
-        whole = {
-            node: count
-            for node, count in counts.items()
-            if count >= 2 and not any(pair[end] == node for pair in good)
-        }
+        whole = {node: count for node, count in counts.items() if count >= 2 and node not in fine}
         if not whole:
             return found
         worst = max(sorted(whole), key=lambda node: whole[node])

@@ -12,12 +12,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.messages import decode
-from hangtop_core.examine import FAILED
 from hangtop_core.nettest import said, schedule
 from hangtop_core.nettest.asking import Inbox, Nodes, reason
 from hangtop_core.nettest.choose import spots
 from hangtop_core.nettest.facts import Facts, Kind, Names, Way
 from hangtop_core.nettest.jobs import Jobs
+from hangtop_core.nodestates import FAILED, OBSERVED
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -98,17 +98,17 @@ class Conductor:
 
         def settled(update: Any) -> bool:
             nodes = [node for node in update.snapshot.nodes if node.name in wanted]
-            ready = sum(node.state in ("ready", "slow") for node in nodes)
+            ready = sum(node.state in OBSERVED for node in nodes)
             self._nodes.tell(f"connecting: {ready} of {len(wanted)} nodes")
             return len(nodes) == len(wanted) and all(
-                node.state in ("ready", "slow") or node.state in FAILED for node in nodes
+                node.state in OBSERVED or node.state in FAILED for node in nodes
             )
 
         update = self._session.wait(settled, LOOK_S) or self._session.latest
         found = {n.name: n for n in update.snapshot.nodes} if update is not None else {}
         for name in self.facts.nodes:
             node = found.get(name)
-            if node is None or node.state not in ("ready", "slow"):
+            if node is None or node.state not in OBSERVED:
                 state = node.state if node is not None else "connecting"
                 why = node.reason if node is not None and node.reason else state
                 self.facts.missing[name] = clean(why, 300)

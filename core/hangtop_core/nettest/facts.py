@@ -21,6 +21,10 @@ DEFAULT_PORT = 29500
 """torch's own (torch/distributed/run.py)."""
 
 
+SETTING = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
+"""By backend the variable that tells its ranks which interface to take."""
+
+
 class Spot(Struct, frozen=True):
     """Where a node is tested: one address of one interface."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from hangtop_core.nettest import blame, schedule
-from hangtop_core.nettest.facts import JobRun, Member
+from hangtop_core.nettest.facts import SETTING, JobRun, Member
 from hangtop_core.nettest.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ BRIEF = ("store", "init", "barrier", "all_reduce")
 WHOLE = (*BRIEF, "bandwidth", "numerics")
 ON_GPU = (*WHOLE, "memory")
 ALONE = ("memory", "numerics")
-SETTING = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
 
 
 class _Unit(NamedTuple):

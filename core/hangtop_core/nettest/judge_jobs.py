@@ -11,7 +11,7 @@ from hangtop_core import nodesets
 from hangtop_core.logs.known import recognise
 from hangtop_core.logs.record import fill
 from hangtop_core.nettest import blame
-from hangtop_core.nettest.facts import Finding
+from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hangtop_core.nettest.blame import Blame
     from hangtop_core.nettest.facts import Facts, JobRun, Outcome
 
-SETTING = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
 SLOW = 0.5
 """A node below this share of the median is called slow."""
+WAITED = 4.0
 NOTABLE = 20e6
 """Bytes a second: below this share, times, are noise of a machine under load."""
 TOLERANCE = 1e-5
@@ -185,22 +185,30 @@ def _steps(facts: Facts, nodes: Iterable[str]) -> tuple[str, ...]:
 
 
 def of_rates(facts: Facts) -> Iterator[Finding]:
-    """Nodes that receive or send much less than others."""
+    """Nodes that receive or send much less than others, the slowest first.
+
+    Those are left out that are many times faster than it: they have only waited for it.
+    """
     for run in facts.jobs:
         into, out = rates(run)
+        slow: list[tuple[float, float, str, str]] = []
         for told, word in ((into, "receives"), (out, "sends")):
-            if len(told) < 3:
-                continue
-            usual = statistics.median(told.values())
-            for place, rate in told.items():
-                if rate < SLOW * usual and usual - rate > NOTABLE:
-                    yield Finding(
-                        "slow-link",
-                        "warning",
-                        f"{place} {word} {size(rate)}/s by {run.backend}, others {size(usual)}/s",
-                        (place.partition(" ")[0],),
-                        next_steps=("hangtop nettest --pairs tells it for each pair of nodes",),
-                    )
+            usual = statistics.median(told.values()) if len(told) > 2 else 0.0
+            slow += [
+                (rate, usual, place, word)
+                for place, rate in told.items()
+                if rate < SLOW * usual and usual - rate > NOTABLE
+            ]
+        slow.sort()
+        for rate, usual, place, word in slow:
+            if rate <= WAITED * slow[0][0]:
+                yield Finding(
+                    "slow-link",
+                    "warning",
+                    f"{place} {word} {size(rate)}/s by {run.backend}, others {size(usual)}/s",
+                    (place.partition(" ")[0],),
+                    next_steps=("hangtop nettest --pairs tells it for each pair of nodes",),
+                )
 
 
 def rates(run: JobRun) -> tuple[dict[str, float], dict[str, float]]:

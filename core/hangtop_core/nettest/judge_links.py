@@ -7,15 +7,13 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
-from hangtop_core.nettest.facts import Finding
+from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hangtop_core.nettest.facts import Facts
-
-SETTINGS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 def of_links(facts: Facts) -> Iterator[Finding]:
@@ -179,7 +177,7 @@ def of_settings(facts: Facts) -> Iterator[Finding]:
     """Settings that name interfaces which a node does not have."""
     for node, look in facts.looked.items():
         up = [clean(link.name) for link in look.links if link.up and link.addresses]
-        for name in SETTINGS:
+        for name in SETTING.values():
             value = clean(look.settings.get(name, ""))
             if not value or any(fits(value, link) for link in up):
                 continue

@@ -51,7 +51,9 @@ def headline(facts: Facts, found: Sequence[Finding], status: int) -> str:
         return f"{nodes}: {clean(failures[0].summary, 400)}{more}"
     if status == 0:
         job = "torch works between them" if len(facts.present) > 1 else "torch works"
-        return f"{nodes}: {job if facts.jobs else 'every way that was tried works'}"
+        warned = [one.summary for one in found if one.level == "warning"]
+        but = f", but {clean(warned[0], 300)}" if warned else ""
+        return f"{nodes}: {job if facts.jobs else 'every way that was tried works'}{but}"
     return f"{nodes}: not all of it could be tested"
 
 

@@ -181,3 +181,14 @@ def test_an_output_that_is_full_is_told_in_one_line() -> None:
         )  # fmt: skip
     told = "hangtop: the output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, told)
+
+
+def test_a_request_without_answer_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def late(arguments: object) -> int:
+        raise TimeoutError
+
+    monkeypatch.setattr("hangtop.cli.configcmd.run", late)
+    assert main(["config"]) == 1
+    assert capsys.readouterr().err == "hangtop: no answer in time\n"

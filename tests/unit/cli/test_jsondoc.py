@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hangtop import jsondoc
-from hangtop.cli.main import build_parser
+from hangtop.cli.main import build_parser, main
 from hangtop.jsonmeanings import MEANINGS
 from hangtop.jsonschemas import DOCUMENTS
 from support.documents import misfits
@@ -20,7 +20,7 @@ from support.documents import misfits
 ROOT = Path(__file__).parents[3]
 PRINTED = ROOT / "tests" / "recordings" / "printed"
 """What commands printed with --json on a job of two ranks, of which one left its loop by an inf."""
-NO_FACTS = {"open", "demo", "completion", "config", "debug"}
+NO_FACTS = {"open", "completion", "debug"}
 """Commands that show screens, ask questions, or print files for programs by themselves."""
 
 
@@ -59,6 +59,25 @@ def test_all_schemas_were_printed() -> None:
              for path in PRINTED.glob("*.jsonl")}  # fmt: skip
     found |= {json.loads(path.read_text())["schema"] for path in PRINTED.glob("*.json")}
     assert found == set(DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    "words", [("config",), ("demo", "--list"), ("--version", "--verbose")], ids=" ".join
+)
+def test_what_is_told_of_hangtop_itself_fits(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--json"]) == 0
+    assert misfits(json.loads(capsys.readouterr().out)) == []
+
+
+def test_json_is_refused_where_it_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--json"], ["--json", "dump"]):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 2
+        assert "--json goes after a command" in capsys.readouterr().err
+    assert main(["demo", "--json"]) == 2
 
 
 def test_a_field_that_nobody_has_described_is_found() -> None:

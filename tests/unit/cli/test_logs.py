@@ -47,6 +47,26 @@ def test_lines_of_one_rank(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_lines_whose_rank_is_not_known_tell_what_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first lines of torchrun on two nodes, under pdsh: nothing says which node is first."""
+    path = tmp_path / "pdsh.out"
+    lines = [f"{node}: [default1]:step {n}\n" for n in range(3) for node in ("n1", "n2")]
+    path.write_text("".join(lines) + "n1: torchrun is there\n")
+    assert main(["logs", str(path), "--grep", "step 2|torchrun"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told == ["[n1:local 1] step 2", "[n2:local 1] step 2", "[n1:-] torchrun is there"]
+    assert main(["logs", str(path), "--rank", "3"]) == 0
+    assert "choose them with --node" in capsys.readouterr().err
+    path.write_text(
+        "".join(lines) + "n2: [default1]:Traceback (most recent call last):\n"
+        'n2: [default1]:  File "a.py", line 1, in f\nn2: [default1]:KeyError: 1\n'
+    )
+    assert main(["logs", str(path)]) == 10
+    assert capsys.readouterr().out.startswith("FIRST ERROR: local rank 1 of n2: raised KeyError: 1")
+
+
 def test_lines_around_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", RAISE, "--around", "2026-11-21 11:17:40", "--rank", "2"]) == 0
     assert "[2] 2026-11-21 11:17:50,046 INFO train: step 0" in capsys.readouterr().out

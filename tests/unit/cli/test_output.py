@@ -13,8 +13,8 @@ from hangtop.cli.diagnose import exit_status
 from hangtop_core.diagnosis import Diagnosis, JobState, Verdict
 from hangtop_core.numerics import Numerics
 from hangtop_core.observing import decided, lacks_answers
-from hangtop_core.sampling import NUMERICS
 from hangtop_core.updates import Update
+from hangtop_hook.numericsfile import VARIABLE
 from support.build import SLEEP, World, user
 
 if TYPE_CHECKING:
@@ -113,6 +113,6 @@ def test_ranks_that_may_still_give_a_first_stack_are_waited_for() -> None:
     assert not lacking(late, "lost")
     assert not lacking(replace(late, state="zombie"))
     assert not lacking(replace(late, process=replace(late.process, denied="it belongs to root")))
-    watched = replace(job.ranks[2], process=replace(job.ranks[2].process, env={NUMERICS: "1"}))
+    watched = replace(job.ranks[2], process=replace(job.ranks[2].process, env={VARIABLE: "1"}))
     assert lacking(watched), "it may tell of a nan"
     assert not lacking(replace(watched, numerics=Numerics(2, "n1", 7, "/run/rank2")))

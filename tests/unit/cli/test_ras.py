@@ -73,11 +73,13 @@ def test_who_cannot_be_asked_leads_to_the_next_and_who_does_not_answer_ends_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cannot = Ras(NOW, failure="listens to nothing", asked=False)
-    silent = Ras(NOW, failure="no whole answer in 10 s")
+    silent = Ras(NOW, failure="no whole answer\x1b[2J in 10 s")
     session = FakeSession(hung(nodes=4), cannot, silent, Ras(NOW))
     ask(session)
     assert [node for node, _, _ in session.asked] == ["n0", "n1"]
-    assert "n0: listens to nothing" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "n0: listens to nothing" in told
+    assert "n1: no whole answer in 10 s" in told
 
 
 def test_a_job_that_gets_on_or_starts_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from argparse import Namespace
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,10 +48,10 @@ def test_logs_are_printed_with_other_names(
 def test_numbers_and_places_of_calls_stay() -> None:
     first = First(batch=3, module="layer.2", file="/home/ada/secret-project/net.py", line=7)
     found = [Numerics(1, "gpu7", 4001, "/home/ada/secret-project/runs/1.jsonl", firsts=(first,))]
-    none = Namespace(redact_paths=False, redact_hosts=False)
-    assert Renamer(none, ["gpu7"]).several(found, Numerics) is found
-    both = Namespace(redact_paths=True, redact_hosts=True)
-    (one,) = Renamer(both, ["gpu7"]).several(found, Numerics)
+    assert Renamer().several(found, Numerics) == found
+    both = Renamer(paths=True, hosts=True)
+    both.learn_hosts(["gpu7"])
+    (one,) = both.several(found, Numerics)
     assert (one.rank, one.node, one.pid) == (1, "node-1", 4001)
     assert one.first is not None
     assert (one.first.batch, one.first.where, one.first.line) == (3, "layer.2", 7)
@@ -83,6 +83,69 @@ def test_a_capture_is_written_anew_with_more_taken_out(
         assert "missing-collective" in told.out
         assert "node-1" in told.out
         assert told.err == "", "it concludes the same"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diagnose",),
+        ("diagnose", "--json"),
+        ("dump",),
+        ("dump", "--each"),
+        ("dump", "--json"),
+        ("flight",),
+        ("flight", "-j", "--stacks"),
+        ("flight", "--json"),
+        ("logs",),
+        ("logs", "--rank", "0-3"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_printed_of_a_job_has_other_names(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for options in ((), ("--redact-paths", "--redact-hosts")):
+        status = main([words[0], str(path_of("recorder")), *words[1:], *options])
+        told.append((status, capsys.readouterr().out))
+    (before, plain), (after, renamed) = told
+    assert before == after
+    names = r"node1|/home/ada|\btraining/"
+    assert re.search(names, plain) or words[0] == "logs" or "-j" in words
+    assert len(plain.splitlines()) == len(renamed.splitlines()) or words == ("diagnose",)
+    assert not re.search(names, renamed)
+    assert renamed.count("all_reduce") == plain.count("all_reduce"), "nothing else is changed"
+
+
+def test_messages_have_other_names_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "secret-project" / "train.log")
+    assert main(["logs", missing]) == 12
+    assert "secret-project" in capsys.readouterr().err
+    assert main(["logs", missing, "--redact-paths"]) == 12
+    told = capsys.readouterr().err
+    assert "train.log" in told
+    assert "secret-project" not in told
+
+
+def test_secrets_in_logs_are_masked_without_being_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.log"
+    secrets = ["hunter22", "hf_ABCDEFGHIJKLMNOPQRSTUVWX", "bm90IGEga2V5IG5vdCBhIGtleQ=="]
+    path.write_text(
+        "[rank0]: -----BEGIN PRIVATE KEY-----\n"
+        f"[rank0]: {secrets[2]}\n"
+        "[rank0]: -----END PRIVATE KEY-----\n"
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/x/train.py", line 24, in step\n'
+        f'[rank0]:     push("https://bob:{secrets[0]}@host/x")\n'
+        f"[rank0]: KeyError: 'token={secrets[1]}'\n"
+    )
+    for how in ((), ("--json",), ("--rank", "0")):
+        main(["logs", str(path), *how])
+        shown = capsys.readouterr().out
+        assert "KeyError" in shown
+        assert [one for one in secrets if one in shown] == [], how
 
 
 def test_what_cannot_be_read_from_a_capture_is_said(

@@ -1,94 +1,20 @@
-"""Many nodes at once: whose turn it is to connect, and whom nobody is to blame."""
+"""Many nodes at once: whose turn it is to connect, what waits for all, whom nobody is to blame."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from hangtop_core.arrivals import PAUSE_NODE_S
+from hangtop_core.updates import Options
+from support.crowd import Crowd
 
-from hangtop_core.attach.engine import Lines
-from hangtop_core.attach.local import LocalLauncher, Wave
-from hangtop_core.attach.timing import Moment, Timing
-from hangtop_core.collector import Collector
-from hangtop_core.watching import Watching
-from hangtop_probe import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-HELLO = {"id": 0, "hello": {"protocol": 1, "python": "3.11.7", "hostname": "n1", "clock": 5.0}}
-
-
-class Gated(LocalLauncher):
-    """A node behind a gate that lets only so many log in at a time."""
-
-    def __init__(self, name: str, at_once: int) -> None:
-        super().__init__(name)
-        self._wave = Wave("a gate", at_once, 60.0)
-
-    @property
-    def wave(self) -> Wave:
-        return self._wave
-
-
-class Silent:
-    """An engine whose nodes say nothing by themselves; what is written to them is kept."""
-
-    def __init__(self) -> None:
-        self.opened: list[int] = []
-        self.sent: list[dict[str, Any]] = []
-
-    def open(self, node: str, argv: Sequence[str], errors: bool = False) -> int:
-        self.opened.append(len(self.opened) + 1)
-        return self.opened[-1]
-
-    def write(self, conn: int, data: bytes) -> None:
-        message = wire.Reader().feed(data.rstrip(b"\n"))
-        if message is not None:
-            self.sent.append(message)
-
-    def start(self) -> None:
-        raise AssertionError
-
-    def stop(self, timeout: float = 5.0) -> None:
-        raise AssertionError
-
-    def close_input(self, conn: int) -> None:
-        """Nothing is there to be told."""
-
-    interrupt = kill = close_input
-
-    def consumed(self, conn: int, size: int) -> None:
-        """Nothing is read."""
-
-
-class Crowd:
-    """A collector with nodes that connect by one gate, over an engine that does nothing."""
-
-    def __init__(self, nodes: int, at_once: int) -> None:
-        self.engine = Silent()
-        self.collector = Collector(self.engine, Watching(enabled=False), Timing())
-        self.mono = 100.0
-        for number in range(nodes):
-            self.collector.add(Gated(f"n{number}", at_once), self.now)
-
-    @property
-    def now(self) -> Moment:
-        return Moment(1.7e9 + self.mono, self.mono)
-
-    def hello(self, conn: int) -> None:
-        (line,) = wire.encode(HELLO)
-        self.collector.handle(Lines(conn, [line.rstrip(b"\n")], len(line)), self.now)
-
-    def states(self) -> list[str]:
-        return [link.state for link in self.collector.links.values()]
+TABLE = {"id": 1, "seq": 0, "data": {"at": 5.0, "whole": True}}
+"""What a node says first of all it runs: nothing."""
 
 
 def test_the_next_one_logs_in_as_soon_as_another_has() -> None:
     crowd = Crowd(nodes=100, at_once=8)
     assert len(crowd.engine.opened) == 8
     for count in range(1, 93):
-        crowd.hello(count)
-        crowd.mono += 0.001  # nobody waits for the next look at all of them
-        crowd.collector.tick(crowd.now)
+        crowd.hello(count)  # nobody waits for the next look at all of them
         assert len(crowd.engine.opened) == 8 + count
     crowd.collector.close(crowd.now)
     crowd.collector.tick(crowd.now)
@@ -135,3 +61,45 @@ def test_no_node_is_blamed_while_what_it_has_said_waits_to_be_read() -> None:
         crowd.mono += 0.25
         crowd.collector.tick(crowd.now)
     assert set(crowd.states()) == {"lost"}
+
+
+def asked(crowd: Crowd) -> list[str]:
+    return [message["op"] for message in crowd.engine.sent if message["op"] != "ping"]
+
+
+def a_rank(pid: int) -> dict[str, object]:
+    own = {"pid": pid, "rank_pid": pid, "ppid": 1, "start": 7, "started_at": 1.0, "state": "S"}
+    return {**own, "role": "rank", "label": "rank 0", "rank": 0, "env": {"RANK": "0"}}
+
+
+def test_stacks_wait_for_all_nodes_and_for_none_that_does_not_come() -> None:
+    crowd = Crowd(nodes=100, at_once=100, options=Options())
+    collector = crowd.collector
+    with_rank = {**TABLE, "data": {**TABLE["data"], "set": {"8": a_rank(8)}}}  # type: ignore[dict-item]
+    for conn in crowd.engine.opened[:-1]:
+        crowd.hello(conn)
+        crowd.say(conn, with_rank)
+        crowd.mono += PAUSE_NODE_S
+        collector.tick(crowd.now)
+    assert asked(crowd) == ["watch"] * 99, "one is still to come"
+    assert not collector.arrivals.over
+    assert collector.is_new(crowd.engine.opened[-1])
+    assert not collector.is_new(crowd.engine.opened[0])
+    assert collector.is_new(1000), "one child for many nodes"
+    crowd.mono += 100 * PAUSE_NODE_S
+    collector.tick(crowd.now)
+    assert asked(crowd).count("stacks") == 99, "nobody waits for it for ever"
+    crowd.hello(crowd.engine.opened[-1])
+    assert not collector.arrivals.over, "that it answers does not tell what it runs"
+    crowd.say(crowd.engine.opened[-1], TABLE)
+    assert collector.arrivals.over, "and now a picture of all is due"
+
+
+def test_a_node_that_cannot_tell_is_not_waited_for() -> None:
+    crowd = Crowd(nodes=2, at_once=2, options=Options())
+    first, second = crowd.engine.opened
+    crowd.hello(first)
+    crowd.say(first, TABLE)
+    crowd.say(second, {"id": 0, "hello": {"protocol": 99}})
+    assert crowd.states() == ["ready", "incompatible"]
+    assert crowd.collector.arrivals.over

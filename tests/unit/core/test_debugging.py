@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from hangtop_core.debugging import BLOCKED, Debugging, debugging, outcome
+from hangtop_core.debugging import Debugging, debugging, outcome
 from hangtop_core.model import Fact, Node
+from hangtop_hook.terminal import BLOCKED
 from support.build import FUTEX, SLEEP, STDIN_READ, World, c10d, frame, user
 
 RUN = {"HANGTOP_RUN_DIR": "/runs/7"}

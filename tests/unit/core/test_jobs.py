@@ -97,6 +97,13 @@ def test_orphans_of_torchrun_join_by_environment() -> None:
     assert numbers(job) == [0, 1, 2]
 
 
+def test_a_launcher_that_is_the_first_process_of_a_container() -> None:
+    ranks = [rank(20 + r, r, ppid=1, launcher_pid=1) for r in range(2)]
+    (job,) = group([*ranks, member(launcher(1, "--nproc-per-node", "2", ppid=0))])
+    assert numbers(job) == [0, 1]
+    assert [m.process.pid for m in job.launchers] == [1]
+
+
 def test_a_launcher_without_ranks_is_a_job_of_its_own() -> None:
     (job,) = group([member(launcher(99, "--nproc-per-node", "4", "--nnodes=2"))])
     assert (job.ranks, job.world_size, job.name) == ((), 8, "train.py")

@@ -57,4 +57,9 @@ def test_a_judgement_that_fails_is_told_and_the_last_one_stands() -> None:
     assert told.state == "hung"
     assert judge.settled == bool(told.verdicts)
     fails.broken = True
-    assert judge.judge(snapshot)[key] == told
+    for _ in range(2):
+        stands = judge.judge(snapshot)[key]
+        assert (stands.state, stands.verdicts) == (told.state, told.verdicts)
+        spot, *others = stands.blind_spots
+        assert tuple(others) == told.blind_spots
+        assert spot.why.startswith(f"it is as of {told.observed_at}, for since then hangtop failed")

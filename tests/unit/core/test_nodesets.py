@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_core.nodesets import fold
+from hangtop_core.nodesets import fold, unfold
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,13 @@ def test_names_are_folded(names: list[str], text: str) -> None:
 @given(st.sets(st.from_regex(r"(gpu|n-)(0?[0-9]{1,3})(-ib)?", fullmatch=True), max_size=12))
 def test_clustershell_reads_what_was_folded(names: set[str]) -> None:
     assert {str(name) for name in NodeSet(fold(names))} == names
+
+
+def test_more_names_than_there_are_nodes_are_not_even_listed() -> None:
+    assert unfold("gpu[01-03]") == ["gpu01", "gpu02", "gpu03"]
+    tracemalloc.start()
+    try:
+        assert unfold("gpu[0-3000000]") == []
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()

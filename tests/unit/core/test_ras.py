@@ -7,9 +7,10 @@ import time
 
 import pytest
 
+from hangtop_core import rastext
 from hangtop_core.ras import MAX_TEXT, BadReportError, Lost, Member, from_json
 from hangtop_core.rastext import from_text
-from support.ras import document, missing, rank, text, without_comma
+from support.ras import OPS, document, missing, rank, text, without_comma
 
 LATE = document(
     (
@@ -196,3 +197,21 @@ def test_long_and_hostile_lines_take_no_time() -> None:
     with pytest.raises(BadReportError):
         from_json('"nvml_dev": 1' + " " * 1_000_000)
     assert time.process_time() - began < 2
+
+
+def test_ranks_that_all_differ_take_no_time() -> None:
+    told = document(([rank(n, n, counts=dict.fromkeys(OPS, n)) for n in range(4000)], []))
+    began = time.process_time()
+    (one,) = from_json(told).communicators
+    assert time.process_time() - began < 2
+    assert [level.count for level in one.levels[:2]] == [3999, 3998]
+    assert one.levels[0].members[0].pid == 3999
+
+
+def test_what_follows_one_communicator_too_many_is_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rastext, "MAX_COMMUNICATORS", 1)
+    cut = "NCCL version 2.27.5\nCommunicators...\n"
+    for name, count in (("0xa", 7), ("0xb", 9)):
+        cut += f"#0-0 ({name}) MISMATCH\n  2 ranks have launched up to operation {count}\n"
+    (one,) = from_text(cut).communicators
+    assert [level.count for level in one.levels] == [7]

@@ -75,6 +75,15 @@ def test_merged_text_names_the_nodes_of_a_job_on_several() -> None:
     assert max(map(len, narrow.splitlines())) <= 60
 
 
+def test_merged_text_takes_numbers_that_nobody_would_type() -> None:
+    world = World()
+    world.waiters(2, node="n2")
+    world.add(user("cool_down", 41), SLEEP, rank=5_000_000, node="n3")
+    snapshot = world.snapshot()
+    told = merged_text(merge(snapshot, snapshot.jobs[0]), 100, job=snapshot.jobs[0])
+    assert "[5000000] n3" in told
+
+
 def test_merged_text_can_do_with_ascii() -> None:
     snapshot = skipped()
     tree = merge(snapshot, snapshot.jobs[0], libraries=False)

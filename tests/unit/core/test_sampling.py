@@ -175,7 +175,7 @@ def test_a_rank_that_moves_on_and_on_is_sampled_ever_less() -> None:
 
 
 def test_now_and_then_even_a_resting_process_is_really_sampled() -> None:
-    known = with_sample(tracked(ran=1000), age=sampling.REAL_AGAIN + 1)
+    known = with_sample(tracked(ran=100), age=sampling.REAL_AGAIN + 1)
     known.renew(NOW - EVERY)
     assert plan(known).sample == [100]
 

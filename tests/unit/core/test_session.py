@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core import traces
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Timing
 from hangtop_core.diagnosis import Diagnosis
-from hangtop_core.errors import ClosedError, NodeNotReadyError, ReadOnlyError, UnknownNodeError
+from hangtop_core.errors import (
+    ClosedError,
+    NodeNotReadyError,
+    ReadOnlyError,
+    RequestError,
+    UnknownNodeError,
+)
 from hangtop_core.session import Options, Session, Update
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hangtop_core.model import Job, Snapshot
 
 
@@ -95,6 +105,21 @@ def test_read_only_refuses_what_pauses_a_process() -> None:
             with pytest.raises(ReadOnlyError):
                 future.result(5)
         assert session.sample({name: []}).result(5) == ()
+
+
+def test_a_trace_that_does_not_begin_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "folder", lambda: tmp_path)
+    with Session(Options(), judge) as session:
+        with pytest.raises(UnknownNodeError):
+            session.strace("nowhere", 1, 1, print).result(PATIENCE)
+        name = _name(session)
+        (tmp_path / "file").touch()
+        monkeypatch.setattr(traces, "folder", lambda: tmp_path / "file")
+        with pytest.raises(RequestError, match="no file can be made for it"):
+            session.strace(name, 1, 1, print).result(PATIENCE)
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def _name(session: Session) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hangtop_hook
-from hangtop_hook import importing, logs, permit, server
+from hangtop_hook import importing, logs, permit, server, tee
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,3 +147,14 @@ def test_the_finder_is_gone_once_its_module_has_come(
         assert joining.init_process_group is function  # wrapped once
     finally:
         sys.modules.pop("joining")
+
+
+def test_a_line_without_end_is_copied_in_parts(tmp_path: Path) -> None:
+    log, shown = tmp_path / "log", tmp_path / "shown"
+    log.write_bytes(b"x" * (tee.MAX_LINE + (2 << 16)))
+    with shown.open("wb") as out:
+        one = tee.Copy(out.fileno(), str(log), 0, b"[n:0]:")
+        while one.step():
+            assert len(one.rest) <= tee.MAX_LINE
+        os.close(one.file)
+    assert shown.read_bytes().startswith(b"[n:0]:xxx")

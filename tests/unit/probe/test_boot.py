@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import platform
@@ -229,3 +230,14 @@ def test_why_nothing_can_be_kept_is_told_as_it_is(tmp_path: Path) -> None:
     assert said["done"]["probe"] == "memory"
     assert said["why"] == f"{tmp_path}/hangtop is no directory"
     assert booted.end() == 0
+
+
+def test_a_python_that_knows_no_files_in_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    block = b"a program"
+    digest = hashlib.sha256(block).hexdigest()
+    wanted = {"hash": digest, "path": "/nowhere", "arch": platform.machine()}
+    for piece in (pieces.PySpy(wanted), pieces.Pynvml(wanted)):
+        assert piece.take(block, None) == "no cache directory"
+        assert piece.where is None
+        assert str(piece.why).startswith("no cache directory; and no memory file can be had: ")

@@ -13,7 +13,6 @@ import pytest
 from hangtop_probe import corepattern, cores, permission
 from hangtop_probe.requests import Message, Refused, Request
 from hangtop_probe.tools import Tools
-from support.processes import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,10 +60,11 @@ def ask(**message: Any) -> Message:
 
 @pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
 def test_costs_are_told_and_nothing_is_touched(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    argv = [sys.executable, "-c", "print('ready', flush=True); input()"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            path = f"/proc/{process.pid}/cmdline"
-            assert wait_until(lambda: b"input" in open(path, "rb").read(), 5.0)  # noqa: SIM115
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
             found = ask(pid=process.pid, dir=str(tmp_path))
             assert 1 << 20 < found["size"] < 1 << 30
             assert found["dir"] == str(tmp_path)

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangtop_probe import commands
+from hangtop_core.attach import bundle
+from hangtop_core.attach.local import RANK_VARIABLES, LocalLauncher
+from hangtop_probe import boot, commands
 from hangtop_probe.discovery import Attribution, Candidate, attribute, of_slurm, restrict
+
+if TYPE_CHECKING:
+    import pytest
 
 TRAIN = ("python", "-u", "train.py")
 TORCHRUN = ("/venv/bin/python", "/venv/bin/torchrun", "--nproc-per-node=2", "train.py")
@@ -140,6 +145,21 @@ def test_hangtop_run_with_the_variables_of_a_rank_is_none() -> None:
         witness = outer._replace(pid=21, ppid=20, start=21)
         inner = process(22, 20, environ=job_env(0))  # before it has joined anything
         assert roles(attribute(table(outer, witness, inner))) == {22: ("rank", 0)}
+
+
+def test_a_probe_of_another_hangtop_with_the_variables_of_a_rank_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where a batch script of Slurm's runs `hangtop watch`."""
+    for name in RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    local = LocalLauncher().argv()
+    others = (["python3", "-I", "-S", "-u", "-c", code] for code in (boot.BOOT, bundle.PUSHED))
+    for words in (local, *others):
+        probe = process(20, 1, cmdline=tuple(words), environ=job_env(0))
+        assert roles(attribute(table(probe, RANK1))) == {21: ("rank", 1)}, words
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    assert LocalLauncher().argv() == ["env", "-u", "SLURM_PROCID", *local]
 
 
 def test_two_jobs_with_the_same_ranks_are_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from hangtop_probe import facts, logs, permission
 from hangtop_probe.requests import Request
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,9 +58,28 @@ def printing(tmp_path: Path) -> Any:
 
 
 def wait_for(path: Path, text: str) -> None:
-    until = time.monotonic() + 10
-    while text not in path.read_text() and time.monotonic() < until:
+    until = time.monotonic() + PATIENCE
+    while (not path.exists() or text not in path.read_text()) and time.monotonic() < until:
         time.sleep(0.01)
+
+
+def test_what_goes_through_a_pipe_is_read_where_tee_writes_it(tmp_path: Path) -> None:
+    """Two pipes in a row, of which the last reader also writes to a file of its own."""
+    path, console = tmp_path / "train.log", tmp_path / "console.out"
+    code = "import os, time; print('hello', os.getpid(), flush=True); time.sleep(60)"
+    line = f'{sys.executable} -c "{code}" 2>&1 | cat | tee {path} > {console}'
+    shell = subprocess.Popen(["sh", "-c", line], start_new_session=True)
+    try:
+        wait_for(path, "hello")
+        wait_for(console, "hello")
+        pid = int(path.read_text().split()[1])
+        assert facts._outputs(pid)[2:] == (str(console), str(path))
+        pieces = ask(pids=[pid])
+        assert {one["path"] for one in pieces} == {str(path), str(console)}
+        assert {one["text"] for one in pieces if "text" in one} == {f"hello {pid}\n"}
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
 
 
 def test_the_end_of_what_a_process_prints(tmp_path: Path, printing: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_probe import opening, procfs
+from hangtop_probe import opening, procfs, syscalls
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -53,3 +53,14 @@ def test_the_innermost_and_last_mount_counts() -> None:
     found = procfs.mount_of("/data/nfs/x", mounts)
     assert found is not None
     assert found.source == "s3:/"
+
+
+def test_an_argument_that_is_no_address_is_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = b"%d %#x %#x 0x0 0x0 0x0 0x0 0x0 0x0" % (openat(), 0xFFFFFF9C, (1 << 64) - 1)
+    monkeypatch.setattr(opening.procfs, "read", lambda path, limit=0: line)
+    assert opening.read(os.getpid(), ()) is None
+
+
+def openat() -> int:
+    """Return its number on this machine."""
+    return next(number for number in range(500) if syscalls.name(number) == "openat")

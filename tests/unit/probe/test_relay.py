@@ -19,6 +19,7 @@ from hangtop_core.attach import bundle
 from hangtop_core.attach.srun import KEEP_FROM, BroadcastStep
 from hangtop_probe import relay, wire
 from hangtop_probe.boot import BOOT
+from support.booted import Piped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +112,7 @@ BULK = os.urandom(3 * KEEP_FROM)
 TOKEN = "0123456789abcdef" * 2
 
 
-class Told:
+class Told(Piped):
     """A relay that is spoken to step by step, with its rooms under a directory of the test."""
 
     def __init__(self, folder: Path) -> None:
@@ -120,38 +121,30 @@ class Told:
         first = zlib.decompress(bundle.relay(NODES).partition(b"\n")[2]).decode()
         assert relay.ROOM in first
         first = first.replace(f'"{relay.ROOM}"', repr(f"{folder}/room-"))
-        self.process = subprocess.Popen(
+        super().__init__(
             [sys.executable, "-I", "-S", "-u", "-c", BOOT],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n2", "SLURM_STEP_ID": "3"},
+            {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n2", "SLURM_STEP_ID": "3"},
         )
-        self.write(bundle._block(first.encode()) + frames)
+        self.send(bundle._block(first.encode()) + frames)
         self.lines: list[str] = []
         assert self.message() == {"id": 0, "relay": 1}
 
-    def write(self, data: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
     def message(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
         while True:
-            line = self.process.stdout.readline().decode()
+            line = self.line().decode()
             assert line
             if "HT1" in line:
                 return json.loads(line.partition("HT1 ")[2])  # type: ignore[no-any-return]
             self.lines.append(line)
 
     def make_room(self) -> dict[str, Any]:
-        self.write(b"* r 32\n" + TOKEN.encode())
+        self.send(b"* r 32\n" + TOKEN.encode())
         return self.message()
 
     def take(self, data: bytes = BULK) -> dict[str, Any]:
         told = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         told_bytes = json.dumps(told).encode()
-        self.write(b"* f %d\n" % len(told_bytes) + told_bytes)
+        self.send(b"* f %d\n" % len(told_bytes) + told_bytes)
         return self.message()
 
     def got(self) -> int:
@@ -174,7 +167,7 @@ def test_what_lies_in_its_room_is_taken_as_if_it_had_been_sent(told: Told) -> No
     assert told.room.stat().st_mode & 0o777 == 0o700
     (told.room / relay.FILE).write_bytes(BULK)
     assert told.take() == {"id": 0, "relay": 1, "kept": 0}
-    told.write(b"1 u 0\n0 u 0\n")
+    told.send(b"1 u 0\n0 u 0\n")
     assert told.got() == len(BULK)
     assert not told.room.exists()
 
@@ -210,7 +203,7 @@ def test_what_is_not_what_was_sent_is_not_taken(
     assert said["kept"] == 0
     assert why in said["why"]
     assert not told.room.exists()
-    told.write(b"* k 5\nagain1 u 1\n")
+    told.send(b"* k 5\nagain1 u 1\n")
     assert told.got() == 5
     assert all(file.read_bytes() == BULK for file in told.room.parent.iterdir())
 
@@ -222,7 +215,7 @@ def test_a_room_that_is_there_already_is_nobody_s(told: Told, tmp_path: Path) ->
     said = told.make_room()
     assert said["room"] is None
     assert "File exists" in said["why"]
-    told.write(b"* f 4\nnull")
+    told.send(b"* f 4\nnull")
     assert told.got() == 0
     assert (tmp_path / "victim" / relay.FILE).read_text() == "kept"
 
@@ -231,7 +224,7 @@ def test_a_room_that_is_there_already_is_nobody_s(told: Told, tmp_path: Path) ->
 def test_a_room_goes_with_its_relay(told: Told, how: bytes) -> None:
     told.make_room()
     (told.room / relay.FILE).write_bytes(BULK)
-    told.write(how)
+    told.send(how)
     told.got()
     assert not told.room.exists()
 
@@ -239,30 +232,25 @@ def test_a_room_goes_with_its_relay(told: Told, how: bytes) -> None:
 def test_the_probe_behind_it_speaks_in_short_lines() -> None:
     one = step()
     request = wire.encode({"op": "watch", "id": 1, "interval": 1.0, "pids": None})
-    with subprocess.Popen(
+    probe = Piped(
         [sys.executable, "-I", "-S", "-u", "-c", BOOT],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n3", "HOME": os.environ["HOME"]},
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(bundle.relay(NODES) + one.frame(NODES, bundle.opening()))
-        process.stdin.flush()
+        {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n3", "HOME": os.environ["HOME"]},
+    )
+    with probe.process:
+        probe.send(bundle.relay(NODES) + one.frame(NODES, bundle.opening()))
         reader = wire.Reader()
         seen = []
         while not any("data" in message for message in seen):
-            line = process.stdout.readline()
+            line = probe.line()
             assert line
             assert len(line) <= wire.SHORT_LINE
             message = reader.feed(line.rstrip(b"\n"))
             if message is not None:
                 seen.append(message)
                 if "hello" in message:
-                    process.stdin.write(one.frame(["n3"], request[0]))
-                    process.stdin.flush()
-        process.stdin.close()
-        assert process.wait(10) == 0
+                    probe.send(one.frame(["n3"], request[0]))
+        probe.process.communicate(timeout=10)
+        assert probe.process.returncode == 0
     assert [key for message in seen for key in message if key != "id"][:3] == [
         "relay",
         "boot",

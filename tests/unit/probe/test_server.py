@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,8 @@ import pytest
 from hangtop_probe import wire
 from hangtop_probe.guard import Guard, Hanging
 from hangtop_probe.requests import FIRST_CREDIT, Refused, Request
-from hangtop_probe.server import Server
+from hangtop_probe.server import Server, Writer
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,8 +183,29 @@ def test_a_call_that_hangs_is_left_behind() -> None:
     with pytest.raises(Hanging, match="too many"):
         guard.call(lambda: 9)
     forever.set()
-    time.sleep(0.1)
+    wait_until(lambda: guard.hanging == 0)
     assert guard.call(lambda: 9) == 9
+
+
+def test_a_call_that_hangs_holds_up_no_other_thread() -> None:
+    guard, forever, began = Guard(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        forever.wait()
+
+    def call() -> None:
+        with contextlib.suppress(Hanging):
+            guard.call(hang, PATIENCE)
+
+    other = threading.Thread(target=call)
+    other.start()
+    try:
+        assert began.wait(PATIENCE)
+        assert guard.call(lambda: 7, PATIENCE / 2) == 7
+    finally:
+        forever.set()
+        other.join()
 
 
 def test_what_was_cancelled_may_clean_up_before_the_probe_ends() -> None:
@@ -205,3 +229,32 @@ def test_what_was_cancelled_may_clean_up_before_the_probe_ends() -> None:
         assert cleaned.is_set()
         server.writer.close(1.0)
     os.close(reading)
+
+
+def test_what_is_encoded_holds_up_no_other_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, began, go_on = wire.encode, threading.Event(), threading.Event()
+
+    def slow(message: dict[str, Any], *rest: int) -> list[bytes]:
+        if "large" in message:
+            began.set()
+            go_on.wait(PATIENCE)
+        return encode(message, *rest)
+
+    monkeypatch.setattr(wire, "encode", slow)
+    reading, writing = os.pipe()
+    writer = Writer(writing, lambda: None)
+    large = threading.Thread(target=writer.send, args=({"large": 1}, False))
+    large.start()
+    try:
+        assert began.wait(PATIENCE)
+        small = threading.Thread(target=writer.send, args=({"small": 1}, True))
+        small.start()
+        assert select.select([reading], [], [], PATIENCE / 4)[0]
+        assert b"small" in os.read(reading, 4096)
+        small.join()
+    finally:
+        go_on.set()
+        large.join()
+        writer.close(PATIENCE)
+        os.close(reading)
+        os.close(writing)

@@ -10,7 +10,8 @@ import pytest
 from hangtop_core.attach.messages import StackPiece, decode
 from hangtop_probe import procfs, sources, stacks
 from hangtop_probe.table import Learned
-from hangtop_probe.tools import Done, halted
+from hangtop_probe.tools import Done
+from hangtop_probe.tracing import halted, refusal
 
 SPAWN = "/site/torch/multiprocessing/spawn.py"
 WORKER = "/site/torch/utils/data/_utils/worker.py"
@@ -100,7 +101,7 @@ def test_halted_states() -> None:
     assert halted({1: "S", 2: "R"}) == (False, False)
     assert halted({1: "S", 2: "D"}) == (False, True)
     assert halted({1: "t"}) == (True, True)
-    refused = stacks.refusal({5: "S", 6: "D"})
+    refused = refusal({5: "S", 6: "D"})
     assert refused["kind"] == "stopped"
     assert "thread 6 waits for a disk" in refused["text"]
 

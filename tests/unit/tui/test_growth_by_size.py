@@ -20,6 +20,9 @@ from hangtop_core.analysis.peers import sought
 from hangtop_core.analysis.stacks import flatten, merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach import messages
+from hangtop_core.updates import Options
+from simulated.story import Story
+from support.crowd import Crowd, first_words
 from support.large import EPOCH, HANG_AFTER, Large, operations
 
 if TYPE_CHECKING:
@@ -115,3 +118,42 @@ def test_a_rank_of_many_costs_what_a_rank_of_few_does(situation: Callable[[int],
     each = {name: (few[name] / FEW, many[name] / MANY) for name in few}
     wrong = {name: one for name, one in each.items() if one[1] > FASTER * one[0]}
     assert not wrong, "lines for each rank, of few and of many"
+
+
+def start(nodes: int) -> dict[str, int]:
+    """Lines that run from the first connection to the first picture of all, in its parts.
+
+    As many log in at a time as a gate lets through, each as soon as one before it has.
+    """
+    words = first_words(Story(nodes=nodes, ranks=1, hang_at=-1.0))
+    crowd = Crowd(0, at_once=8, options=Options())
+    found: dict[str, int] = {}
+
+    def add() -> None:
+        crowd.add(nodes)
+
+    def come() -> None:
+        for number, (hello, table) in enumerate(words):
+            crowd.hear(crowd.engine.opened[number], hello)
+            crowd.hear(crowd.engine.opened[number], table)
+            crowd.mono += 0.001
+            crowd.collector.tick(crowd.now)
+
+    def show() -> None:
+        snapshot = crowd.collector.store.publish(EPOCH)
+        crowd.collector.look_closer(snapshot)
+        (job,) = snapshot.jobs
+        assert len(job.ranks) == nodes
+        RankRows().take(snapshot, job, diagnose(snapshot, job, HANG_AFTER), EPOCH)
+
+    for name, work in (("add", add), ("come", come), ("show", show)):
+        found[name] = operations(work)
+    assert crowd.collector.arrivals.over
+    return found
+
+
+def test_a_node_of_many_is_as_soon_there_as_one_of_few() -> None:
+    few, many = start(FEW), start(MANY)
+    each = {name: (few[name] / FEW, many[name] / MANY) for name in few}
+    wrong = {name: one for name, one in each.items() if one[1] > FASTER * one[0]}
+    assert not wrong, "lines for each node, of few and of many"

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +67,26 @@ def test_a_missing_tmux_and_a_full_disk_are_told(tmp_path: Path) -> None:
     assert "no file" in told
 
 
-def test_editor_opens_at_the_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "given"),
+    [
+        ("vim", "+41 FILE"),
+        ("emacsclient -t", "-t +41 FILE"),
+        ("code --wait", "--wait --goto FILE:41"),
+        ("code -g", "-g FILE:41"),
+        ("hx", "FILE:41"),
+        ("of-my-own", "FILE"),
+    ],
+)
+def test_editor_opens_at_the_line(program: str, given: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("pass\n")
     out = tmp_path / "out"
-    editor = tmp_path / "vim"
+    editor = tmp_path / program.split()[0]
     editor.write_text(f'#!/bin/sh\necho "$@" > {out}\n')
     editor.chmod(0o755)
-    assert pager.edit(str(file), 41, {"EDITOR": str(editor)}) is None
-    assert out.read_text() == f"+41 {file}\n"
+    assert pager.edit(str(file), 41, {"EDITOR": f"{tmp_path}/{program}"}) is None
+    assert out.read_text() == given.replace("FILE", str(file)) + "\n"
 
 
 @pytest.mark.parametrize("name", ["+!sh", "-cq", "--cmd"])
@@ -98,6 +110,20 @@ def test_a_file_of_another_node_is_not_opened() -> None:
 
 def test_a_missing_pager_is_told() -> None:
     assert "No such file" in (pager.page("text", {"PAGER": "/no/such/pager"}) or "")
+
+
+def test_a_pager_or_editor_that_is_no_command_is_told(tmp_path: Path) -> None:
+    assert pager.page("text", {"PAGER": "less '"}) == """$PAGER is "less '": No closing quotation"""
+    file = tmp_path / "train.py"
+    file.touch()
+    assert "$VISUAL is" in (pager.edit(str(file), 1, {"VISUAL": '"', "EDITOR": "true"}) or "")
+    assert pager.edit(str(file), 1, {"VISUAL": " ", "EDITOR": "true"}) is None, "as if not set"
+
+
+def test_a_full_disk_under_the_pager_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/directory")
+    told = pager.page("text", {"PAGER": "true"})
+    assert told == "no file for the pager in /no/such/directory: No such file or directory"
 
 
 @pytest.mark.parametrize(

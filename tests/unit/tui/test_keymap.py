@@ -6,6 +6,8 @@ import pytest
 
 from hangtop.actions import key_from, key_name
 from hangtop.keymap import ACTIONS, Keymap
+from hangtop.spans import plain
+from hangtop.views.headline import tabs
 
 
 def test_without_a_file_keys_are_those_of_the_registry() -> None:
@@ -78,3 +80,11 @@ def test_other_keys_can_be_written_too(text: str, key: str) -> None:
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no key"):
         key_from(text)
+
+
+def test_the_screens_are_named_with_the_keys_that_open_them() -> None:
+    keymap = Keymap({"overview": ("f2",), "logs": ()})
+    told = plain(tabs("stacks", keymap, 100, files=False))
+    assert told.startswith("  F2 Overview   2 Stacks   3 Rank ")
+    assert " 8 " not in told
+    assert plain(tabs("verdict", Keymap(), 100, files=True)) == "  4 Recorder   5 Verdict"

@@ -6,7 +6,7 @@ import pytest
 
 from hangtop.spans import plain
 from hangtop.views.logs import Logs, error_items, shared_lines
-from support.logs import PATH, with_log
+from support.logs import PATH, replace, with_log
 
 CAUGHT = """step 4 loss 0.5
 Traceback (most recent call last):
@@ -40,3 +40,20 @@ def test_an_exception_of_nobody_that_was_caught() -> None:
     (first, *_) = error_items(Logs(update.snapshot, update.snapshot.jobs[0]), update.snapshot.at)
     told = plain(first.lines[0])
     assert told.split(None, 1)[1] == "some process raised KeyError: 'labels' at train.py:7 (step)"
+
+
+def test_every_file_that_ranks_share_has_a_row() -> None:
+    """As of `srun ... > out 2> err`."""
+    update = with_log("step 4 loss 0.5\n")
+    (out,) = update.snapshot.outputs
+    error = replace(out, path="/data/train/train.err", inode="1:3", changed=out.changed + 5)
+    outputs = (out, error)
+    ranks = tuple(
+        replace(rank, process=replace(rank.process, outputs=(out.path, error.path)))
+        for rank in update.snapshot.jobs[0].ranks
+    )
+    job = replace(update.snapshot.jobs[0], ranks=ranks)
+    logs = Logs(replace(update.snapshot, jobs=(job,), outputs=outputs), job)
+    rows = [one.path for one in logs.streams if one.rank is None]
+    assert sorted(rows) == sorted([out.path, error.path])
+    assert {one.path for one in logs.streams if one.rank is not None} == {error.path}

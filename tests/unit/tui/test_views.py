@@ -16,8 +16,10 @@ from hangtop.views.health import health_lines
 from hangtop.views.node import node_items
 from hangtop.views.nodes import node_rows
 from hangtop.views.overview import class_rows, verdict_lines
+from hangtop.views.stacks import representative, tree_rows
 from hangtop.views.verdict import command_in, evidence_items, full_lines
 from hangtop.widgets.line_pane import style_of
+from hangtop_core.analysis.stacks import merge
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.model import Fact, Node, RecorderWay, Snapshot
 from support.build import FUTEX, NOW, POLL, SLEEP, World, c10d, recorder, user
@@ -149,6 +151,29 @@ def test_what_is_copied_of_a_node_is_one_harmless_line() -> None:
     (row,) = node_rows(snapshot, None, None, NOW, folded=False)
     copied = [item.copy for item in node_items(row, None) if item.copy is not None]
     assert copied == ["apt-get install strace rm -r ~"] * 3
+
+
+def test_the_lowest_rank_stands_for_a_row() -> None:
+    world = World()
+    for number in (8, 1, 5_000_000):
+        world.add(c10d("all_reduce"), FUTEX, rank=number)
+    snapshot = world.snapshot()
+    (job,) = snapshot.jobs
+    row, *_ = tree_rows(merge(snapshot, job), frozenset(), frozenset(), join=True, now=NOW)
+    for wanted, expected in (((), 1), ((3, 8), 8), ((5_000_000,), 5_000_000)):
+        found = representative(job, row, wanted)
+        assert found is not None
+        assert found.rank == expected
+
+
+def test_a_world_of_a_billion_ranks_is_made_up() -> None:
+    world = World()
+    world.waiters(2)
+    snapshot = world.snapshot()
+    job = msgspec.structs.replace(snapshot.jobs[0], world_size=3)
+    assert any("2 not found" in plain(one) for one in health_lines(snapshot, job, NOW))
+    job = msgspec.structs.replace(job, world_size=10**9)
+    assert not any("not found" in plain(one) for one in health_lines(snapshot, job, NOW))
 
 
 def test_what_nodes_lack_takes_a_line_for_each_capability() -> None:

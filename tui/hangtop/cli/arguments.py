@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hangtop.cli import config
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     from hangtop_core.session import Options
@@ -250,7 +251,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         help="C frames, too: stops each process for about half a second, one after the other",
     )
     parser.add_argument(
-        "--locals", action="store_true", help="variables, secrets included; not merged"
+        "--locals", action="store_true", help="variables, secrets masked; not merged"
     )
     parser.add_argument(
         "--all-threads",
@@ -269,6 +270,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
         default=False,
         help="show the frames of libraries instead of folding them",
     )
+    add_redaction(parser)
     add_observing(parser)
 
 
@@ -314,34 +316,8 @@ def add_diagnose(commands: Commands[argparse.ArgumentParser]) -> None:
         help="where a rule asks for the C frames of a suspect, take them: stops it for about half "
         "a second, once, and two ranks at most",
     )
+    add_redaction(parser)
     add_observing(parser)
-
-
-def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
-    """Arguments of `hangtop doctor`."""
-    parser = commands.add_parser(
-        "doctor",
-        help="say what hangtop can see on each node, and how to let it see more",
-        description="Try on each node, or on this machine, whatever hangtop needs: reaching it, "
-        "Python, the probe, ptrace, py-spy, strace, gdb, the GPU driver, flight recorders and the "
-        "clock. Nodes with the same result are told together, every fault with its fix. Ptrace and "
-        "py-spy are tried on a process of hangtop's own, never on a rank.",
-        epilog="examples:\n"
-        "  hangtop doctor                     this machine\n"
-        "  hangtop doctor -w 'gpu[001-016]'   sixteen nodes\n"
-        "  hangtop doctor -w @gpu --json | jq '.nodes[] | select(.ok | not).node'\n"
-        "  hangtop doctor -w @gpu --clean     remove what hangtop keeps there\n\n"
-        "exit status:\n"
-        "  0 all that matters is there   3 some node answers, but hides its ranks\n"
-        "  4 some node cannot be observed at all   2 wrong usage\n"
-        "  of --clean: 0 nothing is left   3 something is left   4 some node was not reached",
-        formatter_class=Formatter,
-    )
-    parser.add_argument(
-        "--clean", action="store_true", help="remove hangtop's cache of this user on the nodes"
-    )
-    parser.add_argument("--json", action="store_true", help="schema hangtop.doctor/1")
-    add_targets(parser)
 
 
 def in_file() -> dict[str, argparse.Action]:

@@ -141,7 +141,11 @@ def check(path: Path) -> None:
     Raises:
         UsageError: when it is there, or its folder is not.
     """
-    if path.exists() or path.is_symlink():
+    try:
+        there = path.exists() or path.is_symlink()
+    except OSError as error:
+        raise UsageError(f"--output {path}: {error.strerror}") from error
+    if there:
         raise UsageError(f"--output {path}: it is there already, and is not overwritten")
     if not path.parent.is_dir():
         raise UsageError(f"--output {path}: there is no folder {path.parent}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing, add_screen, seconds
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     import argparse
@@ -84,17 +85,3 @@ def add_open(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("capture", metavar="CAPTURE", help="a file of `hangtop capture`")
     add_screen(parser)
-
-
-def add_redaction(parser: argparse.ArgumentParser, where: str) -> None:
-    """`--redact-paths` and `--redact-hosts`; ``where`` is in what names stay the same."""
-    parser.add_argument(
-        "--redact-paths",
-        action="store_true",
-        help=f"give folders other names, the same all over {where}; files of Python keep theirs",
-    )
-    parser.add_argument(
-        "--redact-hosts",
-        action="store_true",
-        help=f"give nodes and addresses other names, the same all over {where}",
-    )

@@ -9,9 +9,13 @@ from hangtop.actions import GROUPS, key_name
 from hangtop.cli import config
 from hangtop.cli.arguments import DEFAULTS, in_file
 from hangtop.keymap import ACTIONS, Keymap
+from hangtop_core.diagnosis import to_json
+from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+    from pathlib import Path
 
 INSTEAD = {
     "nodes": ["gpu[01-16]"],
@@ -40,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         options, keymap = config.read(path, in_file()), config.keymap(path)
         own = _own_keys(keymap)
-        if not path.exists():
+        if arguments.json:
+            print(to_json(as_data(path, options, keymap)).decode())
+        elif not path.exists():
             print(f"# {path}: there is none; `hangtop config --default` prints one")
         elif not options and not own:
             print(f"# {path}: sets nothing")
@@ -53,6 +59,36 @@ def run(arguments: argparse.Namespace) -> int:
             for name, keys in own.items():
                 print(f"{name} = {_toml([key_name(key) for key in keys])}")
     return 0
+
+
+def as_data(path: Path, options: Mapping[str, Any], keymap: Keymap) -> dict[str, Any]:
+    """What the file sets, and all it could (schema `hangtop.config/1`)."""
+    return {
+        "schema": "hangtop.config/1",
+        "hangtop": __version__,
+        "path": str(path),
+        "exists": path.exists(),
+        "options": {
+            name: {
+                "help": (option.help or "").replace("%%", "%"),
+                "default": DEFAULTS[name],
+                "value": _plain(options.get(name, DEFAULTS[name])),
+                "set": name in options,
+            }
+            for name, option in in_file().items()
+        },
+        "keys": {
+            new.id: {
+                "help": new.help,
+                "group": new.group,
+                "screens": new.screens,
+                "default": [key_name(key) for key in old.keys],
+                "value": [key_name(key) for key in new.keys],
+                "set": new.keys != old.keys,
+            }
+            for new, old in zip(keymap.actions, ACTIONS, strict=True)
+        },
+    }
 
 
 def document() -> str:
@@ -84,6 +120,10 @@ def document() -> str:
 def _value(name: str) -> Any:
     default = DEFAULTS[name]
     return INSTEAD[name] if default in (None, []) else default
+
+
+def _plain(value: Any) -> Any:
+    return [str(one) for one in value] if isinstance(value, list) else value
 
 
 def _own_keys(keymap: Keymap) -> dict[str, tuple[str, ...]]:

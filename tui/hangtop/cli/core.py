@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hangtop.cli import redacting
 from hangtop.cli.output import StatusLine, draws_unicode, width
-from hangtop.cli.redacting import Renamer
 from hangtop_core.capture import is_capture
 from hangtop_core.cores import elf, find
 from hangtop_core.cores.pattern import Place, understand
@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--rank, --to and --yes go with --take")
     given = sort_out(arguments.path) if arguments.path else newest()
     cores, failed = read_all(given, with_native=not arguments.no_native)
-    renamer = Renamer(arguments, (core.node for core in cores))
+    renamer = redacting.of(arguments)
+    renamer.learn_hosts(core.node for core in cores)
     cores = renamer.several(cores, Core)
     failed = [Failed(*map(renamer.text, one)) for one in failed]
     for one in failed:
@@ -92,6 +93,8 @@ def sort_out(paths: Sequence[str]) -> Given:
         raise UsageError(f"{clean(programs[1], 300)} is a second executable", "Name one of them.")
     if not cores:
         raise UsageError("no core is named, only an executable", "hangtop core CORE [EXECUTABLE]")
+    if len(cores) > MAX_CORES:
+        print(f"hangtop: the first {MAX_CORES} of {len(cores)} cores are read", file=sys.stderr)
     return Given(cores[:MAX_CORES], programs[0] if programs else None)
 
 

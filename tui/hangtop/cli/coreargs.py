@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing
-from hangtop.cli.captureargs import add_redaction
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     import argparse
@@ -49,7 +49,7 @@ def add_core(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="schema hangtop.core/1; with --take hangtop.core-taken/1",
     )
-    add_redaction(parser, "what is printed")
+    add_redaction(parser)
     parser.add_argument(
         "--all-threads", action="store_true", help="threads without Python frames, too"
     )

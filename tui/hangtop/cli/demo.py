@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from hangtop.app import prepare
 from hangtop.cli.output import StatusLine
 from hangtop.demo.gallery import BY_NAME, GALLERY
 from hangtop.demo.runner import Demo, DemoError
+from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import HangtopError, UsageError
+from hangtop_core.version import __version__
 
 
 class DemoFailedError(HangtopError):
@@ -21,8 +24,10 @@ class DemoFailedError(HangtopError):
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status of what was run on the job."""
     if arguments.list:
-        print(listing())
+        print(to_json(document()).decode() if arguments.json else listing())
         return 0
+    if arguments.json and not (arguments.diagnose or arguments.dump):
+        raise UsageError("--json goes with --list, --diagnose or --dump")
     if arguments.scenario not in BY_NAME:
         raise UsageError(f"there is no scenario {arguments.scenario!r}; see hangtop demo --list")
     scenario = BY_NAME[arguments.scenario]
@@ -62,6 +67,22 @@ def as_given(command: str, arguments: argparse.Namespace) -> argparse.Namespace:
 
     defaults = build_parser().parse_args([command])
     return argparse.Namespace(**{**vars(defaults), **vars(arguments), "subcommand": command})
+
+
+def document() -> dict[str, Any]:
+    """All scenarios, for programs (schema `hangtop.scenarios/1`)."""
+    rows = [
+        {
+            "name": one.name,
+            "description": one.description,
+            "cause": one.cause,
+            "culprits": one.culprits,
+            "ranks": one.ranks,
+            "needs": one.needs,
+        }
+        for one in GALLERY
+    ]
+    return {"schema": "hangtop.scenarios/1", "hangtop": __version__, "scenarios": rows}
 
 
 def listing() -> str:

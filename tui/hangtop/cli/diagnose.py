@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, coloured, width
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Snapshot
     from hangtop_core.session import Update
 
 
@@ -37,14 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.capture is not None:
         from hangtop.cli.fromfile import diagnosis_of
 
-        return show(diagnosis_of(arguments), as_json=arguments.json)
+        return show(*diagnosis_of(arguments), arguments)
     options = replace(session_options(arguments), allow_pause=arguments.allow_pause)
     with Session(options, diagnose, launchers(arguments)) as session:
         try:
             update, interrupted = find_job(session, arguments.job_key, arguments.pid)
         except (NoJobError, KeyboardInterrupt):
             if arguments.json and session.latest is not None:
-                print(to_json(diagnose(session.latest.snapshot, None)).decode())
+                snapshot = session.latest.snapshot
+                show(diagnose(snapshot, None), snapshot, arguments)
             raise
         job = choose(update.snapshot, arguments.job_key)
         try:
@@ -60,13 +62,16 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         tell_unseen(found.snapshot)
         print("interrupted: this is what was known by then", file=sys.stderr)
-    status = show(diagnosis, as_json=arguments.json)
+    status = show(diagnosis, found.snapshot, arguments)
     return 130 if interrupted else status
 
 
-def show(diagnosis: Diagnosis, *, as_json: bool) -> int:
-    """Print a diagnosis; returns the exit status."""
-    if as_json:
+def show(diagnosis: Diagnosis, snapshot: Snapshot, arguments: argparse.Namespace) -> int:
+    """Print a diagnosis of a picture; returns the exit status."""
+    renamer = redacting.of(arguments)
+    renamer.learn(snapshot)
+    diagnosis = renamer.one(diagnosis)
+    if arguments.json:
         print(to_json(diagnosis).decode())
     else:
         print(coloured(diagnosis_text(diagnosis, min(width(), 120))), end="")

@@ -7,12 +7,14 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete
-from hangtop.cli.output import DIM, GREEN, RED, YELLOW, has_colour, width
+from hangtop.cli.output import DIM, GREEN, RED, YELLOW, StatusLine, has_colour, width
 from hangtop.cli.targets import launchers
 from hangtop_core import nodesets
 from hangtop_core.analysis.ladder.climb import climb
 from hangtop_core.analysis.ladder.fold import Group, fold
+from hangtop_core.analysis.ladder.rung import Ladder
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.reach import explore
 from hangtop_core.diagnosis import to_json
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.analysis.ladder.rung import Ladder, Rung
+    from hangtop_core.analysis.ladder.rung import Rung
     from hangtop_core.check import Cleaned
 
 HIDDEN, UNSEEN = 3, 4
@@ -43,19 +45,28 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     arguments = complete(arguments)
     targets = launchers(arguments, watch=False)
-    line = ProgressLine(len(targets))
+    renamer = redacting.of(arguments)
     options = Options(interval=0.5, watch=False)
-    with Session(options, diagnose, targets) as session:
+
+    def told(waiting: Sequence[str]) -> None:
+        if text := progress(len(targets), waiting):
+            line.show(text)
+
+    with StatusLine() as line, Session(options, diagnose, targets) as session:
         if arguments.clean:
-            cleaned, failed = clean_all(session, line.show)
+            cleaned, failed = clean_all(session, told)
             line.clear()
-            return tell_cleaned(cleaned, failed, arguments.json)
+            cleaned = {renamer.text(name): renamer.one(one) for name, one in cleaned.items()}
+            return tell_cleaned(cleaned, renamer.data(failed), arguments.json)
         names = [target.node for target in targets if target.via == "ssh"]
         ways = explore(names, arguments.user, arguments.connect_timeout)
-        seen = examine(session, targets, ways, line.show)
+        seen = examine(session, targets, ways, told)
         line.clear()
         # Before the session ends, which waits a moment for nodes that do not answer.
-        return tell([climb(one) for one in seen], arguments.json)
+        ladders = [climb(one) for one in seen]
+        if renamer.names:
+            ladders = renamer.several(ladders, Ladder)
+        return tell(ladders, arguments.json)
 
 
 def tell(ladders: Sequence[Ladder], as_json: bool) -> int:
@@ -237,28 +248,9 @@ def cleaned_text(one: Cleaned) -> str:
     return text
 
 
-class ProgressLine:
-    """Says on a terminal's stderr who has not answered yet."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.shown = sys.stderr.isatty()
-        self.width = 0
-
-    def show(self, waiting: Sequence[str]) -> None:
-        """Say for whom one waits; nothing for nobody."""
-        if not self.shown or not waiting:
-            return
-        names = nodesets.fold(waiting)
-        text = (
-            f"{self.count - len(waiting)} of {plural(self.count, 'node')} done, waiting for {names}"
-        )
-        text = shorten(text, 78)
-        self.width = max(self.width, len(text))
-        print(text.ljust(self.width), end="\r", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self.width:
-            print(" " * self.width, end="\r", file=sys.stderr, flush=True)
-            self.width = 0
+def progress(count: int, waiting: Sequence[str]) -> str:
+    """Say for whom of some nodes one waits; nothing for nobody."""
+    if not waiting:
+        return ""
+    done = f"{count - len(waiting)} of {plural(count, 'node')} done"
+    return shorten(f"{done}, waiting for {nodesets.fold(waiting)}", 78)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job, tell_unseen
 from hangtop.cli.output import StatusLine, draws_unicode, width
@@ -65,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
                 )
         except (NoJobError, KeyboardInterrupt):
             if arguments.json and session.latest is not None:
-                print(to_json(as_data(session.latest.snapshot, None)).decode())
+                snapshot = redacting.of(arguments).picture(session.latest.snapshot, None)[0]
+                print(to_json(as_data(snapshot, None)).decode())
             raise
         answers = sample(session, job, arguments)
         if arguments.json:
@@ -77,15 +79,21 @@ def run(arguments: argparse.Namespace) -> int:
     if answers.missing:
         names = nodesets.fold(answers.missing)
         print(f"interrupted: {names} had not answered; their stacks may lack", file=sys.stderr)
+    put(snapshot, job, arguments)
+    if interrupted or answers.missing:
+        return 130
+    return 0 if has_stacks(job) else 13
+
+
+def put(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
+    """Print the dump, or write it where that was asked for."""
+    snapshot, job = redacting.of(arguments).picture(snapshot, job, masked=not arguments.locals)
     if arguments.output is None:
         print(render(snapshot, job, arguments), end="")
     else:
         write(snapshot, job, arguments)
     if not arguments.json:
         say_unnumbered(snapshot, job)
-    if interrupted or answers.missing:
-        return 130
-    return 0 if has_stacks(job) else 13
 
 
 def say_unnumbered(snapshot: Snapshot, job: Job) -> None:
@@ -233,8 +241,6 @@ def sample(session: Session, job: Job, arguments: argparse.Namespace) -> Answers
             f"{plural(count, 'process', 'processes')}, {count * NATIVE_S:.0f} s",
             file=sys.stderr,
         )
-    if arguments.locals:
-        print("variables are shown as they are: they may hold secrets", file=sys.stderr)
     limit = NATIVE_DEADLINE_S if arguments.native else DEADLINE_S
     answered: set[str] = set()
     try:

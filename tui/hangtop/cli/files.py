@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.strace import others
@@ -37,12 +38,17 @@ def run(arguments: argparse.Namespace) -> int:
         rank = ranks[0]
         if arguments.fd is not None:
             return who_has(session, rank, arguments)
-        names = others(session, rank)
         pid = rank.process.pid
+        names = others(session, [rank]).get((rank.node, pid), {})
         found = session.descriptors(rank.node, [pid]).result(ANSWER_S).get(pid)
-    if found is None or found.failure is not None:
-        raise RequestError(found.failure.text if found and found.failure else "the rank is gone")
-    show(rank, found, names, as_json=arguments.json)
+    if found is None:
+        raise RequestError("the rank is gone")
+    if found.failure is not None:
+        raise RequestError(clean(found.failure.text))
+    renamer = redacting.of(arguments)
+    if renamer.names:
+        found, names = renamer.one(found), renamer.data(names)
+    show(rank, found, names, renamer.text(rank.node), as_json=arguments.json)
     return 0
 
 
@@ -60,32 +66,37 @@ def who_has(session: Session, rank: Rank, arguments: argparse.Namespace) -> int:
     if latest is None:
         raise RequestError("the node has left")
     snapshot = latest.snapshot
+    renamer = redacting.of(arguments)
     if arguments.json:
         rows = [
             {**msgspec.to_builtins(one), "whose": opener_text(snapshot, rank.node, one)}
             for one in said.holders
         ]
-        document = {**msgspec.to_builtins(said), "holders": rows}
+        document = renamer.data({**msgspec.to_builtins(said), "holders": rows})
         print(to_json({"schema": SCHEMA, "hangtop": __version__, **document}).decode())
         return 0
     for line in openers_text(snapshot, rank, arguments.fd, said):
-        print(line)
+        print(renamer.text(line))
     return 0
 
 
-def show(rank: Rank, found: DescriptorTable, names: dict[str, str], *, as_json: bool) -> None:
-    """Print all descriptors."""
+def show(
+    rank: Rank, found: DescriptorTable, names: dict[str, str], node: str, *, as_json: bool
+) -> None:
+    """Print all descriptors; ``node`` is what the rank's is called."""
     rows: list[dict[str, Any]] = []
     for item in found.descriptors:
         key = f"{item.socket.local}->{item.socket.remote}" if item.socket else item.target
         rows.append({**msgspec.to_builtins(item), "other_end": names.get(key)})
     if as_json:
-        head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": rank.node}
+        head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": node}
         print(to_json({**head, "descriptors": rows}).decode())
         return
     print(f"rank {rank.rank}  {plural(len(rows), 'descriptor')} of pid {rank.process.pid}")
     for item, row in zip(found.descriptors, rows, strict=True):
-        ends = f"  {item.socket.local} -> {item.socket.remote}" if item.socket else ""
-        state = f" {item.socket.state}" if item.socket else ""
-        other = f"  = {row['other_end']}" if row["other_end"] else ""
-        print(f"  {item.fd:>5} {item.mode:<2}  {clean(item.target, 300)}{ends}{state}{other}")
+        ends = ""
+        if one := item.socket:
+            ends = "  " + clean(f"{one.local} -> {one.remote} {one.state}", 300)
+        other = f"  = {clean(row['other_end'], 200)}" if row["other_end"] else ""
+        mode = clean(item.mode, 8)
+        print(f"  {item.fd:>5} {mode:<2}  {clean(item.target, 300)}{ends}{other}")

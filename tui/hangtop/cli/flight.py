@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.app import prepare, run_app
-from hangtop.cli import config, fromfile
+from hangtop.cli import config, fromfile, redacting
 from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
-from hangtop.cli.output import coloured, width
+from hangtop.cli.output import StatusLine, coloured, width
 from hangtop.files import FileSource
 from hangtop_core.analysis.flight.picture import FileProblem, examine
+from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.diagnosis import to_json
 from hangtop_core.dumps.load import default_patterns, load
 from hangtop_core.errors import NoDumpError, UsageError
@@ -78,10 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.path and (status := _live(arguments, ranks)) is not None:
         return status
     replica = arguments.group_world_size if arguments.transform_ft else None
-    loaded = load(places(arguments.path), arguments.prefix, tell, replica)
-    done()
+    loaded = read(arguments, replica)
     problems = [FileProblem(one.path, one.kind, one.why) for one in loaded.problems]
-    picture = examine(loaded.traces, problems, loaded.files)
+    traces = loaded.traces
+    renamer = redacting.of(arguments)
+    if renamer.names:
+        traces = renamer.several(traces, Trace)
+        problems = renamer.several(problems, FileProblem)
+    picture = examine(traces, problems, loaded.files)
     diagnosis = picture.diagnosis
     if not loaded.files and not any(one.kind == "empty" for one in loaded.problems):
         if arguments.json:
@@ -102,6 +106,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(trace.length or trace.statuses for trace in loaded.traces):
         return 13
     return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+
+
+def read(arguments: argparse.Namespace, replica: int | None) -> Loaded:
+    """Read what was named, or what lies where torch writes; tells how far it is."""
+    with StatusLine() as line:
+
+        def told(finished: int, total: int) -> None:
+            if total >= SLOW_FILES:
+                line.show(f"reading dumps: {finished} of {total}")
+
+        return load(places(arguments.path), arguments.prefix, told, replica)
 
 
 def show(picture: Picture, arguments: argparse.Namespace) -> None:
@@ -160,18 +175,6 @@ def nothing_found(paths: list[str], prefix: str | None, loaded: Loaded) -> str:
     return f"no dumps in {where}" + (
         f": none of {others} files has a rank in its name" * bool(others)
     )
-
-
-def tell(finished: int, total: int) -> None:
-    """Say on a terminal how far reading is."""
-    if total >= SLOW_FILES and sys.stderr.isatty() and finished % 16 == 0:
-        print(f"reading dumps: {finished} of {total}", end="\r", file=sys.stderr, flush=True)
-
-
-def done() -> None:
-    """Take the progress line away."""
-    if sys.stderr.isatty():
-        print("\x1b[2K", end="\r", file=sys.stderr, flush=True)
 
 
 def write(path: str, data: bytes) -> None:

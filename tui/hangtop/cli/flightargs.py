@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing, add_screen, count
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
@@ -59,6 +60,7 @@ def add_flight(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_live(parser)
     _add_choice(parser)
     _add_compatible(parser)
+    add_redaction(parser)
     add_observing(parser)
 
 

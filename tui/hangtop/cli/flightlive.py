@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.observe import choose, find_job, tell_unseen
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.picture import FlightDiagnosis, Picture
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Rank
+    from hangtop_core.updates import Update
 
 TWICE_S = 1.5
 """Seconds between two readings: what a recorder has in flight may only be under way."""
@@ -78,8 +80,7 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
     tell_unseen(update.snapshot)
     verdict = update.diagnoses.get(job.key)
     gets_on = moved or (verdict is not None and verdict.state == "progressing")
-    seen = picture(job.ranks)
-    diagnosis = concluded(seen, job, gets_on, verdict)
+    diagnosis, seen = judged(update, job, gets_on, arguments)
     show(diagnosis, seen, arguments, ranks)
     if interrupted:
         print("interrupted: this is what was known by then", file=sys.stderr)
@@ -182,6 +183,22 @@ def _answering(session: Session, job: Job) -> dict[str, set[int]]:
 
 
 _BY_THEMSELVES = ("server", "debug-server")
+
+
+def judged(
+    update: Update, job: Job, gets_on: bool, arguments: argparse.Namespace
+) -> tuple[FlightDiagnosis, Picture | None]:
+    """What is concluded from the recorders of a job, and what is shown of them.
+
+    Where other names are asked for, both are made of ranks that have them.
+    """
+    verdict = update.diagnoses.get(job.key)
+    renamer = redacting.of(arguments)
+    _, job = renamer.picture(update.snapshot, job)
+    if renamer.names and verdict is not None:
+        verdict = renamer.one(verdict)
+    seen = picture(job.ranks)
+    return concluded(seen, job, gets_on, verdict), seen
 
 
 def concluded(

@@ -10,7 +10,6 @@ from hangtop.cli.arguments import complete
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.observe import choose
 from hangtop.cli.opening import opened, tell
-from hangtop_core.analysis.flight.live import picture as recorders
 from hangtop_core.capture import is_capture
 from hangtop_core.errors import NoJobError, NoLogError, UsageError
 from hangtop_core.text import clean
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from hangtop_core.diagnosis import Diagnosis
-    from hangtop_core.model import Job
+    from hangtop_core.model import Job, Snapshot
     from hangtop_core.numerics import Numerics
     from hangtop_core.updates import Update
 
@@ -67,11 +66,11 @@ def no_targets(arguments: argparse.Namespace) -> None:
         raise UsageError("a capture is looked at without any node: leave out which ones")
 
 
-def diagnosis_of(arguments: argparse.Namespace) -> Diagnosis:
-    """What is concluded from a capture now."""
+def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
+    """What is concluded from a capture now, and from which picture."""
     no_targets(arguments)
     update, job = picture(arguments.capture, arguments.job_key)
-    return update.diagnoses[job.key]
+    return update.diagnoses[job.key], update.snapshot
 
 
 def dump(arguments: argparse.Namespace) -> int:
@@ -81,10 +80,7 @@ def dump(arguments: argparse.Namespace) -> int:
         raise UsageError("--native asks the ranks; a capture has what was taken then")
     update, job = picture(arguments.capture, arguments.job_key)
     job = dumping.named(job, arguments.pid)
-    if arguments.output is None:
-        print(dumping.render(update.snapshot, job, arguments), end="")
-    else:
-        dumping.write(update.snapshot, job, arguments)
+    dumping.put(update.snapshot, job, arguments)
     return 0 if dumping.has_stacks(job) else 13
 
 
@@ -112,9 +108,8 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
         )
     update, job = picture(arguments.path[0], getattr(arguments, "job_key", None))
     verdict = update.diagnoses.get(job.key)
-    seen = recorders(job.ranks)
     gets_on = verdict is not None and verdict.state == "progressing"
-    diagnosis = flightlive.concluded(seen, job, gets_on, verdict)
+    diagnosis, seen = flightlive.judged(update, job, gets_on, arguments)
     flightlive.show(diagnosis, seen, arguments, ranks)
     if seen is None or not diagnosis.flight.entries:
         return 13

@@ -15,7 +15,7 @@ from hangtop_core.errors import HangtopError, NoLogError, UsageError
 from hangtop_core.logs.conclude import names
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
-from hangtop_core.logs.output import lines_of, of_job, outputs_of
+from hangtop_core.logs.output import alive_of, lines_of, of_job, outputs_of
 from hangtop_core.outputs import wanted
 from hangtop_core.session import Session
 from hangtop_core.text import clean
@@ -41,8 +41,9 @@ def live(arguments: argparse.Namespace, choice: Choice) -> int:
         for one in asked:
             try:
                 one.result(LIVE_S)
-            except HangtopError as error:
-                print(f"hangtop: {error}", file=sys.stderr)
+            except (HangtopError, TimeoutError) as error:
+                why = str(error) or "a node has not sent its logs in time"
+                print(f"hangtop: {why}", file=sys.stderr)
         tick = update.snapshot.tick
         newest = session.wait(lambda other: other.snapshot.tick > tick + 1, LIVE_S) or update
         snapshot = newest.snapshot
@@ -70,7 +71,7 @@ def show(snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Ch
         raise NoLogError("no process of this job prints to a file that can be read", "")
     files = of_job(snapshot.outputs, job)
     if choice == Choice():
-        return report(files, arguments)
+        return report(files, arguments, alive_of(job))
     kept = Kept()
     for number, file in enumerate(found):
         lines_of(file, partial(kept.add, number))

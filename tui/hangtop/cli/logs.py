@@ -8,9 +8,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hangtop.cli import redacting
 from hangtop.cli.fromfile import only
 from hangtop.cli.output import StatusLine, coloured, width
-from hangtop.cli.redacting import Renamer
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
@@ -25,8 +25,9 @@ from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
+    from hangtop.cli.redacting import Renamer
     from hangtop_core.logs.record import Record
 
 AROUND_S = 30.0
@@ -52,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     for one in nothing:
         why = refused(one)
         said = f"{clean(one, 200)} is not read: {why}" if why else f"no log in {clean(one, 200)}"
+        if arguments.follow and why is None:
+            said += " yet; it is read as soon as there is one"
         print(f"hangtop: {said}", file=sys.stderr)
     if arguments.follow:
         if not set(arguments.path) - {"-"}:
@@ -68,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
         kept = Kept()
         files = read_all(found, everything=arguments.all, keep=kept.add)
         tell_problems(files)
-        print_lines(kept.shown(files, choice), renamer(arguments, files))
+        names_of = renamer(arguments, files)
+        if not print_lines(kept.shown(files, choice), names_of):
+            tell_nothing(kept, files, choice)
         return 0
     with StatusLine() as status:
         total = len(found)
@@ -93,14 +98,18 @@ def chosen(arguments: argparse.Namespace) -> Choice:
 
 def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
     """Other names where they are asked for, also for the nodes that these logs tell of."""
-    nodes = (one.place.node for one in files)
-    return Renamer(arguments, [*nodes, *(s.origin.node for one in files for s in one.streams)])
+    found = redacting.of(arguments)
+    found.learn_hosts(one.place.node for one in files)
+    found.learn_hosts(s.origin.node for one in files for s in one.streams)
+    return found
 
 
-def report(files: Sequence[FileLog], arguments: argparse.Namespace) -> int:
-    """Print what logs say; returns the exit status."""
+def report(
+    files: Sequence[FileLog], arguments: argparse.Namespace, alive: Collection[int | None] = ()
+) -> int:
+    """Print what logs say, of a job of which these ranks live; returns the exit status."""
     files = renamer(arguments, files).several(list(files), FileLog)
-    judged = judge(files)
+    judged = judge(files, alive=alive)
     verdicts = conclude(judged)
     if arguments.json:
         print(to_json(document(judged, verdicts, files)).decode())
@@ -133,7 +142,7 @@ def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: 
 
 def follow(arguments: argparse.Namespace, choice: Choice) -> int:
     """Print lines as they come, and errors as they are understood; sum up at the end."""
-    follower, names_of = Follower(arguments.path, choice), Renamer(arguments)
+    follower, names_of = Follower(arguments.path, choice), redacting.of(arguments)
     try:
         while True:
             lines, records, notes = follower.poll()
@@ -159,12 +168,22 @@ def tell_error(record: Record, names_of: Renamer) -> None:
         print(f"hangtop: {whose}: {text}", file=sys.stderr)
 
 
-def print_lines(lines: Iterable[Shown], names_of: Renamer) -> None:
-    """Print lines, each with its rank and node."""
-    for one in lines:
-        rank = "-" if one.rank is None else str(one.rank)
-        label = f"{clean(names_of.text(one.node), 40)}:{rank}" if one.node else rank
-        print(f"[{label}] {names_of.text(one.text)}")
+def tell_nothing(kept: Kept, files: Sequence[FileLog], choice: Choice) -> None:
+    """Say on stderr that no line was wanted, and why that may be."""
+    print("hangtop: no such line", file=sys.stderr)
+    some = kept.shown(files, Choice()) if choice.ranks is not None else ()
+    if any(one.rank is None and one.local is not None for one in some):
+        text = "Some lines tell only the rank on their node (`local 1`): choose them with --node"
+        print(f"    {text} and --grep", file=sys.stderr)
+
+
+def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
+    """Print lines, each with its rank and node; returns how many."""
+    some = list(lines)
+    for one, text in zip(some, names_of.lines([one.text for one in some]), strict=True):
+        label = f"{clean(names_of.text(one.node), 40)}:{one.who}" if one.node else one.who
+        print(f"[{label}] {text}")
+    return len(some)
 
 
 def tell_problems(files: Iterable[FileLog]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing
-from hangtop.cli.captureargs import add_redaction
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +21,7 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
         description="Read what ranks and launchers have printed, tell apart whose every line is, "
         "and say which error was first, which ones only follow from it, and what known lines of "
         "NCCL, torch, launchers and the kernel mean. Prefixes of torchrun, torch, srun --label, "
-        "mpirun --tag-output, pdsh, kubectl and Ray are understood, also inside one another; "
+        "mpirun --tag-output, pdsh, kubectl, stern, Ray are understood, also inside one another; "
         "files of one rank are known by their names. Of files over 48 MiB the beginning and the "
         "end are read, and what is between is searched backwards for errors. Without FILE the logs "
         "of a job that is there are read, on all its nodes: the files that its ranks and launchers "
@@ -44,7 +44,7 @@ def add_logs(commands: Commands[argparse.ArgumentParser]) -> None:
         "path", nargs="*", metavar="FILE", help="files, folders, or - for standard input"
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.logs/1")
-    add_redaction(parser, "what is printed")
+    add_redaction(parser)
     parser.add_argument(
         "--all", action="store_true", help="read everything, however big the files are"
     )

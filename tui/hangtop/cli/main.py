@@ -17,7 +17,6 @@ from hangtop.cli.arguments import (
     Formatter,
     Parser,
     add_diagnose,
-    add_doctor,
     add_dump,
     add_observing,
     add_screen,
@@ -32,7 +31,7 @@ from hangtop.cli.nettestargs import add_nettest
 from hangtop.cli.numericsargs import add_numerics
 from hangtop.cli.runargs import add_run
 from hangtop.cli.straceargs import add_files, add_strace
-from hangtop.cli.toolargs import add_completion, add_config
+from hangtop.cli.toolargs import add_completion, add_config, add_doctor
 from hangtop.cli.watchargs import add_watch
 
 if TYPE_CHECKING:
@@ -107,11 +106,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version",
         action="store_true",
-        help="show the version and exit; with --verbose all that a report about a bug needs",
+        help="show the version and exit; with --verbose all that a report about a bug needs; "
+        "also with --json",
     )
     parser.add_argument(
         "--verbose", dest="version_verbose", action="store_true", help=argparse.SUPPRESS
     )
+    parser.add_argument("--json", dest="version_json", action="store_true", help=argparse.SUPPRESS)
     add_observing(parser)
     add_screen(parser)
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", title="commands")
@@ -154,6 +155,11 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     what.add_argument("--list", action="store_true", help="list the scenarios and exit")
     what.add_argument("--diagnose", action="store_true", help="run `hangtop diagnose` on the job")
     what.add_argument("--dump", action="store_true", help="run `hangtop dump` on the job")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="with --list: schema hangtop.scenarios/1; else as diagnose and dump print it",
+    )
     add_observing(parser, choose=False)
     add_screen(parser)
 
@@ -191,10 +197,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.version:
         from hangtop.cli import version
 
-        print(version.full() if arguments.version_verbose else version.short())
+        print(version.told(arguments.version_verbose, as_json=arguments.version_json))
         return 0
     if arguments.version_verbose:
         parser.error("--verbose goes with --version")
+    if arguments.version_json:
+        parser.error("--json goes after a command, or with --version")
+    try:
+        if vars(arguments).get("redact_paths") or vars(arguments).get("redact_hosts"):
+            from hangtop.cli.redacting import messages
+
+            with messages(arguments):
+                return perform(arguments)
+        return perform(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone, as with `| head`: nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except TimeoutError:
+        # Requests end by themselves before this: hangtop itself had no time, or was asleep.
+        print("hangtop: no answer in time", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        # What Python still holds would fail again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        with contextlib.suppress(OSError):
+            why = os.strerror(error.errno)
+            print(f"hangtop: the output cannot be written: {why}", file=sys.stderr)
+        return 1
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Run the command that was chosen, and say what is in its way; returns the exit status."""
     from hangtop_core.errors import HangtopError
 
     try:
@@ -205,19 +243,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.help:
             print(error.help, file=sys.stderr)
         return exit_status(error)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # Whoever read our output has gone, as with `| head`: nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 141
-    except OSError as error:
-        if error.errno not in _NO_ROOM or error.filename is not None:
-            raise
-        # What Python still holds would fail again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        with contextlib.suppress(OSError):
-            why = os.strerror(error.errno)
-            print(f"hangtop: the output cannot be written: {why}", file=sys.stderr)
-        return 1
     return status

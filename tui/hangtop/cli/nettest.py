@@ -6,9 +6,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete
 from hangtop.cli.output import StatusLine, coloured, width
-from hangtop.cli.redacting import Renamer
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.pdsh import PdshLauncher
@@ -90,7 +90,8 @@ def _test(targets: Sequence[Launcher], wanted: Wanted, arguments: argparse.Names
         )
     found = judge.findings(facts)
     code = judge.status(facts, found, wanted.job)
-    renamer = Renamer(arguments, facts.nodes)
+    renamer = redacting.of(arguments)
+    renamer.learn_hosts(facts.nodes)
     if arguments.json:
         document = renamer.data(report.document(facts, found, code))
         print(to_json(document).decode(), flush=True)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_targets, count, seconds
-from hangtop.cli.captureargs import add_redaction
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
@@ -95,7 +95,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="only print the command that runs the same job by mpirun",
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.nettest/1")
-    add_redaction(parser, "what is printed")
+    add_redaction(parser)
 
 
 def port(text: str) -> int:

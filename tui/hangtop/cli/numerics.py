@@ -6,11 +6,10 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hangtop.cli import fromfile
+from hangtop.cli import fromfile, redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job
 from hangtop.cli.output import width
-from hangtop.cli.redacting import Renamer
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
@@ -51,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     found = [one for one in found if arguments.rank in (None, one.rank)]
     if not found:
         raise NoLogError(f"nothing was written by rank {arguments.rank}", "")
-    found = Renamer(arguments, (one.node for one in found)).several(found, Numerics)
+    renamer = redacting.of(arguments)
+    renamer.learn_hosts(one.node for one in found)
+    found = renamer.several(found, Numerics)
     found.sort(key=lambda one: (one.rank is None, one.rank or 0, one.attempt, one.pid))
     if arguments.json:
         print(to_json(document(found)).decode())

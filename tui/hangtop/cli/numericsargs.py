@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing
-from hangtop.cli.captureargs import add_redaction
+from hangtop.cli.redactargs import add_redaction
 from hangtop.cli.runargs import MAX_FRAMES, batches, whole
 from hangtop_hook.numericsfile import FRAMES
 
@@ -56,5 +56,5 @@ def add_numerics(commands: Commands[argparse.ArgumentParser]) -> None:
         help=f"calls that are shown before the first (default: {FRAMES})",
     )
     parser.add_argument("--json", action="store_true", help="schema hangtop.numerics-report/1")
-    add_redaction(parser, "what is printed")
+    add_redaction(parser)
     add_observing(parser)

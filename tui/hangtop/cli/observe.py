@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop.cli.output import StatusLine
 from hangtop_core import nodesets, rankset
-from hangtop_core.analysis.layout import OBSERVED
 from hangtop_core.errors import NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
-from hangtop_core.observing import (
-    CONNECT_ALL_S,
-    CONNECT_S,
-    FAILED,
-    SETTLE_S,
-    answered,
-    answers_to,
-    has_job,
-)
+from hangtop_core.nodestates import FAILED, OBSERVED
+from hangtop_core.observing import CONNECT_ALL_S, CONNECT_S, SETTLE_S, answered, answers_to, has_job
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -91,7 +83,7 @@ def tell_unseen(snapshot: Snapshot) -> None:
     """Say on stderr which nodes were not observed, and why: nodes with one reason together."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for node in snapshot.nodes:
-        if node.state not in ("ready", "slow"):
+        if node.state not in OBSERVED:
             reason = clean(node.reason or "no answer yet")
             reasons.setdefault((node.state, reason, node.fix or ""), []).append(node.name)
     for (state, reason, fix), names in reasons.items():

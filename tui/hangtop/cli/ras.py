@@ -11,6 +11,7 @@ from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.asks import RAS_S
 from hangtop_core.errors import ReadOnlyError
 from hangtop_core.following import follow
+from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,10 +44,11 @@ def ask_ras(session: Session, job: Job, *, anyway: bool) -> None:
             try:
                 report = session.ras(node, pids, anyway=anyway).result(RAS_S * 2)
             except (ReadOnlyError, TimeoutError) as error:
-                print(f"hangtop: NCCL's RAS: {error or 'no answer in time'}", file=sys.stderr)
+                print(f"hangtop: NCCL's RAS: {str(error) or 'no answer in time'}", file=sys.stderr)
                 return
             if report.failure is not None:
-                print(f"hangtop: NCCL's RAS on {node}: {report.failure}", file=sys.stderr)
+                why = clean(report.failure)
+                print(f"hangtop: NCCL's RAS on {node}: {why}", file=sys.stderr)
             if report.failure is None or report.asked:
                 break
         session.wait(lambda update: _knows(job, update.snapshot), FOLD_S)

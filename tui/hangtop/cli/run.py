@@ -10,6 +10,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+import hangtop_hook
 from hangtop.cli.passing import end_alike, start
 from hangtop_core import prepare
 from hangtop_core.errors import UsageError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from hangtop_hook.names import Version
 
-RUN_DIR = "HANGTOP_RUN_DIR"
 KNOWN_HANG = (
     "CUDA_LAUNCH_BLOCKING=1 with NCCL 2.14.3 (torch 1.13) is known to hang by itself; "
     "use a newer torch"
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         hide_gpus=arguments.hide_gpus,
         numerics=numerics(arguments),
     )
-    outer = os.environ.get(RUN_DIR)
+    outer = os.environ.get(hangtop_hook.RUN_DIR)
     if outer and not arguments.print_env:
         say(f"this is already a prepared run, in {outer}: the command starts as it is")
         return end_alike(attempt(command, {}))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.output import StatusLine
@@ -48,8 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--for: more than 0 and at most {MAX_SECONDS:.0f} seconds")
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         ranks = chosen_ranks(session, arguments, ",".join(arguments.rank))
-        names = {one.rank: others(session, one) for one in ranks}
-        traces = [Traced(one, names[one.rank], arguments) for one in ranks]
+        names = others(session, ranks)
+        traces = [
+            Traced(one, names.get((one.node, one.process.pid), {}), arguments) for one in ranks
+        ]
         print(
             f"strace -f -tt -T -yy -s 64 of {plural(len(ranks), 'rank')} for "
             f"{arguments.for_s:g} s: {COST}",
@@ -68,19 +71,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(one.result is not None for one in traces) else 1
 
 
-def others(session: Session, rank: Rank) -> dict[str, str]:
-    """Whose the other ends of a rank's sockets are, as its open descriptors tell now."""
-    try:
-        session.descriptors(rank.node, [rank.process.pid]).result(ANSWER_S)
-    except (HangtopError, TimeoutError):
-        return {}
+def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dict[str, str]]:
+    """Whose the other ends of sockets are, by node and pid of their rank.
+
+    As descriptors that are open now tell; ranks that do not answer in time are left out.
+    """
+    pids: dict[str, list[int]] = {}
+    for rank in ranks:
+        pids.setdefault(rank.node, []).append(rank.process.pid)
+    wait([session.descriptors(node, some) for node, some in pids.items()], timeout=ANSWER_S)
     at = time.time()
     update = session.wait(lambda update: update.snapshot.at >= at, ANSWER_S)
+    found = {}
     for job in update.snapshot.jobs if update is not None else ():
         for one in job.ranks:
-            if (one.node, one.process.pid) == (rank.node, rank.process.pid) and update is not None:
-                return ends(update.snapshot, one)
-    return {}
+            if update is not None and one.process.pid in pids.get(one.node, ()):
+                found[one.node, one.process.pid] = ends(update.snapshot, one)
+    return found
 
 
 def follow(session: Session, traces: Sequence[Traced], seconds: float) -> None:
@@ -110,21 +117,20 @@ class Traced:
         self.future: Future[StraceResult] | None = None
         self.result: StraceResult | None = None
         self.error: str | None = None
-        self._names = names
+        self._renamer = redacting.of(arguments)
+        self._names: dict[str, str] = self._renamer.data(names)
         self._arguments = arguments
         self._calls = Calls(rank.process.pid)
 
     def start(self, session: Session) -> None:
         """Ask for it."""
-        seconds = self._arguments.for_s
-        try:
-            pid = self.rank.process.pid
-            self.future = session.strace(self.rank.node, pid, seconds, self._take)
-        except OSError as error:
-            self.error = f"no file can be made for it: {error.strerror}"
+        rank, seconds = self.rank, self._arguments.for_s
+        self.future = session.strace(rank.node, rank.process.pid, seconds, self._take)
 
     def _take(self, lines: Sequence[str]) -> None:
         self.count += len(lines)
+        if self._renamer.names:  # what is saved stays as it is
+            lines = self._renamer.lines(list(lines))
         for one in lines:
             self._calls.add(one)
         if self._arguments.lines:
@@ -147,7 +153,7 @@ class Traced:
         """Print what came, and where it is saved."""
         say = partial(print, file=sys.stderr) if self._arguments.lines else print
         pid = self.rank.process.pid
-        head = f"rank {self.rank.rank}  pid {pid} on {clean(self.rank.node)}"
+        head = f"rank {self.rank.rank}  pid {pid} on {clean(self._renamer.text(self.rank.node))}"
         if self.error is not None:
             print(f"{head}: {self.error}", file=sys.stderr)
         if not self._arguments.lines:
@@ -159,7 +165,8 @@ class Traced:
         if end is None:
             return
         say(
-            f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in {end.path}: "
+            f"  {plural(end.lines, 'line')} in {end.seconds:g} s, saved in "
+            f"{self._renamer.text(end.path)}: "
             f"{plural(end.files, 'file')}, {size(end.size)}"
         )
         if end.unsaved is not None:
@@ -177,11 +184,11 @@ class Traced:
         ]
         return {
             "rank": self.rank.rank,
-            "node": self.rank.node,
+            "node": self._renamer.text(self.rank.node),
             "pid": self.rank.process.pid,
             "calls": rows,
-            "error": self.error,
-            "saved": None if self.result is None else msgspec.to_builtins(self.result),
+            "error": self._renamer.data(self.error),
+            "saved": self._renamer.data(self.result),
         }
 
     def _other(self, target: str) -> str | None:

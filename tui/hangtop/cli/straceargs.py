@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing, seconds
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     import argparse
@@ -54,6 +55,7 @@ def add_strace(commands: Commands[argparse.ArgumentParser]) -> None:
     form.add_argument(
         "--json", action="store_true", help="schema hangtop.strace/1: calls of each thread"
     )
+    add_redaction(parser)
     add_observing(parser)
 
 
@@ -75,4 +77,5 @@ def add_files(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("rank", metavar="RANK", help="a rank's number")
     parser.add_argument("fd", nargs="?", type=int, metavar="FD", help="one of its descriptors")
     parser.add_argument("--json", action="store_true", help="schema hangtop.files/1")
+    add_redaction(parser)
     add_observing(parser)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import session_options
 from hangtop.cli.output import StatusLine
 from hangtop_core.attach import ways
@@ -12,7 +13,6 @@ from hangtop_core.attach.pdsh import NOTE, PdshLauncher
 from hangtop_core.attach.slurm import own_job
 from hangtop_core.attach.ssh import Login
 from hangtop_core.attach.ways import SlurmTarget, Targets
-from hangtop_core.watching import watching
 
 if TYPE_CHECKING:
     import argparse
@@ -30,8 +30,9 @@ def launchers(arguments: argparse.Namespace, watch: bool = True) -> list[Launche
     """
     targets = _targets(arguments)
     job = slurm_target(arguments).job
-    asked = watching(session_options(arguments)).request() if watch else None
+    asked = session_options(arguments).watch_request() if watch else None
     found = ways.launchers(targets, job, asked)
+    redacting.of(arguments).learn_hosts(one.node for one in found)
     if any(isinstance(one, PdshLauncher) for one in found):
         print(f"hangtop: {NOTE}", file=sys.stderr)
     return found

@@ -1,10 +1,11 @@
-"""Arguments of `hangtop config` and `hangtop completion`."""
+"""Arguments of `hangtop doctor`, `hangtop config` and `hangtop completion`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.cli.arguments import Formatter
+from hangtop.cli.arguments import Formatter, add_targets
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     import argparse
@@ -12,6 +13,34 @@ if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
+
+
+def add_doctor(commands: Commands[argparse.ArgumentParser]) -> None:
+    """Arguments of `hangtop doctor`."""
+    parser = commands.add_parser(
+        "doctor",
+        help="say what hangtop can see on each node, and how to let it see more",
+        description="Try on each node, or on this machine, whatever hangtop needs: reaching it, "
+        "Python, the probe, ptrace, py-spy, strace, gdb, the GPU driver, flight recorders and the "
+        "clock. Nodes with the same result are told together, every fault with its fix. Ptrace and "
+        "py-spy are tried on a process of hangtop's own, never on a rank.",
+        epilog="examples:\n"
+        "  hangtop doctor                     this machine\n"
+        "  hangtop doctor -w 'gpu[001-016]'   sixteen nodes\n"
+        "  hangtop doctor -w @gpu --json | jq '.nodes[] | select(.ok | not).node'\n"
+        "  hangtop doctor -w @gpu --clean     remove what hangtop keeps there\n\n"
+        "exit status:\n"
+        "  0 all that matters is there   3 some node answers, but hides its ranks\n"
+        "  4 some node cannot be observed at all   2 wrong usage\n"
+        "  of --clean: 0 nothing is left   3 something is left   4 some node was not reached",
+        formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "--clean", action="store_true", help="remove hangtop's cache of this user on the nodes"
+    )
+    parser.add_argument("--json", action="store_true", help="schema hangtop.doctor/1")
+    add_redaction(parser)
+    add_targets(parser)
 
 
 def add_config(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -31,6 +60,11 @@ def add_config(commands: Commands[argparse.ArgumentParser]) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--default", action="store_true", help="print every setting")
     what.add_argument("--path", action="store_true", help="print where the file is looked for")
+    what.add_argument(
+        "--json",
+        action="store_true",
+        help="schema hangtop.config/1: every option and key, its default and what it is now",
+    )
 
 
 def add_completion(commands: Commands[argparse.ArgumentParser]) -> None:

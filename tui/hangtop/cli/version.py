@@ -43,10 +43,24 @@ def short() -> str:
     return f"hangtop {__version__}"
 
 
-def full() -> str:
+def told(verbose: bool, *, as_json: bool) -> str:
+    """What is printed: a line or all, as text or for programs (schema `hangtop.version/1`)."""
+    rows = list(_full()) if verbose else []
+    if not as_json:
+        return "\n".join([short(), *(f"  {name:<13} {value}" for name, value in rows)])
+    from hangtop_core.diagnosis import to_json
+    from hangtop_core.version import __version__
+
+    document = {"schema": "hangtop.version/1", "hangtop": __version__, "facts": dict(rows)}
+    return to_json(document).decode()
+
+
+def _full() -> Iterator[tuple[str, str]]:
     """Versions of everything hangtop stands on here, and what of the terminal matters to it."""
-    rows = [*_itself(), *_libraries(), *_programs(), *_terminal()]
-    return "\n".join([short(), *(f"  {name:<13} {value}" for name, value in rows)])
+    yield from _itself()
+    yield from _libraries()
+    yield from _programs()
+    yield from _terminal()
 
 
 def _itself() -> Iterator[tuple[str, str]]:

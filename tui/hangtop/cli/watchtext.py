@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hangtop.cli.observe import ranks_of
 from hangtop.cli.output import coloured, width
 from hangtop_core import nodesets
-from hangtop_core.analysis.layout import OBSERVED
 from hangtop_core.diagnosis import to_json
-from hangtop_core.observing import FAILED
+from hangtop_core.nodestates import FAILED, OBSERVED
 from hangtop_core.report import diagnosis_text
 from hangtop_core.text import clean, duration, plural, utc
 

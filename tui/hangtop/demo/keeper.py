@@ -28,6 +28,7 @@ from pathlib import Path
 
 from hangtop.demo.gallery import BY_NAME, Scenario
 from hangtop.demo.sweep import MARKER, kill_marked
+from hangtop_probe import procfs, sockets
 
 FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
 FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK"}
@@ -273,18 +274,10 @@ def gdb_that_holds(pid: int) -> list[str]:
     return ["gdb", *quiet, "-p", str(pid), "-ex", "shell sleep 1000000"]
 
 
-def process_state(pid: int) -> str:
-    """State letter of a process, empty when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-
-
 def wait_for_state(pid: int, state: str, limit_s: float = 30.0) -> None:
     """Wait until a process is in this state."""
     end = time.monotonic() + limit_s
-    while process_state(pid) != state:
+    while (stat := procfs.read_stat(pid)) is None or stat.state != state:
         if time.monotonic() > end:
             raise TimeoutError(f"process {pid} did not come to state {state}")
         time.sleep(0.02)
@@ -296,26 +289,14 @@ def waits_for_nodes(pid: int) -> bool:
     Any torch: its first socket is the rendezvous store's; once it has that, a launcher that uses
     no CPU for a second has nothing to do but wait.
     """
-    if not has_socket(pid):
+    if not sockets.own_inodes(pid):
         return False
-    before = cpu_ticks(pid)
+    before = procfs.read_stat(pid)
     time.sleep(1.0)
-    return cpu_ticks(pid) - before <= 3
-
-
-def has_socket(pid: int) -> bool:
-    """Whether a process has any socket open."""
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            if os.readlink(path).startswith("socket:"):
-                return True
-    return False
-
-
-def cpu_ticks(pid: int) -> int:
-    """User and system time of a process in clock ticks."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    after = procfs.read_stat(pid)
+    if before is None or after is None or after.state == "Z":
+        return False
+    return after.cpu_ticks - before.cpu_ticks <= 3
 
 
 def input_closed(wait_s: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hangtop.jsonschemas import jobs, tools
+from hangtop.jsonschemas import itself, jobs, tools
 from hangtop_core.analysis.flight.picture import FlightDiagnosis
 
 DOCUMENTS: dict[str, Any] = {
@@ -26,5 +26,8 @@ DOCUMENTS: dict[str, Any] = {
     "hangtop.doctor/1": tools.Doctor,
     "hangtop.nettest/1": tools.Nettest,
     "hangtop.run-env/1": tools.RunEnvironment,
+    "hangtop.config/1": itself.Config,
+    "hangtop.version/1": itself.Version,
+    "hangtop.scenarios/1": itself.Scenarios,
 }
 """By schema. Of `hangtop.diagnosis/1` only `hangtop flight --json` has the part `flight`."""

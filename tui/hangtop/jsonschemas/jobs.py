@@ -150,7 +150,7 @@ class LogEntry(Struct):
     code: str
     """Of the table of known lines in [logs.md](logs.md), or `traceback`, `exit`."""
     part: str
-    """Whether it is a root, a timeout, a consequence or a note."""
+    """`root`, `timeout`, `cascade` (a consequence), `exit`, `survived`, `error` or `info`."""
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
     at: float | None
@@ -198,6 +198,8 @@ class Logs(Struct):
     verdicts: tuple[Verdict, ...]
     others: tuple[LogEntry, ...]
     """Other errors that follow from none."""
+    survived: tuple[LogEntry, ...]
+    """Errors after which the ranks that printed them went on."""
     follows: tuple[LogEntry, ...]
     """Errors that only follow."""
     notes: tuple[LogEntry, ...]

@@ -13,7 +13,6 @@ from hangtop.views.common import find_rank
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop.widgets.text_pane import TextPane
-from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -145,8 +144,7 @@ class LogsPage(Page):
             return
         shown = logs.lines(stream)
         if self.search:
-            wanted = self.search.casefold()
-            shown = [one for one in shown if wanted in plain(one.line).casefold()]
+            shown = views.searched(shown, self.search)
         self._errors = [index for index, one in enumerate(shown) if one.error]
         heading, note = views.title_of(stream, len(shown))
         hint = line(("F", "key"), (" following" if self.following else " not following", "dim"))
@@ -156,7 +154,14 @@ class LogsPage(Page):
 
     def _nothing(self, logs: Logs, stream: Stream) -> list[Line]:
         if self.search:
-            return [line((f"No line holds {self.search!r}; Esc clears it.", "dim"))]
+            return [
+                line(
+                    (
+                        f"No line holds {self.search!r}, as text or as a pattern; Esc clears it.",
+                        "dim",
+                    )
+                )
+            ]
         if stream.rank is None:
             return [line(("Every line of this file is told to be some rank's.", "dim"))]
         if stream.shared:
@@ -287,4 +292,4 @@ class LogsPage(Page):
         if found:
             self.output.show_line(found[0])
         else:
-            self.hangtop.tell(f"{plural(1, 'line')} of a launcher told this, not the rank")
+            self.hangtop.tell("a line of a launcher told this, not the rank")

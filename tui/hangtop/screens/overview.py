@@ -26,7 +26,7 @@ from hangtop.widgets.text_pane import TextPane
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from textual.widget import Widget
 
@@ -91,20 +91,30 @@ class OverviewPage(OutlierPage):
 
     def fill(self) -> None:
         """Fill the panes."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """Fill one pane after the other."""
         state, now = self.state, self.hangtop.now()
         snapshot, job, diagnosis = state.snapshot, state.job, state.diagnosis
         self._fill_verdict()
+        yield
         health = self.query_one("#health", TextPane)
         health.set_lines(health_lines(snapshot, job, now))
         if snapshot is None:
             return
+        yield
         classes = class_rows(snapshot, job, diagnosis, now)
         count = plural(len(classes), "class", "classes")
         self.stack_classes.retitle(line(("STACK CLASSES  ", "title"), count))
         self.stack_classes.set_items(classes, [line(("no ranks yet", "dim"))])
+        yield
+        taken = self._rank_rows.take(snapshot, job, diagnosis, now)
+        yield
         rows = grouped(
             snapshot,
-            self._rank_rows.take(snapshot, job, diagnosis, now),
+            taken,
             self.grouping if job else "",
             self.toggled,
             now,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.containers import Container
@@ -10,6 +11,7 @@ from textual.screen import Screen
 
 from hangtop import query
 from hangtop.columns import Order
+from hangtop.screens.moving import Moving
 from hangtop.spans import EMPTY, Line, line, spread
 from hangtop.views.footer import footer
 from hangtop.views.headline import headline, tabs
@@ -21,7 +23,7 @@ from hangtop.widgets.line_pane import LinePane
 from hangtop.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from textual.app import ComposeResult
     from textual.widget import Widget
@@ -32,11 +34,13 @@ if TYPE_CHECKING:
 
 NARROW = (100, 30)
 """Below these columns or lines, one pane at a time."""
+TURN_S = 0.005
+"""Seconds of filling panes after which a key that waits is handled."""
 PIN_FROM = 20
 """Lines of a screen from which the pinned pane stays beside the one that is shown alone."""
 
 
-class Page(Screen[None], inherit_bindings=False):
+class Page(Moving, Screen[None], inherit_bindings=False):
     """A screen of panes over the shared state."""
 
     AUTO_FOCUS = None
@@ -51,6 +55,10 @@ class Page(Screen[None], inherit_bindings=False):
         self.active = self.PANES[0]
         """The pane that keys work on, and that is shown when there is room for one."""
         self.filter_text = ""
+        self._filling: Iterator[None] | None = None
+        """What is left to do for the picture that is being shown."""
+        self._newer = False
+        """Whether there is a newer one."""
 
     # Shortcuts
 
@@ -178,8 +186,39 @@ class Page(Screen[None], inherit_bindings=False):
         """Fill everything from the state."""
         if not self.is_mounted or self.hangtop.page is not self:
             return
+        self._filling, self._newer = None, False
         self.fill()
         self.show_bars()
+
+    def show_in_turns(self) -> None:
+        """The same for a newer picture, which may be of thousands of ranks: keys come first.
+
+        One that comes meanwhile is shown when this one is.
+        """
+        self._newer = self._filling is not None
+        if self._filling is None and self.is_mounted and self.hangtop.page is self:
+            self._filling = self.steps()
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Go on filling for a moment, and then let waiting keys be handled."""
+        filling, until = self._filling, perf_counter() + TURN_S
+        if filling is None or not self.is_mounted or self.hangtop.page is not self:
+            self._filling = None
+            return
+        for _ in filling:
+            if perf_counter() > until:
+                self.hangtop.call_later(self._take_turn)
+                return
+        self._filling = None
+        self.show_bars()
+        if self._newer:
+            self.show_in_turns()
+
+    def steps(self) -> Iterator[None]:
+        """Fill the panes, with breaks in which a key may be answered."""
+        self.fill()
+        yield
 
     def fill(self) -> None:
         """Fill the panes."""
@@ -188,7 +227,7 @@ class Page(Screen[None], inherit_bindings=False):
     def show_bars(self) -> None:
         """Headline, tabs, crumbs and footer."""
         self.query_one("#tabs", Bar).show(
-            lambda width: tabs(self.NAME, width, files=self.state.files)
+            lambda width: tabs(self.NAME, self.hangtop.keymap, width, files=self.state.files)
         )
         self.tick()
         self.query_one("#crumbs", Bar).show(self._crumbs)
@@ -243,39 +282,7 @@ class Page(Screen[None], inherit_bindings=False):
     def _foot(self, width: int) -> Line:
         return footer(self.state.situation(self.NAME), self.hangtop.keymap, width)
 
-    # Moving in the active pane
-
-    def _move(self, step: str, amount: int) -> None:
-        pane = self.active_pane
-        if pane is not None:
-            getattr(pane, step)(amount)
-
-    def do_up(self) -> None:
-        """One line up."""
-        self._move("move", -1)
-
-    def do_down(self) -> None:
-        """One line down."""
-        self._move("move", 1)
-
-    do_line_up = do_up
-    do_line_down = do_down
-
-    def do_page_up(self) -> None:
-        """One page up."""
-        self._move("move_page", -1)
-
-    def do_page_down(self) -> None:
-        """One page down."""
-        self._move("move_page", 1)
-
-    def do_home(self) -> None:
-        """To the top."""
-        self._move("move_end", -1)
-
-    def do_end(self) -> None:
-        """To the bottom."""
-        self._move("move_end", 1)
+    # Opening, and back
 
     def do_open(self) -> None:
         """Open the row under the cursor; a pane of text opens to the whole screen."""

@@ -23,7 +23,6 @@ from hangtop.widgets.line_tree import LineTree
 from hangtop.widgets.text_pane import TextPane
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.stacks import Merged, merge
-from hangtop_core.rankset import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from hangtop import query
     from hangtop.widgets.line_table import LineTable
+    from hangtop_core.model import Rank
 
 
 class StacksPage(OutlierPage):
@@ -49,6 +49,8 @@ class StacksPage(OutlierPage):
         self.merged: Merged | None = None
         self._led = False
         """Whether the cursor was put where one would look first."""
+        self._came: int | None = None
+        """The rank that was come for: it stands for its class, else a culprit in it."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The panes."""
@@ -108,8 +110,9 @@ class StacksPage(OutlierPage):
     def _start(self, rows: list[TreeRow]) -> str | None:
         """The innermost frame of the rank that was come for, else the smallest group."""
         goal, self.hangtop.lead = self.hangtop.lead, None
+        self._came = goal
         if goal is not None:
-            found = (row.key for row in reversed(rows) if row.count and goal in self._ranks(row))
+            found = (row.key for row in reversed(rows) if row.count and goal in row.ranks)
             return next(found, None)
         few = [row for row in rows if row.row is not None and row.row.fewest]
         return min(few, key=lambda row: row.count).key if few else None
@@ -124,8 +127,7 @@ class StacksPage(OutlierPage):
             return
         title, lines = class_lines(
             state.snapshot,
-            state.job,
-            self.merged,
+            self._chosen(self.stack_tree.current),
             self.stack_tree.current,
             cut=state.cut,
             now=self.hangtop.now(),
@@ -146,33 +148,29 @@ class StacksPage(OutlierPage):
 
     def row_facts(self, item: TreeRow) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a frame, for the filter."""
-        ranks = frozenset(self._ranks(item))
         fields: dict[str, str | float | None] = {
             "frame": "".join(span.text for span in item.name),
             "at": "".join(span.text for span in item.place),
             "count": float(item.count),
             "age": item.age,
         }
-        return fields, ranks
+        return fields, frozenset(item.ranks)
 
-    def _ranks(self, item: TreeRow) -> Iterable[int]:
-        if item.ranks:
-            return parse(item.ranks)
-        todo = list(self.merged.roots) if self.merged else []
-        while todo:
-            node = todo.pop()
-            if node.key == item.key:
-                return node.ranks
-            todo.extend(node.children)
-        return ()
+    def _chosen(self, item: TreeRow | None) -> Rank | None:
+        """The rank that stands for a row: the one that was come for, a culprit, or the lowest."""
+        state = self.state
+        if state.job is None:
+            return None
+        verdicts = state.diagnosis.verdicts if state.diagnosis is not None else ()
+        blamed = [c.rank for one in verdicts for c in one.culprits if c.rank is not None]
+        came = [self._came] if self._came is not None else []
+        return representative(state.job, item, (*came, *blamed))
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
         """The cursor chooses the rank that stands for the row."""
-        job = self.state.job
-        if job is not None and self.merged is not None:
-            rank = representative(job, self.merged, event.item)
-            if rank is not None:
-                self.state.rank_key = rank_key(rank)
+        rank = self._chosen(event.item)
+        if rank is not None:
+            self.state.rank_key = rank_key(rank)
         self._compare()
         self.show_bars()
 

@@ -102,13 +102,16 @@ def _meters(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
     limit = f" of {gpu.power_limit_w} W" if gpu.power_limit_w else " W"
     peak = f", at most {gpu.power_peak_w} W since hangtop came" if gpu.power_peak_w else ""
     if gpu.power_w is not None:
-        yield "power", f"{gpu.power_w}{limit}{peak}"
+        energy = f"  {gpu.energy_j / 1e6:.1f} MJ in all" if gpu.energy_j is not None else ""
+        yield "power", line(f"{gpu.power_w}{limit}{peak}", (energy, "dim"))
     if gpu.sm_mhz is not None:
         told = ", ".join(reasons(gpu)) or "nothing holds it back"
         top = f" of {gpu.sm_max_mhz}" if gpu.sm_max_mhz else ""
-        yield "clock", f"{gpu.sm_mhz}{top} MHz: {told}"
+        memory = f"  memory {gpu.memory_mhz} MHz" if gpu.memory_mhz is not None else ""
+        yield "clock", line(f"{gpu.sm_mhz}{top} MHz: {told}", (memory, "dim"))
     if gpu.memory_used is not None:
-        yield "memory", f"{size(gpu.memory_used)} of {size(gpu.memory_total)}"
+        busy = f"  busy {gpu.memory_util}%" if gpu.memory_util is not None else ""
+        yield "memory", line(f"{size(gpu.memory_used)} of {size(gpu.memory_total)}", (busy, "dim"))
     if gpu.pcie_gen is not None:
         link = (
             f"gen {gpu.pcie_gen} of {gpu.pcie_max_gen}, x{gpu.pcie_width} of {gpu.pcie_max_width}"
@@ -123,7 +126,8 @@ def _health(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
         version = next((f"version {one.version}" for one in gpu.links if one.version), "")
         lost = down(gpu)
         bad = f"  down: {', '.join(map(str, lost))}" if lost else ""
-        yield "NVLink", line(f"{up} of {len(gpu.links)} up  {version}", (bad, "bad"))
+        flow = f"  {size(gpu.nvlink_kb * 1024)} in all" if gpu.nvlink_kb is not None else ""
+        yield "NVLink", line(f"{up} of {len(gpu.links)} up  {version}", (flow, "dim"), (bad, "bad"))
     for one in gpu.links:
         if one.errors:
             told = ", ".join(f"{count} {name}" for name, count in sorted(one.errors.items()))
@@ -133,7 +137,8 @@ def _health(gpu: Gpu) -> Iterator[tuple[str, Line | str]]:
     if gpu.ecc_now is not None:
         role = "bad" if gpu.ecc_now else ""
         told = f"{gpu.ecc_now} not corrected since the driver came, {gpu.ecc_ever or 0} ever"
-        yield "ECC", line((told, role))
+        right = f", {gpu.ecc_corrected} corrected" if gpu.ecc_corrected is not None else ""
+        yield "ECC", line((told, role), (right, "dim"))
     rows = gpu.remapped
     if rows is not None and (rows.uncorrected or rows.pending or rows.failed):
         more = ", more wait for a reset" if rows.pending else ""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from hangtop.spans import Line, line
 from hangtop.views.common import seen, span, unheard
-from hangtop.views.nodes import ANSWERING, node_role
+from hangtop.views.nodes import node_role
 from hangtop.views.ranks import CALM, RankRow
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def grouped(
     known = {node.name: node for node in snapshot.nodes}
     silent: set[str] = set()
     if by == "node":
-        silent = {node.name for node in snapshot.nodes if node.state not in ANSWERING}
+        silent = {node.name for node in snapshot.nodes if node.state not in OBSERVED}
         for node in snapshot.nodes:
             if node.name in silent:
                 members.setdefault(node.name, [])

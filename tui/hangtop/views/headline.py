@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hangtop.actions import page_names
 from hangtop.files import SCREENS
+from hangtop.keymap.going import PAGES
 from hangtop.spans import EMPTY, Line, cells, crop, line
 from hangtop.views.common import clock, day, span, state_line
-from hangtop.views.nodes import ANSWERING, node_role
+from hangtop.views.nodes import node_role
 from hangtop_core import nodesets
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.text import plural, shorten_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hangtop.keymap import Keymap
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Node, Snapshot
 
@@ -48,7 +52,7 @@ def headline(
     else:
         files = not (captured or snapshot.nodes)
         left += _dumps(job, diagnosis) if job is not None and files else _job(job, snapshot)
-        answers = any(node.state in ANSWERING for node in snapshot.nodes)
+        answers = any(node.state in OBSERVED for node in snapshot.nodes)
         silent = line(("○ NO ANSWER", "bad"))
         behind = now - snapshot.at if live and not paused else 0.0
         since = behind if behind > 1.0 else 0.0  # nothing is drawn anew for less
@@ -92,7 +96,7 @@ def _right(
     snapshot: Snapshot, now: float, paused: bool, live: bool, captured: bool, pause: float
 ) -> list[Piece]:
     behind = max(now - snapshot.at, 0.0)
-    answered = sum(node.state in ANSWERING for node in snapshot.nodes)
+    answered = sum(node.state in OBSERVED for node in snapshot.nodes)
     total = len(snapshot.nodes)
     if not live and not total and not captured:
         return [(1, line(f"as of {clock(snapshot.at)}")), (0, line("■ files"))]
@@ -152,25 +156,17 @@ def _fitted(left: list[Piece], right: list[Piece], width: int) -> Line:
     return (*start, *line(" " * room), *end, *line(" "))
 
 
-TABS = (
-    ("1", "overview", "Overview"),
-    ("2", "stacks", "Stacks"),
-    ("3", "rank", "Rank"),
-    ("4", "recorder", "Recorder"),
-    ("5", "verdict", "Verdict"),
-    ("6", "gpus", "GPUs"),
-    ("8", "logs", "Logs"),
-    ("9", "nodes", "Nodes"),
-)
-"""Digit, name and title of every screen."""
-
-
-def tabs(current: str, width: int, *, files: bool) -> Line:
-    """Line 2: the screens, by the digit that opens them; of files there are few.
+def tabs(current: str, keymap: Keymap, width: int, *, files: bool) -> Line:
+    """Line 2: the screens, by the key that opens them; of files there are few.
 
     Where there is no room for all titles, only the current one has its own.
     """
-    shown = [one for one in TABS if not files or one[1] in SCREENS]
+    names = (page[1] for page in PAGES)
+    shown = [
+        (keymap.shown(name), name, page_names([name]))
+        for name in names
+        if not files or name in SCREENS
+    ]
     wide = _tabs(shown, current, " ", all_titles=True)
     if cells(wide) <= width:
         return wide
@@ -184,9 +180,9 @@ def _tabs(
     shown: Sequence[tuple[str, str, str]], current: str, gap: str, *, all_titles: bool
 ) -> Line:
     out: Line = line(" ")
-    for digit, name, title in shown:
+    for key, name, title in shown:
         if name == current:
-            out = (*out, *line((f" {digit} {title} ", "tab"), gap))
+            out = (*out, *line((f" {key} {title} ", "tab"), gap))
         else:
-            out = (*out, *line((f" {digit} ", "key"), f"{title} " if all_titles else "", gap))
+            out = (*out, *line((f" {key} ", "key"), f"{title} " if all_titles else "", gap))
     return out

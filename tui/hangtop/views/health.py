@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import STATE_ROLES, ago, span, unheard
 from hangtop.views.gpus import doing_counts
-from hangtop.views.nodes import ANSWERING, alike, counts, node_role
+from hangtop.views.nodes import alike, counts, node_role
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import doing
+from hangtop_core.analysis.layout import absent
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
@@ -63,7 +65,7 @@ def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -
     if len(heard) < len(job.ranks):
         parts.append((f"{len(job.ranks) - len(heard)} on silent nodes", "warn"))
     lines = [labelled("ranks", line(*parts) if parts else "none yet")]
-    if job.world_size and (lost := set(range(job.world_size)) - {r.rank for r in job.ranks}):
+    if lost := absent(job):
         lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
     if job.unnumbered:
         count = plural(len(job.unnumbered), "process", "processes")
@@ -102,7 +104,7 @@ def _lacking(nodes: Sequence[Node], alone: bool) -> Iterator[Line]:
 
 def _host_health(snapshot: Snapshot) -> list[Line]:
     lines: list[Line] = []
-    ready = [node for node in snapshot.nodes if node.state in ANSWERING]
+    ready = [node for node in snapshot.nodes if node.state in OBSERVED]
     if len(snapshot.nodes) == 1 and ready:
         node = ready[0]
         load = "?" if node.load1 is None else f"{node.load1:.1f}"

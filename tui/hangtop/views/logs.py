@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -9,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.items import Item
-from hangtop.spans import EMPTY, Line, line
+from hangtop.spans import EMPTY, Line, line, plain
 from hangtop.views.common import ago, clock, rank_key
 from hangtop_core import nodesets
 from hangtop_core.logs.conclude import names, told
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
-from hangtop_core.logs.output import Output, lines_of, of_job, outputs_of
+from hangtop_core.logs.output import Output, alive_of, lines_of, of_job, outputs_of
+from hangtop_core.logs.stamp import without_time
 from hangtop_core.text import plural, shorten, shorten_path, size
 
 if TYPE_CHECKING:
@@ -25,12 +27,16 @@ if TYPE_CHECKING:
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
     from hangtop_core.logs.whose import FileLog
-    from hangtop_core.model import Job, Rank, Snapshot
+    from hangtop_core.model import Job, Snapshot
 
-ROLES = {"root": "bad", "timeout": "warn", "cascade": "dim", "exit": "dim", "error": "warn"}
-MARKS = {"root": "✖ error", "timeout": "▲ waited", "cascade": "· follows", "exit": "· left",
-         "error": "▲ logged"}  # fmt: skip
-_ORDER = ("root", "timeout", "error", "cascade", "exit")
+ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim", "exit": "dim",
+         "error": "warn"}  # fmt: skip
+MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on", "cascade": "· follows",
+         "exit": "· left", "error": "▲ logged"}  # fmt: skip
+_QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
+SEARCHED = 2000
+"""Characters of a line in which a pattern is searched."""
+_ORDER = ("root", "timeout", "survived", "error", "cascade", "exit")
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Logs:
     def __init__(self, snapshot: Snapshot, job: Job) -> None:
         self.outputs: list[Output] = outputs_of(snapshot.outputs, job)
         self.files: list[FileLog] = of_job(snapshot.outputs, job)
-        self.judged: Judged = judge(self.files)
+        self.judged: Judged = judge(self.files, alive=alive_of(job))
         self.lacking = lacking(job, snapshot.outputs)
         self.streams = list(self._streams(job))
         self._lines: dict[str, list[Shown]] = {}
@@ -78,19 +84,19 @@ class Logs:
         why = {rank: lack.why for lack in self.lacking for rank in lack.ranks}
         parts = self._parts()
         first = self.judged.first
-        shared: dict[str, Output] = {}
+        shared: dict[str, list[Output]] = {}
         owned: dict[int, list[Output]] = {}
         for one, file in zip(self.outputs, self.files, strict=True):
             if file.place.rank is None:
-                shared[one.node] = one
+                shared.setdefault(one.node, []).append(one)
             else:
                 owned.setdefault(file.place.rank, []).append(one)
         sharing = Counter(rank.node for rank in job.ranks if rank.rank not in owned)
         for rank in job.ranks:
             own = owned.get(rank.rank, [])
             # What it printed last matters, not which of its files that is.
-            newest = max(own, key=lambda one: (one.size > 0, one.changed), default=None)
-            newest = newest or shared.get(rank.node)
+            some = own or shared.get(rank.node, [])
+            newest = max(some, key=lambda one: (one.size > 0, one.changed), default=None)
             last = self.judged.last.get(rank.rank, ("", None))[0]
             yield Stream(
                 rank_key(rank),
@@ -105,7 +111,7 @@ class Logs:
                 why.get(rank.rank, "") if newest is None else "",
                 0 if own or newest is None or last else sharing[rank.node],
             )
-        for one in (one for one in shared.values() if one.size):
+        for one in (one for some in shared.values() for one in some if one.size):
             key = f"file {one.node} {one.inode}"
             yield Stream(key, None, one.node, one.path, "", False, one.size, one.changed, "")
 
@@ -113,7 +119,7 @@ class Logs:
         """The worst of every rank."""
         judged = self.judged
         folds = [*([judged.first] if judged.first else []), *judged.others, *judged.follows]
-        folds += [one for one in judged.notes if one.record.part == "error"]
+        folds += [*judged.survived, *(f for f in judged.notes if f.record.part == "error")]
         found: dict[int, str] = {}
         for fold in folds:
             for record in fold.members:
@@ -170,7 +176,9 @@ class Logs:
         first = self.judged.first
         if first is not None and any(one.lines == record.lines for one in first.members):
             return "culprit" if first.record.part == "root" else "warn"
-        return ROLES.get(record.part, "")
+        survived = (one for fold in self.judged.survived for one in fold.members)
+        part = "survived" if any(one.lines == record.lines for one in survived) else record.part
+        return ROLES.get(part, "")
 
 
 def _fits(record: Record, texts: Sequence[str], at: int) -> bool:
@@ -182,8 +190,10 @@ def error_items(logs: Logs, now: float) -> list[Item]:
     judged = logs.judged
     items = []
     if judged.first is not None:
-        items.append(_item("FIRST", judged.first, "culprit", logs.files))
+        role = "culprit" if judged.first.record.part != "survived" else "warn"
+        items.append(_item("FIRST", judged.first, role, logs.files))
     items += [_item("also", one, "bad", logs.files) for one in judged.others]
+    items += [_item("went on", one, "warn", logs.files) for one in judged.survived]
     items += [_item("follows", one, "dim", logs.files) for one in judged.follows]
     items += [_item("known", one, "", logs.files) for one in judged.notes]
     return items
@@ -260,12 +270,26 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
     )
 
 
+def searched(shown: Sequence[Shown], text: str) -> list[Shown]:
+    """Lines that hold a text, whatever its case; where none does, those it fits as a pattern."""
+    wanted = text.casefold()
+    found = [one for one in shown if wanted in plain(one.line).casefold()]
+    if found:
+        return found
+    try:
+        pattern = re.compile(text, re.IGNORECASE)
+    except re.error:
+        return []
+    return [one for one in shown if pattern.search(plain(one.line)[:SEARCHED])]
+
+
 def _last(one: Stream) -> Line:
     if one.unread:
         return line((one.unread, "warn"))
     if one.shared:
         return line((f"{one.path}, which {plural(one.shared, 'rank')} of its node share", "dim"))
-    return line(one.last or one.path)
+    # When that was stands beside it, and that nothing is wrong is no news.
+    return line(_QUIET.sub("", without_time(one.last)) or one.last or one.path)
 
 
 def shared_lines(one: Stream) -> list[Line]:
@@ -289,8 +313,3 @@ def title_of(stream: Stream, lines: int) -> tuple[Line, Line]:
     whose = f"rank {stream.rank}" if stream.rank is not None else "no rank's"
     heading = line(("OUTPUT  ", "title"), whose, (f"  {shorten_path(stream.path, 60)}", "dim"))
     return heading, line((plural(lines, "line"), "dim"))
-
-
-def rank_of(job: Job, stream: Stream) -> Rank | None:
-    """The rank of a row."""
-    return next((rank for rank in job.ranks if rank_key(rank) == stream.key), None)

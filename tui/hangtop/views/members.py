@@ -160,7 +160,9 @@ def grid_note(rows: list[MemberRow]) -> Line:
     apart = {after - before for before, after in pairwise(ranks)}
     if len(ranks) < 3 or len(apart) > 1 or (step := apart.pop()) < 2:
         return EMPTY
-    return line((f"every {step}{'nd' if step == 2 else 'rd' if step == 3 else 'th'} rank", "dim"))
+    teens = step % 100 in (11, 12, 13)
+    ending = "th" if teens else {1: "st", 2: "nd", 3: "rd"}.get(step % 10, "th")
+    return line((f"every {step}{ending} rank", "dim"))
 
 
 def grid_hint(rows: list[MemberRow]) -> Line:

@@ -12,6 +12,7 @@ from hangtop.spans import Line, line
 from hangtop.views.common import ODD_STATES, culprits, silence, span
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import troubles
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 NODE_ROLES = {"ready": "good", "connecting": "info", "slow": "warn"}
 """All other states are bad."""
-ANSWERING = frozenset({"ready", "slow"})
 NEEDED = frozenset({"py-spy", "ptrace"})
 """Capabilities without which nothing can be said of the ranks of a node."""
 
@@ -126,7 +126,7 @@ def _row(
     if not reason and " (" in (node.via or ""):
         reason, reason_role = f"by {node.via}", "dim"  # and why not by what comes first
     level = 2
-    if guilty or node.state not in (*ANSWERING, "connecting"):
+    if guilty or node.state not in (*OBSERVED, "connecting"):
         level = 0
     elif node.state != "ready" or lacking or role == "bad":
         level = 1

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import (
+    STALLED_S,
     confidence,
     culprits,
     idle_seconds,
     span,
     unheard,
 )
-from hangtop.views.nodes import ANSWERING, alike, node_role
+from hangtop.views.nodes import alike, node_role
 from hangtop.views.places import doing
 from hangtop_core import nodesets
 from hangtop_core.analysis.stacks import NoStack, classes, missing
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
 from hangtop_core.report import numbers_text
 from hangtop_core.text import duration, plural
@@ -57,7 +59,8 @@ def class_rows(
     blamed = _blamed(job, diagnosis)
     total = len(job.ranks) or 1
     quiet = unheard(snapshot.nodes, now)
-    silent = {rank.rank: quiet[rank.node][1] for rank in job.ranks if rank.node in quiet}
+    ranks = job.ranks if quiet else ()
+    silent = {rank.rank: quiet[rank.node][1] for rank in ranks if rank.node in quiet}
     rows = []
     for group in classes(snapshot, job.ranks):
         place, call = doing(group.frames)
@@ -126,7 +129,7 @@ def _blamed(job: Job, diagnosis: Diagnosis | None) -> frozenset[int]:
     found = culprits(diagnosis)
     return frozenset(
         rank.rank
-        for rank in job.ranks
+        for rank in (job.ranks if found else ())
         if (rank.node, rank.process.pid) in found or ("rank", rank.rank) in found
     )
 
@@ -234,7 +237,7 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
         return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
     if diagnosis.state == "exited":
         return [line(("All ranks have exited.", "bold"))]
-    if stalled is not None and stalled >= 5:
+    if stalled is not None and stalled >= STALLED_S:
         return [
             line((f"Nothing that means progress has moved for {span(stalled)}.", "bold")),
             line("Not called hung yet: a checkpoint or an evaluation may look the same."),
@@ -280,7 +283,7 @@ def _blind(diagnosis: Diagnosis) -> list[Line]:
 
 def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
     """No job: what was looked for, what is there instead, and that looking goes on."""
-    answering = [node for node in snapshot.nodes if node.state in ANSWERING]
+    answering = [node for node in snapshot.nodes if node.state in OBSERVED]
     if not answering:
         return no_answer(snapshot, live=live)
     going_on = "; still looking, every second" if live else " by then"
@@ -291,7 +294,7 @@ def nothing_found(snapshot: Snapshot, *, live: bool = True) -> list[Line]:
             "their environment, for children of torch.multiprocessing.spawn, and for torchrun."
         ),
     ]
-    lines += _states([node for node in snapshot.nodes if node.state not in ANSWERING])
+    lines += _states([node for node in snapshot.nodes if node.state not in OBSERVED])
     for node in answering[:NODES_TOLD]:
         lines += _seen_on(node)
     if len(answering) > NODES_TOLD:

@@ -122,12 +122,13 @@ class RankRows:
         """Rows of all ranks of another picture, the most suspicious first."""
         blamed, quiet = culprits(diagnosis), unheard(snapshot.nodes, now)
         best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
-        as_before = blamed == self._blamed
-        turned = quiet.keys() ^ self.quiet.keys()
+        others = {key for key, _ in blamed.items() ^ self._blamed.items()}
+        turned = (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in others}
         self.now, self.quiet, self._stacks = now, quiet, snapshot.stacks
         self._blamed, self._victims = blamed, frozenset(best.victims) if best else frozenset()
         ranks = job.ranks if job is not None else ()
-        if not as_before or len(ranks) != len(self._rows):
+        by_number = any(where == "rank" for where, _ in others)
+        if by_number or len(ranks) != len(self._rows):
             self._begin(ranks)
         else:
             self._renew(ranks, turned)
@@ -142,7 +143,7 @@ class RankRows:
     def _renew(self, ranks: Sequence[Rank], turned: Set[str]) -> None:
         """Make rows of ranks that differ; sort only where one of them has to move.
 
-        `turned` are nodes that have fallen silent, or answer again.
+        `turned` are nodes that have fallen silent, or answer again, or where others are blamed.
         """
         rows, moves = self._rows, False
         changed = {i for i, one in enumerate(ranks) if rows[i].rank is not one}

@@ -9,12 +9,12 @@ from hangtop.columns import Column
 from hangtop.spans import EMPTY, Line, labelled, line
 from hangtop.views.common import ago, main_thread, node_of, seen, silence, span, unheard
 from hangtop_core.analysis.frames import is_library, place, plain_name
-from hangtop_core.analysis.stacks import Merged, NoStack, Row, StackClass, flatten, steps_of
+from hangtop_core.analysis.stacks import Merged, NoStack, Row, flatten, steps_of
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hangtop_core.model import Frame, Job, Rank, Snapshot
 
@@ -29,8 +29,11 @@ class TreeRow:
     age: float | None
     name: Line
     place: Line
-    ranks: str
+    ranks: tuple[int, ...]
+    """Those whose stack goes through it, or that have none for its reason."""
     note: Line
+    who: str = ""
+    """The same folded; empty where it is that of the row above."""
     mark: Line = EMPTY
     row: Row | None = None
     fix: str | None = None
@@ -53,7 +56,8 @@ def _without(none: NoStack) -> TreeRow:
         age=None,
         name=line((f"no stack: {none.why}", "warn")),
         place=line((none.fix or "", "dim")),
-        ranks=fold(none.ranks),
+        ranks=none.ranks,
+        who=fold(none.ranks),
         note=line(("no stack is not a match", "dim")),
         fix=none.fix,
     )
@@ -83,7 +87,8 @@ def _frame_row(row: Row, now: float) -> TreeRow:
         age=None if row.since is None else now - row.since,
         name=line((rails, "dim"), sign, native, (plain_name(frame.name), role)),
         place=line((where, "dim" if role == "dim" else "")),
-        ranks=row.ranks,
+        ranks=row.members,
+        who=row.ranks,
         mark=line(("◀ fewest" if row.fewest else "", "culprit")),
         note=line((", ".join(extra), "dim")),
         row=row,
@@ -136,7 +141,8 @@ def _rank_heading(
             (told, "warn"),
         ),
         place=EMPTY,
-        ranks=str(rank.rank),
+        ranks=(rank.rank,),
+        who=str(rank.rank),
         note=line(("sampled ", "label"), ago(sample.at, now)) if sample else EMPTY,
         fix=failure.fix if failure else None,
     )
@@ -151,7 +157,7 @@ def _step_row(rank: Rank, key: str, frame: Frame, hidden: int) -> TreeRow:
         age=None,
         name=line("    ", ("<C> ", "info") if frame.native else "", (plain_name(frame.name), role)),
         place=line((place(frame) if frame.file else "", role)),
-        ranks=str(rank.rank),
+        ranks=(rank.rank,),
         note=line((f"⋯ {plural(hidden, 'frame')} cut" if hidden else "", "dim")),
         frame=frame,
     )
@@ -177,7 +183,7 @@ TREE_COLUMNS: tuple[Column[TreeRow], ...] = (
     Column(
         "who",
         "WHO",
-        lambda row: line(row.ranks if row.count else ""),
+        lambda row: line(row.who),
         minimum=4,
         maximum=20,
         drop=2,
@@ -223,11 +229,6 @@ NAME_CELLS = 22
 """Function names longer than this push their place to the right."""
 
 
-def class_of(merged: Merged, rank: int) -> StackClass | None:
-    """The class a rank is in."""
-    return next((one for one in merged.classes if rank in one.ranks), None)
-
-
 def frame_lines(frames: Sequence[Frame], *, cut: bool) -> list[Line]:
     """A stack, innermost first, with the source line of the user's frames."""
     lines: list[Line] = []
@@ -256,10 +257,9 @@ def frame_line(frame: Frame, hidden: int, size: int) -> Line:
 
 
 def class_lines(
-    snapshot: Snapshot, job: Job, merged: Merged, row: TreeRow | None, *, cut: bool, now: float
+    snapshot: Snapshot, rank: Rank | None, row: TreeRow | None, *, cut: bool, now: float
 ) -> tuple[Line, list[Line]]:
-    """Title and text of the pane about the ranks under the cursor."""
-    rank = representative(job, merged, row)
+    """Title and text of the pane about the ranks under the cursor, for which one stands."""
     if row is None or rank is None:
         return line(("THIS CLASS", "title")), [line(("nothing chosen", "dim"))]
     title = line(("THIS CLASS  ", "title"), f"rank {rank.rank}", f"  {rank.node}")
@@ -305,28 +305,13 @@ def _kernel(rank: Rank) -> list[Line]:
     return lines
 
 
-def representative(job: Job, merged: Merged, row: TreeRow | None) -> Rank | None:
-    """The rank that stands for a row: one whose stack ends under it, the lowest."""
-    if row is None:
+def representative(job: Job, row: TreeRow | None, wanted: Iterable[int]) -> Rank | None:
+    """The rank that stands for a row: the first of those wanted that is in it, else the lowest."""
+    if row is None or not row.ranks:
         return None
-    first = row.ranks or ""
-    wanted = _first_rank(first) if first else _ranks_of(merged, row.key)
-    return next((rank for rank in job.ranks if rank.rank == wanted), None)
-
-
-def _first_rank(text: str) -> int | None:
-    digits = text.split(",")[0].split("-")[0]
-    return int(digits) if digits.isdecimal() else None
-
-
-def _ranks_of(merged: Merged, key: str) -> int | None:
-    todo = list(merged.roots)
-    while todo:
-        node = todo.pop()
-        if node.key == key:
-            return node.ranks[0] if node.ranks else None
-        todo.extend(node.children)
-    return None
+    among = frozenset(row.ranks)
+    number = next((one for one in wanted if one in among), min(among))
+    return next((rank for rank in job.ranks if rank.rank == number), None)
 
 
 def majority_lines(merged: Merged, *, cut: bool) -> tuple[Line, list[Line]]:

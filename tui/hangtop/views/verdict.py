@@ -34,6 +34,9 @@ GOALS = {
 SHOWN_CULPRITS = 6
 
 
+_RANKS = re.compile(r"ranks? (\d{1,7})\b")
+
+
 class Goal(NamedTuple):
     """Where Enter on a piece of evidence leads."""
 
@@ -153,7 +156,9 @@ _NEED_ROLES = {"answered": "good", "asked": "warn", "needs consent": "warn"}
 def _goal(seen: Evidence) -> Goal:
     screen = PLACES.get(seen.source)
     if screen is not None:
-        return Goal(screen, seen.rank)
+        # What is told of several begins with them: the first of them stands for all.
+        told = _RANKS.match(seen.text) if seen.rank is None else None
+        return Goal(screen, int(told[1]) if told else seen.rank)
     if seen.rank is None:
         return Goal("nodes")
     pane = "files" if seen.text.startswith("fd ") else RANK_PANES.get(seen.source)
@@ -242,10 +247,11 @@ def _rank_of(verdict: Verdict, command: str) -> Goal | None:
 
 
 COMMANDS = frozenset(
-    {"cat", "cd", "df", "dmesg", "docker", "fuser", "gdb", "hangtop", "journalctl", "kill"}
-    | {"killall", "ls", "lslocks", "lsof", "mount", "nc", "nvidia-smi", "ps", "py-spy", "python"}
-    | {"python3", "scontrol", "ssh", "strace", "sudo", "sysctl", "tail", "timeout", "torchrun"}
-    | {"cuda-gdb", "ibstat", "ip", "systemctl", "ulimit"}
+    {"apt-get", "cat", "cd", "coredumpctl", "cuda-gdb", "df", "dmesg", "docker", "echo", "fuser"}
+    | {"gdb", "getent", "grep", "hangtop", "ibstat", "ip", "journalctl", "kill", "killall", "ls"}
+    | {"lslocks", "lsof", "mount", "nc", "nvidia-smi", "ping", "pip", "ps", "py-spy", "python"}
+    | {"python3", "scontrol", "sinfo", "srun", "ss", "ssh", "strace", "sudo", "sysctl"}
+    | {"systemctl", "tail", "timeout", "torchrun", "ulimit"}
 )
 """Programs that a next step may name: what follows them is what `y` copies."""
 
@@ -254,12 +260,13 @@ def command_in(text: str) -> str | None:
     """The command in a step: between backticks, or after the last colon if it looks like one."""
     if text.startswith(SAID):
         return None
-    if text.count("`") >= 2:
-        return text.split("`")[1].strip() or None
+    quoted = text.split("`")[1:-1:2]
     _, colon, rest = text.rpartition(": ")
-    rest = rest.strip() if colon else text.strip()
-    program, blank, _ = rest.partition(" ")
-    return rest if blank and program.rpartition("/")[2] in COMMANDS else None
+    for one in (*quoted, rest if colon else text):
+        program, _, _ = one.strip().partition(" ")
+        if program.rpartition("/")[2].lstrip("(").rstrip(";") in COMMANDS:
+            return one.strip()
+    return None
 
 
 def blind_items(diagnosis: Diagnosis | None) -> list[Item]:

@@ -106,7 +106,6 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> str | None:
         return None
     here = own[0].entries[rank]
     wanted = kind(operation.entry)
-    before = None
     # Walk back from the present wait: did the same call come after `wanted` the last time?
     trace = world.traces[rank]
     earlier = [
@@ -115,9 +114,8 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> str | None:
     last = next((at for at in reversed(earlier) if _alike(world.entry(rank, at), here)), None)
     if last is None:
         return None
-    for at in reversed([one for one in earlier if one < last]):
-        before = world.entry(rank, at)
-        break
+    previous = next((at for at in reversed(earlier) if at < last), None)
+    before = world.entry(rank, previous) if previous is not None else None
     if before is None or before.group != group or kind(before) != wanted:
         return None
     # The same was due before the present call, and is not there.

@@ -167,7 +167,7 @@ def verdict(
     steps: Sequence[str] | None = None,
     confidence: float | None = None,
 ) -> Verdict:
-    """A verdict of a pattern; what is not given is the pattern\'s own."""
+    """A verdict of a pattern; what is not given is the pattern's own."""
     return Verdict(
         cause=pattern.cause,
         confidence=round(pattern.confidence if confidence is None else confidence, 2),

@@ -132,7 +132,8 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
         confidence *= 0.5
         text += ". The members of the group are not recorded: there may be more of them"
     steps = [
-        f"on the nodes of {name(main.entries)}: dmesg for Xid and link errors, nvidia-smi, ibstat",
+        f"on the nodes of {name(main.entries)}: "
+        "nvidia-smi; ibstat; dmesg -T | grep -i -e xid -e link",
         "if the job was running when these were dumped, this is merely an operation under way: "
         "dump again and compare the numbers",
     ]

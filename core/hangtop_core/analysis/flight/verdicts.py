@@ -129,7 +129,7 @@ def _missing(
         text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
         found.insert(0, shift_fact(world, main.node.group, shift))
-    steps = [f"take the stack of {name(ranks)}: hangtop dump, or py-spy dump, on its node"]
+    steps = [f"take the stack of {name(ranks)} on its node, by `hangtop dump` or py-spy"]
     if shift is None and (place := main.entry.site) is not None:
         steps.insert(0, f"look for a condition that differs between ranks around {where(place)}")
     return verdict(pattern, text, ranks, victims, found, steps)
@@ -180,7 +180,7 @@ def _chain(
         ranks,
         victims,
         facts(waits, operations, main),
-        [f"take the stack of {name(ranks)}: hangtop dump, or py-spy dump, on its node"],
+        [f"take the stack of {name(ranks)} on its node, by `hangtop dump` or py-spy"],
     )
 
 

@@ -30,9 +30,11 @@ PREPARE = (
 PREPARE_GLOO = "start the job by `hangtop run -- COMMAND`"
 """gloo's recorder is on by default from torch 2.11, and there is no pipe to ask it by."""
 _SIZE = "start the job with {setting}=2000"
-_TRIGGER = "make it write one: hangtop flight --trigger, or R on the screen"
-_INJECT = "hangtop flight --allow-inject: gdb calls torch in the rank, which stops it for a second"
-_STACK = "only its stack tells where it is: hangtop dump"
+_TRIGGER = "`hangtop flight --trigger` makes it write one, as R does on the screen"
+_INJECT = (
+    "`hangtop flight --allow-inject`: gdb calls torch in the rank, which stops it for a second"
+)
+_STACK = "only its stack tells where it is: `hangtop dump`"
 
 _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("recorder", "off"): ("the recorder is off: {setting} is 0", _SIZE),
@@ -86,7 +88,7 @@ _TEXTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("server", "no-thread"): ("no worker server runs in the rank", PREPARE),
     ("server", "unnamed"): (
         "a worker server is looked for from torch 2.8 on (this is {torch})",
-        "with NCCL: hangtop flight --trigger; gloo keeps no record before torch 2.8",
+        "with NCCL: `hangtop flight --trigger`; gloo keeps no record before torch 2.8",
     ),
     ("server", "nccl-only"): (
         "its worker server tells only of NCCL, which has recorded nothing: gloo's recorder is not "
@@ -279,7 +281,7 @@ def outdated(ranks: Sequence[Rank]) -> frozenset[int]:
 
 def _standing(recorder: Recorder | None) -> tuple[str | None, str, str, tuple[str, ...]]:
     if recorder is None:
-        return None, _NOT_ASKED, "hangtop flight asks it, without --readonly", ()
+        return None, _NOT_ASKED, "`hangtop flight` asks it, without --readonly", ()
     if recorder.trace is not None:
         by = _BY.get(recorder.source or "", "a way unknown here")
         return by, "", "", cautions(recorder)

@@ -24,7 +24,7 @@ ALWAYS: frozenset[JobState] = frozenset({"hung", "unknown", "progressing"})
 """For causes that also explain a job which gets on slowly."""
 
 
-class Subject(Struct, frozen=True):
+class Subject(Struct, frozen=True, gc=False):
     """One rank with all that is known of what it does."""
 
     rank: Rank

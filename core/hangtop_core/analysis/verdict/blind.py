@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.fixes import from_afar
 from hangtop_core.kernelline import deaths
+from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold
 from hangtop_core.text import SAID, clean, duration, name_pids, plural
 
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.model import Job, Node, Snapshot
 
-_DEAD = ("unreachable", "denied", "no-python", "incompatible", "lost")
-_UNSEEN = (*_DEAD, "connecting")
 _STALE = 10.0
 """Seconds after which what was read of a node that answers slowly is told with its age."""
 _STALE_FIX = "look at the node: load, memory, processes in state D (ps -eo pid,state,wchan,cmd)"
 _RAS_NOT_ASKED = "it was not asked: its threads in all ranks would have to talk to one another"
-_RAS_FIX = "hangtop diagnose --ras asks it once, when the job hangs"
+_RAS_FIX = "`hangtop diagnose --ras` asks it once, when the job hangs"
 _NO_FIX = "none is known; the reason is all there is to go by"
 
 
@@ -132,7 +131,7 @@ def _unnumbered(job: Job) -> Iterator[BlindSpot]:
 def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in nodes:
-        if node.state in _UNSEEN:
+        if node.state in UNSEEN or node.state == "connecting":
             fix = node.fix or ""
             why = node.cause or ("no answer yet" if node.state == "connecting" else node.state)
             groups[node.state, why, fix].append(node.name)
@@ -222,7 +221,7 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
         "accelerate, deepspeed)"
     )
     for node in snapshot.nodes:
-        if node.state in _DEAD:
+        if node.state in UNSEEN:
             continue
         seen = ""
         if node.processes is not None:
@@ -237,6 +236,6 @@ def _nothing(snapshot: Snapshot) -> Iterator[BlindSpot]:
             (node.name,),
             (),
             looked + seen,
-            "name the processes: hangtop --pid PID; another user's job: --all-users; a job on "
+            "`hangtop --pid PID` names the processes; another user's job: --all-users; a job on "
             "another machine: run hangtop there",
         )

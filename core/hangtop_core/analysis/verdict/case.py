@@ -15,7 +15,7 @@ from hangtop_core.analysis.flight.patterns import MISMATCHED
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
-from hangtop_core.analysis.layout import AWAY, Seat, seats
+from hangtop_core.analysis.layout import Seat, seats
 from hangtop_core.analysis.native import called
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
@@ -23,8 +23,9 @@ from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.xids import Event, events
+from hangtop_core.nodestates import AWAY
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration
+from hangtop_core.text import clean, duration, of_several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -195,7 +196,8 @@ class Case:
         if not heard:
             return f"{name_ranks(silent)} waited {text} when last seen"
         late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
-        return f"{name_ranks(heard)} {'waits' if len(heard) == 1 else 'wait'} {text}{late}"
+        said = f"waits {text}"
+        return f"{name_ranks(heard)} {said if len(heard) == 1 else of_several(said)}{late}"
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""

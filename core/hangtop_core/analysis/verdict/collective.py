@@ -63,7 +63,8 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         numbers = [s.number for s in group]
         one = _lacking(case, set(numbers))
         text, members = case.waiting_classes[0]
-        what = f"{one.entry.name} on group {one.label}" if one else text.removeprefix("in ")
+        what = text.removeprefix("in ").removeprefix("for ")
+        what = f"{one.entry.name} on group {one.label}" if one else what
         activity = group[0].activity
         yield Hit(
             subjects=group,
@@ -108,7 +109,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
     said = "; ".join(
-        f"{name_ranks(members)} {is_are(members, 'waits', 'wait')} {text}"
+        f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
     )
     seq = f" as #{one.node.seq} on group {one.label}" if one else ""
@@ -154,13 +155,13 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
             f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
             f"elsewhere: {is_are(heads, 'it', 'they')} {several(first.text, heads)} at {first.at}. "
-            "A send or recv of it is lacking, or one is too many",
+            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many",
             800,
         ),
         evidence=common_facts(case, heads),
         steps=(
-            f"compare how often {name_ranks(heads)} and its neighbours send and receive before "
-            f"{first.at}",
+            f"compare how often {name_ranks(heads)} and {is_are(heads, 'its', 'their')} neighbours "
+            f"send and receive before {first.at}",
             *trace_steps(heads[0]),
         ),
     )
@@ -198,7 +199,7 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
     """Some send and some receive, and none of it meets: stacks do not tell to and from whom."""
     said = "; ".join(
-        f"{name_ranks(members)} {is_are(members, 'waits', 'wait')} {text}"
+        f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in case.waiting_classes[:4]
     )
     return Hit(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
 
+_WHY = "why it crashed, by its core file"
 NEXT_TIME = "with `ulimit -c unlimited` and PYTHONFAULTHANDLER=1 the next crash leaves a stack"
 
 
@@ -22,7 +23,7 @@ def core_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
     place = _place(case, subject)
     if place is None:
         cwd = word(process.cwd) if process.cwd else None
-        return (f"hangtop core {cwd or 'CORE'}: why it crashed, by its core file", NEXT_TIME)
+        return (f"{_WHY}: hangtop core {cwd or 'CORE'}", NEXT_TIME)
     if place.off:
         return ("core_pattern of the node is empty: no core was written", NEXT_TIME)
     if place.handler is not None:
@@ -30,7 +31,7 @@ def core_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
         if place.command is not None:
             text = place.command.replace("PID", str(subject.pid))
             steps.append(Command(subject.rank.node, text))
-        return (*steps, f"hangtop core core.{subject.pid}: why it crashed")
+        return (*steps, f"{_WHY}: hangtop core core.{subject.pid}")
     if process.limits.core_size == 0:
         return (f"it leaves no core: ulimit -c is 0; {NEXT_TIME}",)
     return (_read(case, subject, place), "PYTHONFAULTHANDLER=1 prints the stack of the next crash")

@@ -47,10 +47,9 @@ def _allocating(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} is in {call} at {subject.activity.at}, which waits for "
-                f"everything that runs on its GPU, a collective included that needs this rank "
-                f"to go on",
-                case.since(subject),
+                f"{who([subject])} is in {call} at {subject.activity.at}",
+                f"{case.since(subject)}: that waits for everything that runs on its GPU, also for "
+                "a collective that needs this rank to go on".lstrip(": "),
                 blamed=(subject,),
             ),
             evidence=common_facts(case, [subject]),
@@ -114,7 +113,7 @@ def _syncing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         steps=(
             on(first, f"hangtop flight --pid {first.pid}"),
             "hangtop run -- CMD starts the job so that its flight recorder can be read",
-            "hangtop diagnose --ras asks NCCL itself, where its version is safe",
+            "`hangtop diagnose --ras` asks NCCL itself, where its version is safe",
         ),
     )
 

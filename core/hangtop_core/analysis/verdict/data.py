@@ -20,6 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.steps import on
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.model import Process
 from hangtop_core.text import how_ended, plural
 
@@ -96,7 +97,7 @@ def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, "journalctl -k --since -1h | grep -i -e oom -e killed"),
+                on(subject, f"{KERNEL_LOG} | grep -i -e oom -e killed"),
                 on(subject, "df -h /dev/shm"),
                 "run with num_workers=0 to see the worker's own error",
             ),
@@ -140,8 +141,8 @@ def _fork_deadlock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     fact(
                         "process",
                         subject.number,
-                        f"child pid {child.pid} has {len(sample.threads)} Python threads and the "
-                        f"command line of its rank, which has {parent} threads",
+                        f"child pid {child.pid} has {plural(len(sample.threads), 'Python thread')} "
+                        f"and the command line of its rank, which has {parent} threads",
                     ),
                     *common_facts(case, [subject]),
                 ),

@@ -34,6 +34,7 @@ from hangtop_core.analysis.verdict.outofmemory import (
 )
 from hangtop_core.analysis.verdict.process import exit_steps
 from hangtop_core.analysis.verdict.steps import Command
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import size
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _sure(case: Case, subject: Subject, by_group: bool) -> float:
 
 def _memory_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
     steps: list[Step] = list(limit_steps(case, subject.rank))
-    log = "journalctl -k --since -1h | grep -i -A1 -e oom -e 'killed process'"
+    log = f"{KERNEL_LOG} | grep -i -A1 -e oom -e 'killed process'"
     steps.append(Command(subject.rank.node, log))
     steps.append("fewer DataLoader workers, a smaller prefetch_factor, less pinned memory")
     return tuple(steps)

@@ -14,7 +14,7 @@ from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, plural, size
+from hangtop_core.text import clean, duration, of_several, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -88,11 +88,7 @@ def is_are(subjects: Sequence[Subject], one: str, many: str) -> str:
 
 def several(text: str, subjects: Sequence[Subject]) -> str:
     """What one subject does as several do it: `has exited` becomes `have exited`."""
-    if len(subjects) == 1:
-        return text
-    verb, _, rest = text.replace("and is a zombie", "and are zombies").partition(" ")
-    plain = {"is": "are", "has": "have", "was": "were"}.get(verb) or verb.removesuffix("s")
-    return f"{plain} {rest}".strip()
+    return text if len(subjects) == 1 else of_several(text)
 
 
 def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
@@ -107,7 +103,7 @@ def stack_fact(case: Case, subject: Subject) -> Evidence | None:
     sample, top = subject.rank.sample, subject.activity.top
     if sample is None or not sample.threads or top is None:
         return None
-    text = f"{subject.activity.text}: main thread in {where(top)}"
+    text = f"{subject.activity.text.rstrip(',')}: main thread in {where(top)}"
     site = subject.activity.site
     if site is not None and site != top:
         text += f", called from {where(site)}"
@@ -139,8 +135,8 @@ def waiting_facts(case: Case) -> list[Evidence]:
         heard = [s for s in members if case.silent_s(s) is None]
         if heard:
             long = " " + case.ago(max(s.standing.since for s in heard))
-            waits = is_are(heard, "waits", "wait")
-            facts.append(fact("stacks", None, f"{name_ranks(heard)} {waits} {text}{long}"))
+            said = several(f"waits {text}", heard)
+            facts.append(fact("stacks", None, f"{name_ranks(heard)} {said}{long}"))
             facts.extend(waiting_gpus(case, heard))
         if silent:
             ago = duration(min(case.silent_s(s) or 0.0 for s in silent))
@@ -190,8 +186,9 @@ def waiting_gpus(case: Case, members: Sequence[Subject]) -> Iterator[Evidence]:
         "idle": "idle, at {power}",
     }
     for how, some in groups.items():
-        watts = [g.power_w for s in some for g in case.gpus(s) if g.power_w is not None]
-        power = f"{min(watts)}-{max(watts)} W" if watts else "unknown power"
+        watts = {g.power_w for s in some for g in case.gpus(s) if g.power_w is not None}
+        ends = sorted({min(watts), max(watts)}) if watts else ()
+        power = f"{'-'.join(map(str, ends))} W" if ends else "unknown power"
         if how in said:
             text = said[how].format(power=power)
             yield fact("gpu", None, f"GPUs of {name_ranks(some)} are {text}")
@@ -263,7 +260,7 @@ def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
         text += f" = {other.text}" if other is not None else ""
     if one.holders:
         text += "; " + ", ".join(
-            f"{h.how} pid {h.pid} ({h.comm}, state {h.state})" for h in one.holders[:SHOWN]
+            f"pid {h.pid} ({h.comm}, state {h.state}) {h.how}" for h in one.holders[:SHOWN]
         )
     return text
 

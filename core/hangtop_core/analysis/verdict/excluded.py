@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.layout import AWAY, OBSERVED
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.diagnosis import Exclusion
 from hangtop_core.kernelline import read
+from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, as_host, on
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean, duration, plural
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _AT_THE_GPU: frozenset[Kind] = COMMUNICATION | {
 BEFORE_S = 120.0
 """Seconds before the last progress from which an error may still have to do with the hang."""
 _GONE = frozenset({"lost", "silent", "reset-required", "gone", "error"})
-_KERNEL_LOG = "dmesg -T | grep -i -e nvrm -e nvswitch"
+_KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e nvrm -e nvswitch"
 
 
 def _on_gpus(case: Case) -> Iterator[tuple[Subject, Gpu]]:
@@ -242,7 +243,7 @@ NVLINK = Rule(
     "on this GPU and up on its peers; the fabric is not registered; or link errors grow.",
     excluded="The same links are down on all GPUs of the node: so it is built.",
     confidence=0.9,
-    next_steps=("nvidia-smi nvlink -s, -e", "Look at the fabric manager"),
+    next_steps=("nvidia-smi nvlink -s", "nvidia-smi nvlink -e", "Look at the fabric manager"),
     find=_nvlink,
     states=_FAILING,
 )

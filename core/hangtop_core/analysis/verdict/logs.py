@@ -13,17 +13,22 @@ import msgspec
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
+from hangtop_core.analysis.verdict.meeting import port_holder
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.steps import as_host, on
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
-from hangtop_core.logs.output import of_job
-from hangtop_core.logs.steps import STEPS
+from hangtop_core.logs.known import LAUNCHERS
+from hangtop_core.logs.output import alive_of, lives, of_job
+from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.diagnosis import Evidence, JobState, Verdict
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
@@ -43,6 +48,7 @@ _KERNEL = frozenset({"K1", "K2", "K5"})
 """Lines of kernels that tell of an event of one process or GPU."""
 _SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")
 _ABORTS = frozenset({"mismatched-size"})
+_WHO = (More("descriptors", "which process has the port"),)
 EARLIER_S = 5.0
 """What was printed so long before the first rank began is of an earlier run."""
 
@@ -55,7 +61,7 @@ class Said:
         since = min(began, default=0.0) - EARLIER_S
         files = [_of_run(one, since) for one in of_job(snapshot.outputs, job)]
         pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
-        self.judged: Judged | None = judge(files, pids) if files else None
+        self.judged: Judged | None = judge(files, pids, alive_of(job)) if files else None
         self.written = tuple(one.changed for one in files)
         """When each file was last written, by the number that records have of it."""
         self.verdicts: tuple[Verdict, ...] = conclude(self.judged) if self.judged else ()
@@ -66,7 +72,8 @@ class Said:
         if self.judged is None:
             return ()
         first = (self.judged.first,) if self.judged.first is not None else ()
-        return (*first, *self.judged.others, *self.judged.notes, *self.judged.follows)
+        judged = self.judged
+        return (*first, *judged.others, *judged.survived, *judged.notes, *judged.follows)
 
     def times(self, cause: str) -> list[float]:
         """When lines of a cause were printed, as far as they say so themselves."""
@@ -105,16 +112,20 @@ class Said:
         return next((rank for rank in first.ranks if rank in ranks), None)
 
     def error_of(self, rank: int) -> Record | None:
-        """The first error that a rank has printed itself, those that follow from others last."""
-        if self.judged is None:
+        """The first error that a rank has printed itself.
+
+        Those that follow from others come after it, and those that it has survived last.
+        """
+        judged = self.judged
+        if judged is None:
             return None
-        folds = [self.judged.first, *self.judged.others, *self.judged.follows]
+        folds = [judged.first, *judged.others, *judged.follows, *judged.survived]
         found = (
             record
             for one in folds
             if one is not None
             for record in one.members
-            if record.rank == rank and record.code not in ("T16", "MPI", "SLURM")
+            if record.rank == rank and record.code not in LAUNCHERS
         )
         return next(found, None)
 
@@ -129,7 +140,10 @@ class _Memory:
     def said(self, snapshot: Snapshot, job: Job) -> Said:
         """What the logs of a job say; the same object until files or processes are others."""
         processes = (*job.launchers, *(rank.process for rank in job.ranks))
-        key = (*map(id, snapshot.outputs), *((one.node, one.pid, one.outputs) for one in processes))
+        key = (
+            *map(id, snapshot.outputs),
+            *((p.node, p.pid, p.outputs, lives(p)) for p in processes),
+        )
         found = self._known.pop(job.key, None)
         if found is None or found[0] != key:
             # The files are kept with it, so that no other one gets the place of one of them.
@@ -218,15 +232,37 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if cause == "store-port-taken":
             gone = any(s.activity.kind in GONE for s in case.subjects)
             told_why = gone or any(seat.beside for seat in case.seats)
+        has = port_holder(case) if cause == "store-port-taken" else None
         yield Hit(
             subjects=blamed,
             absent=absent(away),
             explained=(*case.waiters, *(_ended(case) if told_why else ())),
-            summary=sentence(case, one.summary, blamed=blamed),
-            evidence=one.evidence,
-            steps=STEPS.get(cause, ()),
+            summary=sentence(case, one.summary + (f"; {has.text}" if has else ""), blamed=blamed),
+            evidence=(*one.evidence, *(has.facts if has else ())),
+            steps=(*(has.steps if has else ()), *live_steps(case, cause, blamed)),
+            needs=_WHO if cause == "store-port-taken" else None,
             confidence=max(one.confidence, TOLD_WHY) if told_why else one.confidence,
         )
+
+
+def live_steps(case: Case, cause: str, blamed: Sequence[Subject]) -> tuple[Step, ...]:
+    """What to do about a cause that logs tell, for the nodes and the store that are known here."""
+    first = next((s for s in case.subjects if s.number == 0), None)
+    steps: list[Step] = []
+    for step in STEPS.get(cause, ()):
+        if step.startswith(LIVE):
+            continue  # that is what is being done
+        where = HERE if step.startswith(HERE) else FIRST if step.startswith(FIRST) else ""
+        subject = blamed[0] if where == HERE and blamed else first if where == FIRST else None
+        command = step.removeprefix(where)
+        if where and case.subjects:
+            env = (subject or case.subjects[0]).rank.process.env
+            host, port = as_host(env.get("MASTER_ADDR", "")), env.get("MASTER_PORT", "")
+            command = command.replace("$MASTER_ADDR", host or "$MASTER_ADDR")
+            port = port if port.isascii() and port.isdecimal() else "$MASTER_PORT"
+            command = command.replace("$MASTER_PORT", port)
+        steps.append(on(subject, command) if subject is not None else where + command)
+    return tuple(steps)
 
 
 def _ended(case: Case) -> Iterator[Subject]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core import nodesets
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import SHOWN, fact, sentence
-from hangtop_core.analysis.verdict.steps import Command, as_host
-from hangtop_core.logs.steps import STEPS
+from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence
+from hangtop_core.analysis.verdict.steps import Command, answers, as_host, word
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -18,19 +18,16 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Socket
-    from hangtop_core.diagnosis import JobState
+    from hangtop_core.diagnosis import Evidence, JobState
     from hangtop_core.meters import Stalled
 
 _MEETING: frozenset[Kind] = frozenset({"init", "new-group", "store", "collective", "recv", "send"})
 _STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
+TEST_PORT = 29617
+"""Not the default of torch, which the job may have."""
 _BY_STORE: frozenset[Kind] = frozenset({"init", "new-group", "store"})
-
-
-_NETTEST = (
-    "`hangtop nettest` with the same nodes tries every way between them, and names who is blocked; "
-    "while the job is there with another --port"
-)
 
 
 class _Tried(NamedTuple):
@@ -57,7 +54,6 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     node = places.node_of(target, first.subject.rank.node)
     there = f"{node} ({target})" if node else target
     more = f" and {plural(len(tried) - 1, 'more connection')}" if len(tried) > 1 else ""
-    host = as_host(target.strip("[]"))
     yield Hit(
         subjects=subjects,
         summary=sentence(
@@ -71,13 +67,9 @@ def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
         ),
         steps=(
-            *(
-                (Command(first.subject.rank.node, f"nc -zvw3 {host} {first.port}"),)
-                if host is not None
-                else ()
-            ),
+            *_try_again(first),
             "open all ports above 1024 between the nodes: NCCL and gloo choose any of them",
-            _NETTEST,
+            _nettest(case),
             "if the nodes have several networks: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
         ),
         confidence=None if node else 0.7,
@@ -97,7 +89,6 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     subjects = tuple({id(each.subject): each.subject for each in tried}.values())
     first = tried[0]
-    host = as_host(first.host.strip("[]"))
     address = clean(f"{first.host}:{first.port}", 200)
     yield Hit(
         subjects=subjects,
@@ -111,15 +102,23 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             fact("network", each.subject.number, _text(each.one)) for each in tried[:SHOWN]
         ),
         steps=(
-            *(
-                (Command(first.subject.rank.node, f"nc -zvw3 {host} {first.port}"),)
-                if host is not None and first.port.isdecimal()
-                else ()
-            ),
+            *_try_again(first),
             "compare MASTER_ADDR and MASTER_PORT with where rank 0, or torchrun, really runs",
-            _NETTEST,
+            _nettest(case),
         ),
     )
+
+
+def _nettest(case: Case) -> str:
+    """The test of every way between the nodes of the job, beside which its port is taken."""
+    nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
+    far = next((one for one in nodes if one.shell is not None), None)
+    words = "every way between the nodes, and who is blocked"
+    if far is None or f"-w {far.name}" not in far.options:
+        return f"{words}: `hangtop nettest --port {TEST_PORT}` with the same nodes"
+    all_of_them = word(nodesets.fold(case.job.nodes)) or far.name
+    options = far.options.replace(f"-w {far.name}", f"-w {all_of_them}", 1)
+    return clean(f"{words}: hangtop nettest {options} --port {TEST_PORT}", 600)
 
 
 def _connecting(subject: Subject) -> Iterator[_Tried]:
@@ -128,6 +127,14 @@ def _connecting(subject: Subject) -> Iterator[_Tried]:
         if one.state == "SYN_SENT":
             host, _, port = one.remote.rpartition(":")
             yield _Tried(subject, one, host, port)
+
+
+def _try_again(one: _Tried) -> tuple[Command, ...]:
+    """A command that makes the connection; none where what the node told is no address."""
+    host = as_host(one.host.strip("[]"))
+    if host is None or not one.port.isdecimal():
+        return ()
+    return (Command(one.subject.rank.node, answers(host, one.port)),)
 
 
 def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -149,9 +156,9 @@ def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         explained=subjects,
         summary=sentence(
             case,
-            f"the store at {master} has closed its connections, and {name_ranks(subjects)} still "
-            f"wait for it: the process that hosts it (rank 0, or torchrun) is gone",
-            case.since(first),
+            f"the store at {master} has closed its connections: the process that hosts it (rank "
+            f"0, or torchrun) is gone. {name_ranks(subjects)} still "
+            f"{is_are(subjects, 'waits', 'wait')} for it {case.since(first)}".rstrip(),
         ),
         evidence=tuple(
             fact("network", subject.number, _text(one)) for subject, one in ended[:SHOWN]
@@ -174,9 +181,9 @@ def _store_held(case: Case) -> Iterator[Hit]:
         explained=subjects,
         summary=sentence(
             case,
-            f"{name} is {how}, and with it the store at {case.job.master or 'its address'} that "
-            f"{name_ranks(subjects)} wait for",
-            case.since(subjects[0]),
+            f"{name} is {how}, and with it the store at {case.job.master or 'its address'}: "
+            f"{name_ranks(subjects)} {is_are(subjects, 'has', 'have')} waited for it "
+            f"{case.since(subjects[0])}".rstrip(),
         ),
         evidence=(fact("process", None, f"launcher pid {one.pid}: state {one.state}"),),
         steps=(Command(one.node, f"kill -CONT {one.pid}"),),
@@ -226,9 +233,37 @@ def _taken(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             Command(subject.rank.node, f"ps -o pid,user,etime,args -p {socket.peer_pid}"),
-            *STEPS["store-port-taken"],
+            "end that process, or choose another MASTER_PORT",
         ),
     )
+
+
+class PortHolder(NamedTuple):
+    """Who has the port of the store and is none of the job, as a verdict says it."""
+
+    text: str
+    facts: tuple[Evidence, ...]
+    steps: tuple[Step, ...]
+
+
+def port_holder(case: Case) -> PortHolder | None:
+    """Who listens on the port of the store where ranks are, if that is no process of the job."""
+    ours = {(launcher.node, launcher.pid) for launcher in case.job.launchers}
+    for rank in case.job.ranks:
+        ours |= {(rank.node, one.pid) for one in (rank.process, *rank.children)}
+    for subject in case.subjects:
+        node, table = subject.rank.node, subject.rank.descriptors
+        one = table.store_port if table is not None else None
+        others = [h for h in (one.holders if one is not None else ()) if (node, h.pid) not in ours]
+        if one is None or one.socket is None or not others:
+            continue
+        name = f"pid {others[0].pid} ({clean(others[0].comm, 40)}) on {node}"
+        return PortHolder(
+            f"{name} has it",
+            (fact("network", None, f"{name} listens on {one.socket.local}"),),
+            (Command(node, f"ps -o pid,user,etime,args -p {others[0].pid}"),),
+        )
+    return None
 
 
 def _to_store(subject: Subject) -> Iterator[Socket]:
@@ -271,7 +306,10 @@ NO_STORE = Rule(
     "(SYN_SENT); or its log says so.",
     excluded="It is connected.",
     confidence=0.9,
-    next_steps=("nc -zv MASTER_ADDR MASTER_PORT", "Look whether rank 0 runs there"),
+    next_steps=(
+        "Connect from there to MASTER_ADDR and MASTER_PORT",
+        "Look whether rank 0 runs there",
+    ),
     find=_no_store,
     states=_STATES,
 )
@@ -282,7 +320,7 @@ PORT_BLOCKED = Rule(
     "MASTER_PORT, and nobody answers (SYN_SENT).",
     excluded="It is the store's port: `store-unreachable`.",
     confidence=0.85,
-    next_steps=("nc -zv to that port", "Open the ports between the nodes"),
+    next_steps=("Connect to that port from there", "Open the ports between the nodes"),
     find=_blocked,
     states=_STATES,
 )

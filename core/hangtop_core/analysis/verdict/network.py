@@ -6,13 +6,13 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.layout import OBSERVED
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import SHOWN, fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, Step, as_host
 from hangtop_core.logs.known import LOCAL_INTERFACE
 from hangtop_core.logs.steps import STEPS
+from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places
 from hangtop_core.text import clean, plural
 
@@ -156,7 +156,7 @@ def _leads_nowhere(subject: Subject) -> str:
     store = f":{env.get('MASTER_PORT', '')}"
     own = [one for one in listening if not one.endswith(store)]
     if own and all(one.startswith(("127.", "[::1]", "::1")) for one in own):
-        return f"it listens on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
+        return f"listening on {own[0]} only; the name of the node may be 127.0.1.1 in /etc/hosts"
     return ""
 
 

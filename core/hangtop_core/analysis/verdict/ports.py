@@ -9,6 +9,7 @@ from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence, who
 from hangtop_core.analysis.verdict.steps import Command, Step, word
 from hangtop_core.hardware import UP
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _steps(name: str, ports: Sequence[Nic]) -> tuple[Step, ...]:
         steps.append(Command(name, f"ibstat {device}" if rdma else f"ip -s link show {device}"))
     return (
         *steps,
-        Command(name, "dmesg -T | grep -i -e mlx -e 'link down' | tail"),
+        Command(name, f"{KERNEL_LOG} | grep -i -e mlx -e 'link down' | tail"),
         "look at cable, transceiver and switch port; NCCL_IB_HCA leaves a device out",
     )
 
@@ -107,7 +108,7 @@ DOWN = Rule(
     "interfaces only what went down while it was watched.",
     excluded="The job is on one node. A rank outside communication is looked at first.",
     confidence=0.9,
-    next_steps=("ibstat, ibdiagnet", "Look at cable, transceiver and switch port"),
+    next_steps=("Look at the port: ibstat", "Look at cable, transceiver and switch port"),
     find=_down,
     states=STALLED | {"starting"},
 )

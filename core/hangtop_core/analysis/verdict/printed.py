@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
-from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
+from hangtop_core.analysis.verdict.logs import SHORTLY_S, live_steps, overtaken
 from hangtop_core.logs.known import KNOWN
 from hangtop_core.logs.steps import STEPS
 
@@ -45,7 +45,7 @@ def _printed(cause: str, case: Case) -> Iterator[Hit]:
             explained=case.waiters,
             summary=sentence(case, one.summary, blamed=blamed),
             evidence=(*one.evidence, *common_facts(case, blamed)),
-            steps=STEPS.get(cause, ()),
+            steps=live_steps(case, cause, blamed),
             confidence=one.confidence,
         )
 
@@ -86,7 +86,7 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """A rank that has printed an error, lives, and waits with all others."""
     judged = case.said.judged
     first = judged.first if judged is not None else None
-    if first is None or first.record.part != "root" or not case.waiters:
+    if first is None or first.record.part not in ("root", "survived") or not case.waiters:
         return
     at = first.record.at if first.record.exact else None
     if overtaken(case, [at]):
@@ -112,7 +112,7 @@ def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             "let a rank that has an error end, or make all ranks skip the same step",
-            *STEPS["missing-collective"][1:],
+            *live_steps(case, "missing-collective", blamed),
         ),
         confidence=0.65 if at is not None else 0.5,
     )

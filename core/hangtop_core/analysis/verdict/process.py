@@ -20,7 +20,8 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import Command, on, word
+from hangtop_core.analysis.verdict.steps import Command, on, tails, word
+from hangtop_core.logs.steps import KERNEL_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _EXITED_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
 
-_KERNEL_LOG = "journalctl -k --since -1h | grep -i -e oom -e killed -e segfault"
+_KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
 
 
 def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -41,14 +42,15 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         gone = _first_to_fail(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)
-        ago = f"{case.ago(when)[4:]} ago" if case.ago(when) else ""
+        ago = f" {case.ago(when)[4:]} ago" if case.ago(when) else ""
+        text = several(group[0].activity.text, group)
+        text += "," if ago and text[-1:].isdigit() else ""
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
                 who(group),
-                several(group[0].activity.text, group),
-                ago,
+                text + ago,
                 _said(case, group),
             ),
             evidence=(
@@ -76,12 +78,7 @@ def _said(case: Case, group: Sequence[Subject]) -> str:
 
 def exit_steps(rank: Rank) -> tuple[Step, ...]:
     """Where it is told why a rank, or one beside it, has left."""
-    # stderr first: that is where a traceback is.
-    told = reversed(rank.process.outputs)
-    outputs = [path for path in told if path.startswith("/") and "log" in path]
-    words = filter(None, map(word, dict.fromkeys(outputs)))
-    steps = [f"tail -n 50 {one}" for one in words]
-    return tuple(Command(rank.node, step) for step in (*steps, _KERNEL_LOG))
+    return tuple(Command(rank.node, step) for step in (*tails(rank), _KERNEL_LOG))
 
 
 def _vanished(case: Case) -> Iterator[Hit]:
@@ -182,7 +179,7 @@ def _frozen(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             steps=(
                 *(on(group[0], step) for step in thaw),
-                "scontrol show job (a suspended Slurm job is frozen like this)",
+                Command(group[0].rank.node, "scontrol show job", "Slurm suspends jobs like this"),
             ),
         )
 

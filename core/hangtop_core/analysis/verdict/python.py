@@ -17,10 +17,11 @@ from hangtop_core.analysis.verdict.evidence import (
     name_process,
     peer,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
-from hangtop_core.analysis.verdict.steps import on, strace_step, trace_steps
+from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.analysis.verdict.threads import threads_of
 from hangtop_core.text import clean
 
@@ -42,7 +43,7 @@ def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 who(group),
-                group[0].activity.text,
+                several(group[0].activity.text, group),
                 f"at {group[0].activity.at}",
                 case.since(group[0]),
             ),
@@ -87,15 +88,18 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "output":
             continue
         pipe = descriptor(subject)
-        readers = [h for h in pipe.holders if h.how == "reads"] if pipe is not None else []
-        told = "; ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
+        holders = pipe.holders if pipe is not None else ()
+        # Who only reads comes before those that opened it both ways, as a FIFO can be.
+        readers = [h for h in holders if h.how == "reads"]
+        readers = readers or [h for h in holders if h.how.startswith("reads") and h.state == "T"]
+        told = ", ".join(f"its reader is pid {h.pid} ({h.comm}), state {h.state}" for h in readers)
         yield Hit(
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} {subject.activity.text} at {subject.activity.at}, a pipe that "
-                f"is full",
-                case.since(subject) + (f": {told}" if told else ""),
+                f"{who([subject])} {subject.activity.text} at {subject.activity.at}",
+                f"{case.since(subject)}: the pipe is full".lstrip(": "),
+                f"and {told}" if told else "",
             ),
             evidence=(
                 *([fact("process", subject.number, name_descriptor(pipe))] if pipe else []),
@@ -121,8 +125,9 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} waits at {subject.activity.at} for a program it started",
-                f"{case.since(subject)}: {named}" if named else case.since(subject),
+                f"{who([subject])} waits at {subject.activity.at}",
+                case.since(subject),
+                "for a program it started" + (f": {named}" if named else ""),
             ),
             evidence=(
                 *(
@@ -266,8 +271,7 @@ def _compiling(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 who(group),
                 is_are(group, "is", "are"),
-                f"compiling at {group[0].activity.at}",
-                case.since(group[0]) + told,
+                f"compiling at {group[0].activity.at} {case.since(group[0])}".rstrip() + told,
             ),
             evidence=common_facts(case, group),
             steps=(
@@ -285,13 +289,15 @@ def _teardown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 who(group),
-                group[0].activity.text,
+                several(group[0].activity.text, group),
                 case.since(group[0]),
             ),
             evidence=common_facts(case, group),
             steps=(
                 "read the first traceback in its log: it may be leaving after an error",
-                *trace_steps(group[0]),
+                *(on(group[0], text) for text in tails(group[0].rank)),
+                on(group[0], f"hangtop dump --pid {group[0].pid} --each"),
+                strace_step(group[0], group[0].pid),
             ),
             confidence=None if case.waiters else 0.6,
         )

@@ -75,11 +75,12 @@ def _starting(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if not lacking or len(lacking) * 2 > one.size:
             continue
         there = name_ranks(at_it) if at_it else "others"
+        does = "initializes" if len(at_it) == 1 else "initialize"
         yield Hit(
             subjects=lacking,
             summary=sentence(
                 case,
-                f"{there} {is_are(lacking, 'initialize', 'initialize')} communicator {one.hash} of "
+                f"{there} {does} communicator {one.hash} of "
                 f"{one.size} ranks, and {who(lacking)} {is_are(lacking, 'is', 'are')} not in it",
                 blamed=lacking,
             ),

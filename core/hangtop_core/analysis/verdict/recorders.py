@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import common_facts
+from hangtop_core.analysis.verdict.evidence import common_facts, several
 from hangtop_core.analysis.verdict.uneven import UNEVEN
 from hangtop_core.text import clean
 
@@ -64,8 +64,8 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=clean(
             f"new_group was called by {len(making)} of {len(case.subjects)} ranks "
             f"({name_ranks(making)}) and waits for all; {name_ranks(others)} did not call it and "
-            f"{'is' if len(others) == 1 else 'are'} {first.text.removeprefix('waits ')} at "
-            f"{first.at}. Every rank has to call it, also those that are not in the group",
+            f"{several(first.text, others)} at {first.at}. Every rank has to call it, also those "
+            "that are not in the group",
             800,
         ),
         evidence=common_facts(case, others),

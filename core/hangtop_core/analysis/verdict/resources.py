@@ -14,6 +14,7 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     sentence,
+    several,
     who,
 )
 from hangtop_core.analysis.verdict.outofmemory import limit_steps
@@ -119,7 +120,7 @@ def _thrashing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{lacking.text}: in {lacking.percent:.0f}% of the last 10 s nothing could run "
                 f"there for want of it; {who(group)}",
                 is_are(group, "is", "are"),
-                f"there, and {group[0].activity.text} at {group[0].activity.at}",
+                f"there, and {several(group[0].activity.text, group)} at {group[0].activity.at}",
             ),
             evidence=(
                 *((fact("process", None, _memory_text(node)),) if cgroup is None else ()),
@@ -179,7 +180,8 @@ def _held_back(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} starved of CPU: the quota of "
                 f"{is_are(group, 'its', 'their')} cgroup is {quota}, and was used up early in "
-                f"{held} of the periods; it {group[0].activity.text} at {group[0].activity.at}",
+                f"{held} of the periods; {is_are(group, 'it', 'they')} "
+                f"{several(group[0].activity.text, group)} at {group[0].activity.at}",
             ),
             evidence=(
                 *(
@@ -221,7 +223,7 @@ DISK_FULL = Rule(
     excluded="It is blocked in a read or in a pipe. Network file systems are not asked: that may "
     "hang.",
     confidence=0.85,
-    next_steps=("df -h and df -i on that mount",),
+    next_steps=("On that mount: df -h; df -i",),
     find=_disk_full,
 )
 THRASH = Rule(

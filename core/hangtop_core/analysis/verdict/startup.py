@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.layout import AWAY, OBSERVED, by_node, place_text
+from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
@@ -20,9 +20,10 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.recorders import SUBSET
-from hangtop_core.analysis.verdict.steps import as_host, trace_steps
+from hangtop_core.analysis.verdict.steps import answers, as_host, trace_steps
 from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
+from hangtop_core.nodestates import AWAY, OBSERVED
 from hangtop_core.places import is_loopback
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _reach(endpoint: str) -> str:
     name = as_host(host.strip("[]"))
     if not name or not (port.isascii() and port.isdecimal()) or port == "0":
         return "check from the missing nodes that they reach the endpoint"
-    return f"try the endpoint from the missing nodes: nc -zv {name} {port}"
+    return f"try the endpoint from the missing nodes: {answers(name, port)}"
 
 
 def _absent(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -253,8 +254,11 @@ def _never_reached(case: Case, nodes: Mapping[str, Node]) -> Iterator[Hit]:
 
 
 def _look_at(one: str, everyone: str) -> tuple[str, ...]:
+    host = as_host(one)
     return (
-        f"look at it: ping {one}; its console or BMC; `sinfo -n {everyone}` under Slurm",
+        *((f"see whether it is up: ping -c3 -W2 {host}",) if host is not None else ()),
+        "look at its console or BMC",
+        f"see what Slurm says of it: sinfo -R -n {everyone}",
         f"if it is gone, start the job again without {everyone}",
     )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop_core.analysis.verdict.base import Subject
-    from hangtop_core.model import Node
+    from hangtop_core.model import Node, Rank
 
 MAX_WORD = 300
 MAX_COMMAND = 2000
@@ -54,6 +54,18 @@ def word(text: str) -> str | None:
 def as_host(name: str) -> str | None:
     """Return the name or address of a host for use in a command, None where it can be neither."""
     return name if _HOST.fullmatch(name) else None
+
+
+def answers(host: str, port: str | int) -> str:
+    """Try to connect; bash does it by itself, where nc is not installed."""
+    return f"timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo connected"
+
+
+def tails(rank: Rank) -> list[str]:
+    """The ends of the files a rank prints to, stderr first: that is where a traceback is."""
+    told = reversed(rank.process.outputs)
+    paths = [path for path in told if path.startswith("/") and "log" in path]
+    return [f"tail -n 50 {one}" for one in filter(None, map(word, dict.fromkeys(paths)))]
 
 
 def strace_step(subject: Subject, pid: int) -> Command:

@@ -20,11 +20,13 @@ from hangtop_core.analysis.verdict.evidence import (
     reads,
     sentence,
     server_facts,
+    several,
     silent_servers,
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps, word
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.text import duration, size
 
 if TYPE_CHECKING:
@@ -46,8 +48,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         table = subject.rank.descriptors
         waited = table.waiting_locks if table is not None else ()
         lock = waited[0] if waited else descriptor(subject)
+        tried = table.lock_files if table is not None and lock is None else ()
+        lock = tried[0] if len(tried) == 1 else lock
         path = lock.target if lock is not None else "a file"
-        quoted = word(path) if lock is not None else None
+        path = f"a file, most likely {path}," if len(tried) == 1 else path
+        quoted = word(lock.target) if lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
         told = ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
         if not told and lock is not None and lock.server:
@@ -62,6 +67,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             evidence=(
                 *([fact("process", subject.number, name_descriptor(lock))] if lock else []),
                 *server_facts(subject),
+                *(
+                    fact("process", subject.number, f"locked here: {name_descriptor(one)}")
+                    for one in tried[:SHOWN]
+                    if one is not lock
+                ),
                 *common_facts(case, [subject]),
             ),
             steps=(
@@ -90,7 +100,7 @@ def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {text}{call} at {first.activity.at}",
+                f"{who(group)} {several(text, group)}{call} at {first.activity.at}",
                 f"{case.since(first)}{file}",
             ),
             evidence=(
@@ -176,13 +186,15 @@ def _io_steps(subject: Subject, one: Descriptor | None) -> tuple[Step, ...]:
     steps: list[Step] = [on(subject, f"ls -l /proc/{subject.pid}/fd/{number}")]
     pipe = subject.activity.family in _PIPES or (one is not None and one.kind in ("pipe", "fifo"))
     if pipe and one is not None and one.target.startswith("/") and (path := word(one.target)):
-        steps.append(on(subject, f"fuser -v {path}", words="see who has it open"))
+        steps.append(
+            on(subject, f"fuser -v {path} 2>&1 | grep -v '^Cannot'", words="see who has it open")
+        )
     elif not pipe and (mount := word(_mount_of(subject, one))):
         told = f"timeout 5 stat {mount} || echo the file system does not answer"
         steps.append(on(subject, told))
     steps.append(on(subject, f"cat /proc/{subject.pid}/stack"))
     if main is not None and main.state == "D":
-        return (*steps, on(subject, "journalctl -k --since -1h | tail -n 50"))
+        return (*steps, on(subject, f"{KERNEL_LOG} | tail -n 50"))
     return (*steps, *trace_steps(subject))
 
 
@@ -194,7 +206,9 @@ def _checkpoint(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         first = group[0]
         moved = first.rank.io_moved_at
         grows = moved is not None and case.at - moved < 10.0
-        told = "and its bytes written grow: not a hang" if grows else "and no bytes move"
+        told = "and no bytes move"
+        if grows:
+            told = f"and {is_are(group, 'its', 'their')} bytes written grow: not a hang"
         file = first.rank.process.file
         if file is not None and file.writes:
             told += f"; its position is {position_text(case, first)}"

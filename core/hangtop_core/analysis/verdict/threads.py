@@ -120,7 +120,7 @@ def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *common_facts(case, [subject]),
             ),
             steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --native"),
+                on(subject, f"hangtop dump --pid {subject.pid} --each --native"),
                 "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL)",
             ),
         )
@@ -141,7 +141,7 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
-        main = f"{who([subject])} {_main_text(subject)}"
+        main = f"{who([subject])} {_main_text(subject)} {case.since(subject)}".rstrip()
         if cycle:
             places = " and ".join(f"{one.name} at {one.place}" for one in stuck[:3])
             text = f"{main}: its threads wait for each other's locks, {places}"
@@ -149,7 +149,7 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             text = f"{main}; {_owners(threads)}"
         yield Hit(
             subjects=(subject,),
-            summary=sentence(case, text, case.since(subject)),
+            summary=sentence(case, text),
             evidence=(
                 *_thread_facts(subject, threads),
                 *common_facts(case, [subject]),
@@ -172,9 +172,10 @@ def _main_text(subject: Subject) -> str:
 
 def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
     text = f"{who([subject])} waits for a thread of its own to end, at {subject.activity.at}"
+    text = f"{text} {case.since(subject)}".rstrip()
     return Hit(
         subjects=(subject,),
-        summary=sentence(case, f"{text}; {_owners(threads)}", case.since(subject)),
+        summary=sentence(case, f"{text}; {_owners(threads)}"),
         evidence=(
             *_thread_facts(subject, threads),
             *common_facts(case, [subject]),

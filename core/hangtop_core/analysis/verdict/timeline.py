@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
 from hangtop_core.analysis.flight.countdown import countdown
-from hangtop_core.analysis.layout import AWAY
 from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.diagnosis import Moment
 from hangtop_core.kernelline import read
+from hangtop_core.nodestates import AWAY
 from hangtop_core.text import clean, duration, plural, shorten
 
 if TYPE_CHECKING:
@@ -157,11 +157,12 @@ def _logs(case: Case) -> Iterator[Moment]:
     for fold in (*folds, *judged.others)[:SHOWN]:
         record = fold.record
         who = f"rank {record.rank}: " if record.rank is not None else ""
-        if record.at is not None:
+        by = written[record.file] if record.file < len(written) else None
+        if record.at is not None and (record.exact or by is None):
             yield _moment(record.at, "log", record.rank, f"{who}{record.text}")
-        elif record.file < len(written) and (at := written[record.file]) is not None:
+        elif by is not None:
             # Its line tells no time: it was there when its file was last written.
-            yield _moment(at, "log", record.rank, f"{who}{record.text} (printed by then)")
+            yield _moment(by, "log", record.rank, f"{who}{record.text} (printed by then)")
 
 
 def _kernel(case: Case) -> Iterator[Moment]:

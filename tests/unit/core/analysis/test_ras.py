@@ -141,6 +141,13 @@ def test_a_communicator_that_is_being_made_without_a_rank() -> None:
     )
 
 
+def test_one_rank_alone_initializes_a_communicator() -> None:
+    ranks = [rank(n, pid_of(n), init_state=7) for n in (0,)]
+    told = document((ranks, [missing(1, pid_of(1), unresponsive=False)]))
+    verdict = judge(hung(), from_json(told, NOW)).verdicts[0]
+    assert "rank 0 initializes communicator 0xc0ffee0 of 2 ranks, and rank 1 (n1" in verdict.summary
+
+
 def test_an_error_is_told_with_its_meaning() -> None:
     ranks = [rank(n, pid_of(n), async_error=6 if n == 2 else 0) for n in range(4)]
     (fact,) = said(judge(hung(late=2), from_json(document((ranks, [])), NOW)).verdicts[0])

@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from hangtop_core import fixes
+from hangtop_core.analysis.flight import ways
+from hangtop_core.analysis.flight.patterns import PATTERNS
 from hangtop_core.analysis.verdict.document import page
 from hangtop_core.analysis.verdict.rules import RULES
+from hangtop_core.logs.steps import STEPS
+from support.sentences import grammar, unpasted
 
 ROOT = Path(__file__).parents[4]
 
@@ -95,6 +102,48 @@ def test_every_rule_is_declared_whole() -> None:
         assert rule.excluded
         assert rule.next_steps
         assert 0.0 < rule.confidence <= 1.0
+
+
+STEPS_AND_FIXES = [
+    *(step for rule in RULES for step in rule.next_steps),
+    *(step for steps in STEPS.values() for step in steps),
+    *(step for pattern in PATTERNS for step in pattern.next_steps),
+    *(fix for _, fix in ways._TEXTS.values()),
+    *fixes.TEXTS.values(),
+]
+
+
+def test_what_is_copied_from_a_step_can_be_pasted() -> None:
+    assert [fault for text in STEPS_AND_FIXES for fault in unpasted(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("df -h /dev/shm on that node; containers: --shm-size", "on that node: df -h /dev/shm"),
+        ("scontrol show job (a suspended job)", "a suspended job: scontrol show job"),
+        ("make it write one: hangtop flight --trigger, or R", "`hangtop flight` writes one, or R"),
+        ("see what is there: lslocks | grep 'a", "see what is there: lslocks | grep 'a'"),
+    ],
+)
+def test_steps_that_cannot_be_pasted_are_found(wrong: str, right: str) -> None:
+    assert list(unpasted(wrong))
+    assert not list(unpasted(right))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("ranks 0-1 has exited", "ranks 0-1 have exited"),
+        ("ranks 0,4 are destroying its groups", "ranks 0,4 are destroying their groups"),
+        ("rank 3 (n1, pid 7) wait in recv", "rank 3 (n1, pid 7) waits in recv"),
+        ("the store that they wait for for 5:00", "the store that they waited for"),
+        ("is compiling at x : pid 3", "is compiling at x: pid 3"),
+    ],
+)
+def test_wrong_sentences_are_found(wrong: str, right: str) -> None:
+    assert list(grammar(wrong))
+    assert not list(grammar(right))
 
 
 def test_the_documentation_of_causes_is_current() -> None:

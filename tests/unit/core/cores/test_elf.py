@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.cores import elf
-from support.cores.image import core, note
+from hangtop_core.cores import elf, find
+from support.cores.image import STACK, core, note
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,3 +83,40 @@ def test_counts_are_not_believed(tmp_path: Path) -> None:
     path.write_bytes(whole)
     with pytest.raises(elf.NotACoreError):
         elf.read(str(path))
+
+
+def test_segments_that_stand_many_times_are_read_once(tmp_path: Path) -> None:
+    """The same bytes as notes of 20,000 segments, and memory in 100,000 pieces of a byte."""
+    path = tmp_path / "core"
+    whole = core(environment=ENVIRONMENT)
+    _, _, place, _, _, size = struct.unpack_from("<IIQQQQ", whole, 64)
+    notes = struct.pack("<IIQQQQQQ", 4, 0, 0, 0, 0, 4 << 20, 0, 1) * 20_000
+    real = struct.pack("<IIQQQQQQ", 4, 0, place, 0, 0, size, 0, 1)
+    pieces = b"".join(
+        struct.pack("<IIQQQQQQ", 1, 6, place, STACK + at, 0, 1, 1, 1) for at in range(100_000)
+    )
+    table = real + notes + pieces
+    head = bytearray(whole[:64])
+    struct.pack_into("<Q", head, 32, len(whole))
+    struct.pack_into("<Q", head, 40, len(whole) + len(table))
+    struct.pack_into("<HH", head, 54, 56, 0xFFFF)
+    section = bytearray(64)
+    struct.pack_into("<I", section, 44, 1 + 20_000 + 100_000)
+    path.write_bytes(bytes(head) + whole[64:] + table + section + bytes(4 << 20))
+    began = time.monotonic()
+    assert elf.read(str(path)).pid == 4711
+    assert time.monotonic() - began < 10.0
+    struct.pack_into("<H", head, 54, 0xFFFF)  # a table of 8 GiB, were it believed
+    path.write_bytes(bytes(head) + whole[64:] + table + section)
+    with pytest.raises(elf.NotACoreError, match="makes no sense"):
+        elf.read(str(path))
+
+
+def test_a_working_directory_that_was_removed_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("os.getcwd", gone)
+    assert "" not in find.own_directories()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.logs.files import TAIL, WHOLE, find, read
+from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read
 from hangtop_core.logs.judge import judge
-from hangtop_core.logs.lines import Choice, Follower, Kept, around, span
+from hangtop_core.logs.lines import PIECE, PIECES, Choice, Follower, Kept, around, span
 from hangtop_core.logs.names import places
 from support.logs import recording
 
@@ -84,6 +84,31 @@ def test_a_folder_stands_for_the_logs_in_it(tmp_path: Path) -> None:
     assert nothing == ["/no/such/file"]
 
 
+def test_a_file_that_is_removed_while_its_folder_is_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("old.log", "new.log"):
+        (tmp_path / name).write_text("x\n")
+    lstat = os.lstat
+
+    def gone(path: str) -> os.stat_result:
+        if path.endswith("old.log"):
+            raise FileNotFoundError(path)
+        return lstat(path)
+
+    monkeypatch.setattr("hangtop_core.logs.files.os.lstat", gone)
+    assert [one.path for one in find([str(tmp_path)])[0]] == [str(tmp_path / "new.log")]
+
+
+def test_a_letter_of_several_bytes_may_lie_across_two_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress(b"x" * (CHUNK - 1) + "é\n".encode()))
+    (found,), _ = find([str(path)])
+    kept: list[str] = []
+    read(found, 0, keep=lambda line: kept.append(line.text))
+    assert "\ufffd" not in "".join(kept)
+
+
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.log").touch()
     (found,), _ = find([str(tmp_path / "x.log")])
@@ -142,6 +167,38 @@ def test_a_time_is_found_by_bisection(tmp_path: Path) -> None:
     span(found, 0, start, end, lines.append)
     assert any("11:25:00" in line.text for line in lines)
     assert end - start < 600_000
+
+
+def test_a_new_file_that_may_not_be_read_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rank_1.log"
+    path.write_text("one\n")
+    follower = Follower([str(path)], Choice())
+    assert [one.text for one in follower.poll()[0]] == ["one"]
+    path.rename(tmp_path / "old")
+    path.write_text("two\n")
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("builtins.open", forbidden)
+    assert follower.poll() == ([], [], [])
+    monkeypatch.undo()
+    assert [one.text for one in follower.poll()[0]] == ["two"]
+    follower.close()
+
+
+def test_a_file_that_grows_by_much_is_read_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "rank_1.log"
+    path.touch()
+    follower = Follower([str(path)], Choice())
+    follower.poll()
+    path.write_bytes(b"line\n" * ((PIECES + 1) * PIECE // 5))
+    first = len(follower.poll()[0])
+    assert first * 5 <= PIECES * PIECE
+    assert first + len(follower.poll()[0]) == (PIECES + 1) * PIECE // 5
+    follower.close()
 
 
 def test_growing_cut_and_replaced_files_are_followed(tmp_path: Path) -> None:

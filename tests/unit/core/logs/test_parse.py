@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hangtop_core.logreport import logs_text
+from hangtop_core.logs.judge import judge
 from hangtop_core.logs.parse import MAX_RECORDS, Parser
+from hangtop_core.logs.whose import Place
 from support.logs import parsed, recording
 
 if TYPE_CHECKING:
@@ -122,6 +125,11 @@ def test_endless_errors_take_bounded_memory() -> None:
         parser.feed(text)
     parser.finish()
     assert len(parser.records) <= MAX_RECORDS
+    log = parser.log("x.log", Place())
+    assert log.left_out == 6000 - MAX_RECORDS
+    assert "not told apart: 2000 more lines of note in x.log" in logs_text(
+        judge([log]), (), [log], 80
+    )
     same = Parser(0, 0.0)
     same.feed(TRACEBACK.format(line=13) * 1000)
     same.finish()
@@ -157,3 +165,20 @@ def test_any_interleaving_gives_the_same_records(streams: list[list[str]], order
     for rank in apart:
         some = [r for r in log.records if r.origin.local == rank]
         assert [(r.text, r.lines, r.calls, r.count) for r in some] == apart[rank]
+
+
+def test_a_traceback_has_the_time_that_kubectl_puts_before_it() -> None:
+    head = "[pod/train-0/main] 2026-11-21T11:17:5{}.123456789Z [default1]:{}\n"
+    lines = [*TRACEBACK.format(line=13).splitlines(), "step 2"]
+    log = parsed("".join(head.format(number, line) for number, line in enumerate(lines)))
+    (one,) = errors(log)
+    assert (one.text, one.exact, one.origin.local) == ("KeyError: 'labels'", True, 1)
+    assert one.at == pytest.approx(1795259870.123, abs=0.001)
+
+
+@pytest.mark.parametrize("piece", [0, 1, 7])
+def test_lines_are_counted_as_editors_do(piece: int) -> None:
+    """Blank lines count, and what a progress bar has overwritten does not."""
+    text = "\n\n0%\r50%\r100%\nstep\r\n" + TRACEBACK.format(line=13)
+    (one,) = errors(parsed(text, piece=piece))
+    assert one.order == 5

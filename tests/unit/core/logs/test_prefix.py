@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from hangtop_core.logs.prefix import Origin, Prefixes, split
+from hangtop_core.logs.prefix import MAX_HEADS, Origin, Prefixes, split
 
 SAMPLES = [
     ("[default1]:  text", Origin(local=1, group="default"), "  text"),
@@ -60,6 +62,31 @@ def test_nodes_of_pdsh_count_where_all_lines_have_one() -> None:
     assert some.take("n3: x") == (Origin(), "n3: x")
 
 
+def test_pods_of_stern_count_where_all_lines_have_one() -> None:
+    """Written by hand after stern's default template: no cluster was at hand."""
+    some = Prefixes("train-0 main a\ntrain-1 main b\ntrain-0 main c\ntrain-1 main d\n")
+    pod = Origin(local=1, node="train-1", group="default")
+    assert some.take("train-1 main [default1]:  File") == (pod, "  File")
+    plain = Prefixes("re-run of 1\nre-run of 2\nstep 1 a\nstep 1 b\nstep 1 c\n")
+    assert plain.take("re-run of 3") == (Origin(), "re-run of 3")
+
+
+@pytest.mark.parametrize("before", ["[pod/a-0/main] {}", "{}", "{}stderr F ", "n1: {}"])
+def test_times_that_tools_put_before_every_line_are_no_text(before: str) -> None:
+    """kubectl logs --timestamps leaves out zeros at the end of a second's parts."""
+    times = [
+        f"2026-11-21T11:17:5{second}.{part}Z " for second, part in ((0, "123456789"), (1, "5"))
+    ]
+    lines = [before.format(at) + "[default1]:  File" for at in times * 2]
+    some = Prefixes("\n".join(lines))
+    for at, line in zip(times, lines, strict=False):
+        origin, text = some.take(line)
+        assert (origin.local, text) == (1, "  File")
+        assert some.time.startswith(at)
+    iso = "2026-11-21T11:17:50.123Z INFO step"
+    assert Prefixes(f"{iso}\n{iso}\n").take(iso) == (Origin(), iso)
+
+
 def test_levels_and_exceptions_are_no_nodes() -> None:
     assert Prefixes("INFO: a\nINFO: b\nWARNING: c\n").hosts == frozenset()
     assert Prefixes("KeyError: a\nKeyError: b\n").hosts == frozenset()
@@ -71,7 +98,37 @@ def test_what_a_progress_bar_overwrites_is_lines() -> None:
     assert list(split(glued)) == ["step 3", "[rank1]: Traceback (most recent call last):"]
 
 
+def test_a_line_that_torchrun_has_put_behind_a_progress_bar_begins_there() -> None:
+    """As torchrun 2.13 --tee copies what `\\r0%|##` has left without an end."""
+    text = "[default0]:0%|##[default1]:\n[default1]:1%|#[default1]:[rank1]: Traceback\n"
+    text += "[default0]:a[2]:"
+    some = Prefixes(text)
+    assert list(some.split(text)) == [
+        (0, "[default0]:0%|##"),
+        (0, "[default1]:"),
+        (1, "[default1]:1%|#"),
+        (1, "[default1]:[rank1]: Traceback"),
+        (2, "[default0]:a[2]:"),
+    ]
+
+
 def test_pieces_of_lines_that_mpirun_has_tagged_are_put_together() -> None:
     """As Open MPI 4 prints what a process writes in several pieces."""
     told = "[1,2]<stderr>:KeyError[1,2]<stderr>:: [1,1]<stdout>:step[1,2]<stderr>:'lost'"
     assert list(split(told)) == ["[1,2]<stderr>:KeyError: 'lost'", "[1,1]<stdout>:step"]
+
+
+def test_prefixes_that_differ_from_line_to_line_take_no_more_memory_for_it() -> None:
+    """mpirun --timestamp-output, and whoever makes up names."""
+    prefixes = Prefixes()
+    for number in range(3 * MAX_HEADS):
+        origin, _ = prefixes.take(f"[default{number}]:x")
+        assert origin.local == number
+    assert len(prefixes._known) <= MAX_HEADS
+
+
+def test_many_pieces_of_one_tag_are_put_together_in_time() -> None:
+    line = "[1,0]<stdout>:0123456789012345678901234567890123456789" * 200_000
+    began = time.monotonic()
+    assert [len(one) for one in split(line)] == [14 + 40 * 200_000]
+    assert time.monotonic() - began < 3.0

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hangtop_core.logs.stamp import stamp
+from hangtop_core.logs.stamp import stamp, without_time
 
 NEAR = datetime(2026, 11, 21, 12, 0, 0).timestamp()
 
@@ -44,3 +44,18 @@ def test_a_zone_counts() -> None:
 @pytest.mark.parametrize("line", ["", "step 3", "2026-13-40 99:99:99", "[E9999 11:11:11.1 x"])
 def test_what_is_no_time_is_none(line: str) -> None:
     assert stamp(line, NEAR) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [
+        ("2026-11-21 11:17:50,155 INFO step 3", "INFO step 3"),
+        ("[2026-11-21 11:17:50,155][train][INFO] - step 3", "[train][INFO] - step 3"),
+        ("[W1121 11:17:50.738000000 TCPStore.cpp:340] retrying", "TCPStore.cpp:340] retrying"),
+        ("11:17:50 step 3", "step 3"),
+        ("step 3 at 2026-11-21 11:17:50", "step 3 at 2026-11-21 11:17:50"),
+        ("2026-11-21 11:17:50", "2026-11-21 11:17:50"),
+    ],
+)
+def test_what_a_line_says_beside_its_time(line: str, rest: str) -> None:
+    assert without_time(line) == rest

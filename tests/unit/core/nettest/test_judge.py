@@ -295,6 +295,18 @@ def test_a_node_that_is_slow_both_with_near_and_with_far() -> None:
     assert one.summary.startswith("n2 sends ")
 
 
+def test_who_only_waits_for_a_very_slow_node_is_not_called_slow() -> None:
+    # n2 sends 1 MB/s, so all send little, at which n3 looks slower than it is.
+    rates = {"n1": (9 * 10**8, 10**6), "n2": (8 * 10**8, 9 * 10**8), "n3": (10**6, 3 * 10**7)}
+    outcomes = [
+        Outcome(Member(node), rates=((1, near), (2, far))) for node, (near, far) in rates.items()
+    ]
+    made = facts(jobs=[run(*outcomes)])
+    one = only(made)
+    assert (one.cause, one.nodes) == ("slow-link", ("n2",))
+    assert "but n2 sends 977 KiB/s by gloo" in report.headline(made, (one,), 0)
+
+
 def numeric(**values: float | str) -> Facts:
     texts = {
         node: value if isinstance(value, str) else value.hex() for node, value in values.items()

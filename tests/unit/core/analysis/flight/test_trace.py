@@ -59,3 +59,8 @@ def test_an_entry_whose_number_no_recorder_could_count_to_is_left_out() -> None:
     columns = reduce({"version": "2.10", "entries": entries})
     assert list(columns.seq) == [1]
     assert columns.dropped == 1
+
+
+def test_an_entry_with_an_odd_number_costs_no_other() -> None:
+    entries = [{"profiling_name": "gloo:barrier", "record_id": n} for n in ("--5", "7")]
+    assert list(reduce({"version": "2.10", "entries": entries}).record) == [0, 7]

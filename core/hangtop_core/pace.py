@@ -1,0 +1,37 @@
+"""How often to look at what is due on a node: ever more seldom while nothing is new there."""
+
+from __future__ import annotations
+
+SHARE = 0.2
+"""Of the time for which nothing was new on a node, to the next look at it."""
+MOST_S = 10.0
+"""Seconds between two looks at most."""
+
+
+class _Look:
+    __slots__ = ("due", "since", "told")
+
+    def __init__(self, told: object, now: float) -> None:
+        self.told = told
+        self.since = self.due = now
+
+
+class Pace:
+    """Of all nodes; times are of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, _Look] = {}
+
+    def due(self, name: str, told: object, now: float) -> bool:
+        """Whether to look at a node now, and note that this is done.
+
+        At once where ``told`` is another than the last time: that says what is known of it.
+        """
+        look = self._looks.get(name)
+        if look is None or look.told != told:
+            self._looks[name] = _Look(told, now)
+            return True
+        if now < look.due:
+            return False
+        look.due = now + min((now - look.since) * SHARE, MOST_S)
+        return True

@@ -1,0 +1,80 @@
+"""What a process may wait for and has not open: a lock file it tries, the port of its store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Optional
+
+from . import procfs, secrets
+
+if TYPE_CHECKING:
+    from .descriptors import Node
+    from .requests import Message
+
+MAX_FILES = 8
+MAX_HOLDERS = 64
+"""Processes with locks whose descriptors are looked through."""
+LOCK_FILES = (".lock", "/lock")
+"""How files end that are there to be locked: filelock, huggingface, torch's extensions, Triton."""
+
+
+def holder(pid: int, how: str) -> Optional[Message]:
+    """Return a process in the form of model.Holder; None when it is gone."""
+    stat = procfs.read_stat(pid)
+    if stat is None:
+        return None
+    return {"pid": pid, "comm": stat.comm, "state": stat.state, "how": how}
+
+
+def _user(pid: int) -> Optional[str]:
+    """The real user id; None when the process is gone."""
+    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
+    return (status.get("Uid") or "").split("\t")[0] or None
+
+
+def lock_files(pid: int, around: Node) -> List[Message]:
+    """Return lock files that other processes of the same user have locked.
+
+    Who tries a lock again and again (filelock, by flock with LOCK_NB) never stands in /proc/locks,
+    and has the file open for an instant each time.
+    """
+    held = {
+        lock.pid for lock in around.locks() if not lock.waiting and lock.pid not in (0, -1, pid)
+    }
+    mine = _user(pid)
+    found: List[Message] = []
+    for other in sorted(held - {pid})[:MAX_HOLDERS]:
+        if mine is None or _user(other) != mine:
+            continue
+        for fd in procfs.numbers("/proc/%d/fd/" % other):
+            target = procfs.link("/proc/%d/fd/%d" % (other, fd)) or ""
+            if not target.endswith(LOCK_FILES):
+                continue
+            # `lock:` stands there for what was locked through this very descriptor.
+            if b"\nlock:" not in (procfs.read("/proc/%d/fdinfo/%d" % (other, fd)) or b""):
+                continue
+            entry = holder(other, "holds the lock")
+            if entry is not None:
+                path = secrets.mask_path(target)
+                row: Message = {"fd": -1, "kind": "file", "target": path, "locked": "held"}
+                found.append(dict(row, holders=[entry]))
+    return found[:MAX_FILES]
+
+
+def store_port(pid: int, around: Node) -> Optional[Message]:
+    """Return who listens on the port of the store, MASTER_PORT, in the same network."""
+    port = (procfs.environ(pid) or {}).get("MASTER_PORT", "")
+    if not port.isdigit():
+        return None
+    for entry in around.sockets(pid).by_inode.values():
+        if entry.family != "tcp" or entry.state != "LISTEN":
+            continue
+        if not entry.local.endswith(":" + port):
+            continue
+        target = "socket:[%d]" % entry.inode
+        owners = sorted({owner.pid for owner in around.owners(target)})
+        holders = [one for one in (holder(pid, "listens") for pid in owners) if one is not None]
+        told: Message = dict(entry._asdict())
+        del told["inode"]
+        row: Message = {"fd": -1, "kind": "socket", "target": target, "mode": "rw", "socket": told}
+        return dict(row, holders=holders[:MAX_FILES])
+    return None

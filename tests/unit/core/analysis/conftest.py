@@ -1,0 +1,34 @@
+"""Every diagnosis that a test here asks for is also read as English, of one rank and of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.sentences import doubled, faults
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job, Snapshot
+
+MANY = 50
+"""Jobs of so many ranks are not doubled: their tests are about size."""
+
+
+@pytest.fixture(autouse=True)
+def sentences_are_right(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test whose diagnosis, or that of twice its ranks, says something wrongly."""
+    diagnose = getattr(request.module, "diagnose", None)
+    if diagnose is None:
+        return
+
+    def read(snapshot: Snapshot, job: Job | None, *rest: Any, **more: Any) -> Diagnosis:
+        found: Diagnosis = diagnose(snapshot, job, *rest, **more)
+        wrong = list(faults(found))
+        if job is not None and 0 < len(job.ranks) < MANY:
+            wrong += faults(diagnose(*doubled(snapshot, job), *rest, **more))
+        assert not wrong, "\n".join(wrong)
+        return found
+
+    monkeypatch.setattr(request.module, "diagnose", read)

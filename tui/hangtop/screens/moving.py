@@ -1,0 +1,49 @@
+"""Moving up and down in the pane that keys work on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hangtop.widgets.line_pane import LinePane
+
+
+class Moving:
+    """Mixed into pages; one method for each action, `do_<id>`."""
+
+    @property
+    def active_pane(self) -> LinePane | None:
+        """The pane that keys work on."""
+        raise NotImplementedError
+
+    def _move(self, step: str, amount: int) -> None:
+        pane = self.active_pane
+        if pane is not None:
+            getattr(pane, step)(amount)
+
+    def do_up(self) -> None:
+        """One line up."""
+        self._move("move", -1)
+
+    def do_down(self) -> None:
+        """One line down."""
+        self._move("move", 1)
+
+    do_line_up = do_up
+    do_line_down = do_down
+
+    def do_page_up(self) -> None:
+        """One page up."""
+        self._move("move_page", -1)
+
+    def do_page_down(self) -> None:
+        """One page down."""
+        self._move("move_page", 1)
+
+    def do_home(self) -> None:
+        """To the top."""
+        self._move("move_end", -1)
+
+    def do_end(self) -> None:
+        """To the bottom."""
+        self._move("move_end", 1)
