@@ -154,9 +154,10 @@ class DescriptorTable(Struct, frozen=True, gc=False):
     """Files this process waits to lock, from /proc/locks, with their holders."""
     opening: Descriptor | None = None
     """The file its main thread is blocked in opening, or looking at; it has no number yet."""
+    servers: tuple[FileServer, ...] = ()
+    """Those of its mounts, and whether they answer its node."""
     lock_files: tuple[Descriptor, ...] = ()
     """Lock files that other processes of its user have locked, with these: who tries a lock again
     and again has no file open."""
     store_port: Descriptor | None = None
     """Who listens on MASTER_PORT of its environment, in its network."""
-    servers: tuple[FileServer, ...] = ()

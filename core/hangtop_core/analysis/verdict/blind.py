@@ -12,6 +12,7 @@ from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.layout import seats
 from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.diagnosis import BlindSpot
+from hangtop_core.fixes import from_afar
 from hangtop_core.kernelline import deaths
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold
@@ -41,7 +42,7 @@ def blind_spots(snapshot: Snapshot, job: Job | None) -> tuple[BlindSpot, ...]:
     if job is not None:
         empty = seats(snapshot, job)
         found = [
-            *_stacks(job),
+            *_stacks(job, {node.name for node in snapshot.nodes if node.shell is not None}),
             *found,
             *_capabilities(_bereft(snapshot, job, empty), ("kernel log",)),
             *_gpus(snapshot, job),
@@ -61,11 +62,13 @@ def _spot(
     return BlindSpot(what, nodes, ranks, clean(why), clean(fix))
 
 
-def _stacks(job: Job) -> Iterator[BlindSpot]:
+def _stacks(job: Job, afar: set[str]) -> Iterator[BlindSpot]:
     for one in stacks.missing(job.ranks):
         if one.why.startswith("the process is gone"):
             continue
         fix = one.fix or _NO_FIX
+        if afar.issuperset(one.nodes):
+            fix = from_afar(fix)
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
@@ -159,6 +162,8 @@ def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[B
             if able is not None and not able.ok:
                 why = f"{SAID}{able.why}" if able.why else "not available"
                 fix = able.fix or _NO_FIX
+                if node.shell is not None:
+                    fix = from_afar(fix)
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), on in groups.items():
         yield _spot(name, tuple(sorted(on)), (), why, fix)

@@ -645,8 +645,10 @@ def test_all_in_the_same_call_is_unknown_and_says_what_was_ruled_out() -> None:
     assert "ruled out" in verdict.summary
 
 
-def test_the_one_rank_without_a_stack_is_suspected() -> None:
+@pytest.mark.parametrize(("shell", "fix"), [(None, "sudo hangtop"), ("ssh n1", "hangtop --sudo")])
+def test_the_one_rank_without_a_stack_is_suspected(shell: str | None, fix: str) -> None:
     world = World()
+    world.nodes["n1"] = Node("n1", state="ready", shell=shell)
     world.waiters(3)
     failure = Failure("denied", "ptrace is not permitted", "sudo hangtop")
     world.add(None, ("S", None, None, None, None), sample={"failure": failure})
@@ -655,7 +657,7 @@ def test_the_one_rank_without_a_stack_is_suspected() -> None:
     assert culprits(found.verdicts[0]) == [3]
     spot = found.blind_spots[0]
     assert (spot.what, spot.ranks, spot.why) == ("stacks", (3,), "ptrace is not permitted")
-    assert spot.fix == "sudo hangtop"
+    assert spot.fix == fix
 
 
 def test_without_any_stack_the_kernel_still_names_who_is_not_in_the_majority() -> None:
