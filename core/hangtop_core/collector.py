@@ -84,9 +84,7 @@ class Collector:
         self._rest: dict[str, float] = {}
         self._rested: dict[str, float] = {}
         """From when on a node may be asked again by itself."""
-        self.arrivals = Arrivals()
-        self._turns = Turns()
-        self._pace = Pace()
+        self.arrivals, self._turns, self._pace = Arrivals(), Turns(), Pace()
         self._boot_id = boot_id()
         self._pushed: set[str] = set()
         """Nodes whose probe was given all it is to do, and a time for it."""

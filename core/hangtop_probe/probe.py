@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from . import (
     cache,
@@ -16,9 +17,7 @@ from . import (
     node,
     numerics,
     permission,
-    ras,
     recorder,
-    strace,
 )
 from .gpus import Gpus
 from .hardware import Hardware
@@ -65,22 +64,21 @@ class Probe:
             "stacks": self.sampler.handle,
             "descriptors": lambda request: descriptors.handle(request, self.rights),
             "holders": lambda request: holders.handle(request, self.rights),
-            "ras": lambda request: ras.handle(request, self.rights),
+            "ras": lambda request: _late("ras", request, self.rights),
             "recorder": lambda request: recorder.handle(
                 request, self.rights, self.tools, self._told
             ),
             "log": self.logs.handle,
             "core": lambda request: cores.handle(request, self.tools, self.rights),
             "numerics": lambda request: numerics.handle(request, self.rights),
-            "strace": lambda request: strace.handle(request, self.tools, self.rights),
+            "strace": lambda request: _late("strace", request, self.tools, self.rights),
             "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),
             "nettest": self.nettest,
         }
 
     def nettest(self, request: Request) -> Message:
-        """Answer `nettest`; what it needs is loaded when somebody asks for it, and not sent
-        where nobody can, as over pdsh."""
+        """Answer `nettest`, whose parts come late, too."""
         with self._lock:
             if self._nettest is None:
                 try:
@@ -154,6 +152,17 @@ class Probe:
         self.gpus.stop()
         self.resolver.stop()
         self.tools.close()
+
+
+def _late(name: str, request: Request, *more: Any) -> Message:
+    """Answer by a module that is loaded when somebody asks, and not sent where nobody can, as over
+    pdsh."""
+    try:
+        module = importlib.import_module(f"{__package__}.{name}")
+    except ImportError:
+        raise Refused("unsupported", f"this probe has no {name}") from None
+    answer: Message = module.handle(request, *more)
+    return answer
 
 
 def _ignore(seconds: float) -> None:

@@ -165,9 +165,12 @@ def _source(bare: bool = False) -> dict[str, bytes]:
     found: dict[str, bytes] = cachedir.read_tree(str(PACKAGE))
     if not bare:
         return found
-    # A test of the network needs a probe that can be told something: not one over pdsh.
-    wanted = {name: text for name, text in found.items() if not name.startswith("nettest")}
+    wanted = {name: text for name, text in found.items() if not name.startswith(_ASKED_FOR)}
     return {name: _bare(text) for name, text in wanted.items()}
+
+
+_ASKED_FOR = ("nettest", "strace.", "ras.")
+"""What needs a probe that can be told something: not one over pdsh."""
 
 
 def _bare(source: bytes) -> bytes:

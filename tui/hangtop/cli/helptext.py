@@ -26,7 +26,10 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         lines: list[str] = []
         for is_text, some in groupby(text.splitlines(), lambda one: one[:1].strip() != ""):
             if is_text:
-                lines += textwrap.wrap(" ".join(some), width)
+                # A path stays whole, too.
+                lines += textwrap.wrap(
+                    " ".join(some), width, break_long_words=False, break_on_hyphens=False
+                )
             else:
                 lines += [part for one in some for part in _fitted(one, width)]
         return "\n".join(indent + one for one in lines)
