@@ -138,11 +138,14 @@ def test_coming_back_from_the_shell_draws_everything_again() -> None:
         shown.wait_for("RANKS  sort suspicion")
 
 
-def test_a_terminal_that_closes_ends_it() -> None:
-    """As a window that is closed does it: SIGHUP, and whatever is written afterwards fails."""
+@pytest.mark.parametrize("told", [True, False])
+def test_a_terminal_that_closes_ends_it(told: bool) -> None:
+    """As a window that is closed does it: SIGHUP, and whatever is written afterwards fails; and
+    without SIGHUP, as under nohup, or where the terminal does not control the app."""
     with terminal("skip", size=(80, 24)) as shown:
         shown.wait_for("missing-collective")
-        os.killpg(shown.process.pid, signal.SIGHUP)
+        if told:
+            os.killpg(shown.process.pid, signal.SIGHUP)
         os.close(shown.master)
         shown.master = os.open(os.devnull, os.O_RDONLY)
         shown.process.wait(PATIENCE)

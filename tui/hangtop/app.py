@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from hangtop.hangup import end_with_terminal
 from hangtop_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,5 +91,7 @@ def run_app(
     app.state.job_name = job_key
     app.nettest = tuple(nettest)
     app.tell(notice)
+    if sys.__stdin__ is not None:  # `prepare` has seen that it is a terminal
+        end_with_terminal(sys.__stdin__.fileno())
     app.run(mouse=mouse)
     return app.return_code or 0
