@@ -91,7 +91,7 @@ def test_it_is_read_within_bounds_and_its_names_do_no_harm(
         assert update.snapshot.nodes[0].state == "ready"
         assert not update.snapshot.nodes[0].noise
         capsys.readouterr()
-        show(found, table, {}, as_json=False)
+        show(found, table, {}, name, as_json=False)
         said = capsys.readouterr().out
         assert "new line" in said
         assert not CONTROL.search(said.replace("\n", "")), said

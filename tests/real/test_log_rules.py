@@ -123,6 +123,19 @@ def test_versions_that_ranks_print_are_compared(job: Talking) -> None:
     assert "NCCL 2.21.5" in found.summary
 
 
+def test_an_error_that_was_caught_is_told(job: Talking) -> None:
+    job.say(
+        2,
+        "Traceback (most recent call last):",
+        '  File "train.py", line 41, in step',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a",
+        "skipping this batch",
+    )
+    found = job.verdict("missing-collective", 2)
+    assert "2.00 GiB more were wanted at train.py:41 (step)" in found.summary
+    assert "log" in {one.source for one in found.evidence}
+
+
 def test_watchdogs_tell_who_has_begun_less(job: Talking) -> None:
     timeout = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=17, "
     timeout += "OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600061 "
@@ -138,19 +151,6 @@ def test_watchdogs_tell_who_has_begun_less(job: Talking) -> None:
     assert (
         "did not issue allreduce #17 of group default_pg that ranks 0,2 wait for" in found.summary
     )
-
-
-def test_an_error_that_was_caught_is_told(job: Talking) -> None:
-    job.say(
-        2,
-        "Traceback (most recent call last):",
-        '  File "train.py", line 41, in step',
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a",
-        "skipping this batch",
-    )
-    found = job.verdict("missing-collective", 2)
-    assert "2.00 GiB more were wanted at train.py:41 (step)" in found.summary
-    assert "log" in {one.source for one in found.evidence}
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def weigh(
             sure = scene.sure(last)
             if not sure:
                 record = msgspec.structs.replace(last, part="survived")
-            elif record.part == "root" and record.cause in (None, "rank-exited"):
+            elif record.part == "root" and _ends(record):
                 rank = record.rank if record.rank is not None else scene.only
                 record = msgspec.structs.replace(last, sure=sure, rank=rank)
         weighed.append(record)
@@ -150,7 +150,7 @@ class _Scene:
         if record.part != "root":
             return late or printed
         status = self._status.get(rank)
-        if status in _TOLD_TO or rank in self._alive:
+        if status in _TOLD_TO or (rank in self._alive and _ends(record)):
             return True
         if status is not None and not self._told_otherwise(record, rank):
             # It left with an error, and nothing else of it tells why: this one, if not long before.
@@ -189,7 +189,7 @@ class _Scene:
         Lines of all ranks are mixed there. That they come for long tells that no rank is missing,
         and so does that torch's hook tells of every rank that left.
         """
-        if None in self._alive:
+        if None in self._alive and _ends(record):
             return 0.0
         after = record.after or After()
         if self._explained and not self._unexplained and after.lines:
@@ -204,6 +204,12 @@ class _Scene:
     def only(self) -> int | None:
         """The rank that left with an error of which only its launcher tells, if there is one."""
         return next(iter(self._unexplained)) if len(self._unexplained) == 1 else None
+
+
+def _ends(record: Record) -> bool:
+    """Whether an error holds others up by the end of its rank: one with a cause of its own, as a
+    /dev/shm that is full, does so while that lives."""
+    return record.cause in (None, "rank-exited")
 
 
 def _last(record: Record) -> Record:

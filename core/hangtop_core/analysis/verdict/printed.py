@@ -85,8 +85,10 @@ def _rule(cause: str) -> Rule:
 def _went_on(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """A rank that has printed an error, lives, and waits with all others."""
     judged = case.said.judged
-    first = judged.first if judged is not None else None
-    if first is None or first.record.part not in ("root", "survived") or not case.waiters:
+    folds = (judged.first, *judged.survived) if judged is not None else ()
+    errors = (one for one in folds if one and one.record.part in ("root", "survived"))
+    first = next(errors, None)
+    if first is None or not case.waiters:
         return
     at = first.record.at if first.record.exact else None
     if overtaken(case, [at]):
