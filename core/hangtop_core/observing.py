@@ -68,8 +68,13 @@ def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
 
 
 def answers_to(job: Job, key: str) -> bool:
-    """Whether a job goes by this key, name or run id."""
-    return key in (job.key, job.name, job.id)
+    """Whether a job goes by this key, a word of it or its port, or by this name or run id.
+
+    A key may be `run 4711 gpu01:29500`, of which `gpu01:29500` and `29500` are easier to type.
+    """
+    words = job.key.split()
+    ports = [port for word in words if (port := word.rpartition(":")[2]).isdecimal()]
+    return key in (job.key, job.name, job.id, *words[-1:], *ports[-1:])
 
 
 def conclusion(update: Update, job: Job) -> Diagnosis | None:
