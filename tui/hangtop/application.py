@@ -214,8 +214,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if name is None:
             if len(jobs) > 1:
                 self.do_jobs()
-        elif not any(name in (job.key, job.name, job.id) for job in jobs):
-            self.tell(f"no job goes by {name!r}; this is another one", "warn")
+        elif not self.state.job_found:
+            self.tell(f"no job goes by {name!r} yet; this is another one", "warn")
             self.do_jobs()
 
     def on_answered(self, event: Answered) -> None:

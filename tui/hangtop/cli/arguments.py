@@ -99,7 +99,7 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         group.add_argument(
             "--job-key",
             metavar="KEY",
-            help="one of several jobs: its key, name, run id or MASTER_ADDR:MASTER_PORT",
+            help="one of several jobs: its key, name, run id or [MASTER_ADDR:]MASTER_PORT",
         )
     group.add_argument(
         "--hang-after",
