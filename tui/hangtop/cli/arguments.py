@@ -257,8 +257,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--library",
         action=argparse.BooleanOptionalAction,
-        default=False,
-        help="show the frames of libraries instead of folding them",
+        help="show the frames of libraries, or fold them (default: shown with --native only)",
     )
     add_redaction(parser)
     add_observing(parser)
