@@ -97,7 +97,9 @@ class Prefixes:
     """Takes the prefixes off the lines of one file."""
 
     def __init__(self, sample: str = "") -> None:
-        lines = [line for line in sample.split("\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.strip()]
+        # A launcher writes one before a line, and not again at each turn of a progress bar in it.
+        rows = sample.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES]
+        lines = [row for row in rows if row.strip()]
         self.hosts = _hosts(lines)
         self.labels = _are_labels(lines)
         self.time = ""

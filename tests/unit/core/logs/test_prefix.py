@@ -153,7 +153,8 @@ def test_an_error_behind_a_progress_bar_is_of_the_stream_it_goes_on_in(
     row: str, heads: tuple[str, ...], rank: int
 ) -> None:
     """As real launchers wrote them: the frames of the traceback stand behind both prefixes."""
-    prefixes = Prefixes("".join(f"{head}step {n}\n" for n in range(9) for head in heads))
+    steps = "".join(f"{head}step {n}\n" for n in range(9) for head in heads)
+    prefixes = Prefixes(steps + heads[0] + 99 * "\rbar" + "\n")
     *bars, (origin, text) = [prefixes.take(line) for _, line in prefixes.split(row)]
     head = row[: row.index("bar")].rstrip("\r") if "[vm:2]" not in row else "[vm:2]:"
     head = "[1,1]<stderr>:" if rank == 1 else head
