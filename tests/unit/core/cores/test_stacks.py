@@ -158,6 +158,8 @@ WHO = {"pid": 4711, "comm": "python3", "cwd": "/job", "node": "n1"}
         ("/cores/%h/%s-%p", False, "/cores/n1/11-4711", "11-4711"),
         ("|/usr/lib/systemd/systemd-coredump %P %u", False, None, "core.python3.1000.x.4711.zst"),
         ("|/usr/share/apport/apport -p%p", False, None, "core._usr_bin_python3"),
+        ("|/usr/libexec/abrt-hook-ccpp %s", False, None, "coredump"),
+        ("cores/%h/core", True, "/job/cores/n1/core.4711", "core.4711"),
         ("|/opt/own-handler", False, None, None),
         ("", False, None, None),
     ],
