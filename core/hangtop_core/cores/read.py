@@ -13,8 +13,11 @@ from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
 from hangtop_core.model import LOCAL_RANKS, WORLD_SIZES, number_in
 from hangtop_core.text import clean, plural, size
+from hangtop_probe.stacks import WRAP
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hangtop_core.cores.elf import Header
     from hangtop_probe.tools import Tools
 
@@ -85,6 +88,8 @@ def read(
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
     rank = number_in(environment, _RANKS)
+    if rank is None:
+        rank = spawned(threads)
     return Core(
         path=path,
         size=header.size,
@@ -105,6 +110,15 @@ def read(
         read_by=found_python.by,
         uid=header.uid,
     )
+
+
+def spawned(threads: Sequence[CoreThread]) -> int | None:
+    """Which child of mp.spawn this is: its environment does not say."""
+    for thread in threads:
+        for frame, values in zip(thread.frames, thread.locals, strict=False):
+            if frame.name == WRAP[0] and frame.file.endswith(WRAP[1]):
+                return number_in({one.name: one.value for one in values}, ("i",))
+    return None
 
 
 def _tells(thread: CoreThread) -> bool:

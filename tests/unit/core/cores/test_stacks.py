@@ -13,8 +13,10 @@ from hangtop_core.cores.explain import explain
 from hangtop_core.cores.native import parse
 from hangtop_core.cores.pattern import expected, understand
 from hangtop_core.cores.python import PythonThread
+from hangtop_core.cores.read import spawned
 from hangtop_core.cores.threads import CoreThread, merge
 from hangtop_core.frame import Frame
+from hangtop_core.model import Local
 from support.cores.image import STACK, core
 
 if TYPE_CHECKING:
@@ -144,6 +146,18 @@ def test_what_the_signal_says(tmp_path: Path, code: str, options: dict[str, obje
     files = ((0x9000, 0xA000, 0, "/dev/shm/torch_9"), (0xB000, 0xC000, 0, "/data/set.bin"))
     path.write_bytes(core(files=files, **options))  # type: ignore[arg-type]
     assert [one.code for one in explain(elf.read(str(path)), ())] == [code]
+
+
+def test_the_rank_of_a_child_of_mp_spawn_is_in_its_stack() -> None:
+    """As pystack gives it of torch 2.13; the environment of such a child has no RANK."""
+    frames = (
+        Frame("main", "/job.py", "job.py", 10),
+        Frame("_wrap", "torch/multiprocessing/spawn.py", "spawn.py", 87),
+    )
+    values = ((Local("i", "7", True),), (Local("args", "(True)", True), Local("i", "1", True)))
+    beside = CoreThread(2, frames=frames[:1], locals=values[:1])
+    assert spawned((beside, CoreThread(1, frames=frames, locals=values))) == 1
+    assert spawned((beside,)) is None
 
 
 WHO = {"pid": 4711, "comm": "python3", "cwd": "/job", "node": "n1"}
