@@ -151,14 +151,19 @@ def test_what_is_to_be_handed_on_has_other_names_everywhere(story: Story) -> Non
 def test_without_a_job_it_waits_until_it_is_told_to_stop() -> None:
     key = ("--job-key", "no-such-job")
     with watch("--wait-for-job", "2", *key) as limited, watch("--json", *key) as waiting:
+        with watch("--wait-for-job", "2", "--pid", str(waiting.pid)) as no_rank:
+            out, what = no_rank.communicate(timeout=PATIENCE)
         _, why = limited.communicate(timeout=PATIENCE)
         threads = Path(f"/proc/{waiting.pid}/task")
         probing = wait_until(lambda: any(one.read_text() for one in threads.glob("*/children")))
         waiting.send_signal(signal.SIGTERM)
-        out, err = waiting.communicate(timeout=PATIENCE)
+        told, err = waiting.communicate(timeout=PATIENCE)
     assert probing
     assert limited.returncode == 12, why
     assert "no training job found" in why or "no job goes by" in why
+    assert (no_rank.returncode, out) == (12, ""), what
+    assert f"pid {waiting.pid} is no rank, and none is below it" in what
+    assert " hangtop watch --interval 1 --json --job-key no-such-job" in what.replace("-m ", "")
     assert waiting.returncode == 0, err
-    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopped"]
+    assert [json.loads(line)["event"] for line in told.splitlines()] == ["stopped"]
     assert err == ""

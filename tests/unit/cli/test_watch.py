@@ -220,7 +220,7 @@ def test_why_a_job_has_ended_is_told_where_it_was_seen() -> None:
     assert ended("exited", "rank-exited", 1) == "rank-exited: so it was"
     assert ended("exited", "rank-oom-killed", 0, 1) == "rank-oom-killed: so it was"
     assert ended("exited", "rank-oom-killed", 0, sure=0.7) is None, "something was killed there"
-    assert ended("exited", "rank-exited", 0, 1) is None, "so it is when all is well, too"
+    assert ended("exited", "rank-exited", 0, sure=0.5) is None, "it has left first, no more"
     assert ended("hung", "rank-exited", 1) is None
 
 

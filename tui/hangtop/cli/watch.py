@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import CaptureWriteError, HangtopError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.hangs import Hangs
+from hangtop_core.observing import SETTLE_S
 from hangtop_core.report import WIDTH, diagnosis_text, merged_text
 from hangtop_core.session import Session
 
@@ -124,6 +126,7 @@ class Watch:
         self.patience: float | None = arguments.wait_for_job
         """Seconds within which there has to be a job; None once there was one, or for ever."""
         self.began = time.monotonic()
+        self.told_named = False
 
     def run(self, session: Session) -> int | None:
         """Watch until there is a reason to end; returns the exit status.
@@ -148,9 +151,12 @@ class Watch:
                 status = self.take(update)
                 if status is not None:
                     return status
-            if self.patience is not None and time.monotonic() - self.began >= self.patience:
+            waited = time.monotonic() - self.began
+            if self.patience is not None and waited >= self.patience:
                 self.give_up()
                 self.patience = None
+            if waited >= SETTLE_S:
+                self.tell_named()
 
     def take(self, update: Update) -> int | None:
         """Tell what has happened; returns the exit status if that is what was waited for."""
@@ -181,6 +187,14 @@ class Watch:
             raise NoNodeError("no node has answered")
         if not self.hangs.any:
             raise no_job(self.seen.snapshot, self.arguments.job_key, self.arguments.pid)
+
+    def tell_named(self) -> None:
+        """Say once of processes the user named that they are no ranks, as far as is seen now."""
+        if self.told_named or self.hangs.any or self.seen is None or not self.arguments.pid:
+            return
+        self.told_named = True
+        error = no_job(self.seen.snapshot, None, self.arguments.pid)
+        print(f"hangtop: {error}; waiting until there is a job", file=sys.stderr, flush=True)
 
     def hang(self, one: Happened, diagnosis: Diagnosis) -> None:
         """Tell of a hang, write it down, and run the command."""

@@ -173,15 +173,13 @@ def sentence(one: Happened) -> str:
 def why_ended(one: Happened) -> str | None:
     """Why a job has ended, in one sentence, where that was seen and it was not well.
 
-    That all ranks have left tells nothing: so they do when all is well. Nor is a guess told: that
-    something was killed for want of memory on the node need not have been of this job.
+    A guess is not told: that something was killed for want of memory on the node need not have
+    been of this job, nor need the first rank to leave have failed.
     """
     if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
         return None
     for verdict in (one.diagnosis.verdicts or ())[:1]:
-        if verdict.confidence < SURE:
-            return None
-        if verdict.cause != "rank-exited" or len(verdict.culprits) < len(one.job.ranks):
+        if verdict.confidence >= SURE:
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None
 
