@@ -5,7 +5,6 @@ The collector takes events of the engine and the passing of time, and never wait
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core import sampling
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked
     from hangtop_core.updates import Options
-
-log = logging.getLogger(__name__)
 
 LOOK = 0.002
 """Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
@@ -186,7 +183,8 @@ class Collector:
             for link in self.links.values():
                 link.tick(now)
                 self._index(link)
-        if now.mono >= self._next_round and not self.arrivals.pending(now.mono):
+        arrives = self.arrivals.over or self.arrivals.pending(now.mono)  # a picture goes first
+        if now.mono >= self._next_round and not arrives:
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
                 rested = now.mono >= self._rested.get(link.name, 0.0)
@@ -226,6 +224,8 @@ class Collector:
         """Fields of a node have changed."""
         self.store.change_node(link.name, changes)
         self.urgent = self.urgent or "state" in changes
+        if "generation" in changes and not link.on_its_way(self._now):
+            self._turns.done(link)
         if not (link.can_ask or link.state == "connecting"):
             self.arrivals.came(link.name, self._now.mono)
 
