@@ -74,7 +74,7 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
-        self._ticked = self._next_round = self._next_look = 0.0
+        self._ticked = self._late = self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
         self._reading: dict[str, list[Ask]] = {}
         """Nodes that are asked for logs."""
@@ -166,9 +166,7 @@ class Collector:
         self._now = now
         late = now.mono - self._ticked - (0.0 if behind else LATE) if self._ticked else 0.0
         self._ticked = now.mono
-        if late > 0.0:  # stopped, or on a machine with no time for us: no node is to blame
-            for link in self.links.values():
-                link.forgive(late, now)
+        self._late += max(late, 0.0)  # stopped, or no time for us: no node is to blame
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
         for name, ending in list(self._ending.items()):
@@ -180,7 +178,10 @@ class Collector:
         self._start_next(now)
         if now.mono >= self._next_look:
             self._next_look = now.mono + LOOK * len(self.links)
+            late, self._late = self._late, 0.0
             for link in self.links.values():
+                if late:
+                    link.forgive(late, now)
                 link.tick(now)
                 self._index(link)
         arrives = self.arrivals.over or self.arrivals.pending(now.mono)  # a picture goes first
