@@ -297,6 +297,7 @@ class ClusterShellEngine:
     def _run_task(self) -> None:
         with _MAKING_TASKS:
             self._task = task = task_self()
+        task._engine.reg_clifds = _Registered()
         with self._lock:
             self._port = task.port(_Wake(self._obey))
             self._woken = bool(self._orders)
@@ -356,6 +357,15 @@ class ClusterShellEngine:
         if isinstance(event, Closed):
             self._connections.pop(event.conn, None)
         self._sink(event)
+
+
+class _Registered(dict):  # type: ignore[type-arg]
+    """Streams by descriptor. Each round of ClusterShell's loop makes a text of all its keys, for a
+    log that nobody keeps: with a thousand nodes that were two fifths of what the loop took."""
+
+    def keys(self) -> Any:
+        """How many there are."""
+        return len(self)
 
 
 class _Wake(EventHandler):  # type: ignore[misc]  # ClusterShell has no annotations

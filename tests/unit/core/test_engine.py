@@ -58,6 +58,8 @@ def bench() -> Iterator[Bench]:
 
 def test_lines_go_both_ways(bench: Bench) -> None:
     conn = bench.engine.open("n1", ECHO)
+    registered = bench.engine._task._engine.reg_clifds
+    assert str(registered.keys()).isdecimal(), "each round of the loop makes a text of it"
     bench.engine.write(conn, b"one\ntwo\n")
     while len(bench.lines.get(conn, [])) < 2:
         bench.take()
