@@ -99,7 +99,7 @@ def test_a_sample_is_not_renewed_beyond_what_was_read_of_the_process() -> None:
     assert plan_read(3 * EVERY) == ([], [100]), "no reading comes"
     rate = sampling.Rate(EVERY, silent=2 * EVERY)
     found = sampling.plan([known], NOW, rate, frozenset(), NOW - 3 * EVERY)
-    assert not (found.renew or found.sample), "its node has said that it rests"
+    assert (found.renew, found.sample) == ([], []), "its node has said that it rests"
 
 
 def test_a_launcher_that_polls_in_one_place_is_sampled_ever_more_seldom() -> None:
