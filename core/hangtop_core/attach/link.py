@@ -67,15 +67,13 @@ class Link:
         self._share = Share(0.0)
         self._started = 0.0
         self._patience = self._timing.hello
-        self._booted = False
+        self._booted = self._was_ready = self._closing = False
         self._ready_since: float | None = None
-        self._was_ready = False
         self._pulse = Pulse(self._timing, 0.0)
         self._beat: Beat = "good"
         self._retry_at: float | None = None
         self._failures = 0
         self._dying: dict[int, float] = {}
-        self._closing = False
 
     @property
     def can_ask(self) -> bool:
@@ -246,11 +244,8 @@ class Link:
     def _watch_over(self, now: Moment) -> None:
         if self._ready_since is None:
             if now.mono - self._started > self._patience:
-                self._drop(
-                    now,
-                    "lost" if self._was_ready else "unreachable",
-                    f"no hello from the probe within {self._patience:g} s",
-                )
+                gone: NodeState = "lost" if self._was_ready else "unreachable"
+                self._drop(now, gone, f"no hello from the probe within {self._patience:g} s")
             return
         beat = self._pulse.beat(now.mono, self._engine.clogged(self.conn))
         if beat == "lost":
