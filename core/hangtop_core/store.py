@@ -130,7 +130,7 @@ class Store:
             self._sweep(view, piece.set, at)
         for number in list(view.warm) if view.at is not None else ():
             self._pass_time(view, number, at)
-        view.at = at
+        view.at, view.pause = at, piece.pause
         view.fresh = False
 
     def _set(
