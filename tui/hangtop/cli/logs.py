@@ -91,7 +91,7 @@ def chosen(arguments: argparse.Namespace) -> Choice:
     try:
         ranks = parse(",".join(arguments.rank)) if arguments.rank else None
         grep = re.compile(arguments.grep) if arguments.grep else None
-    except (ValueError, re.error) as error:
+    except (ValueError, re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"--rank or --grep cannot be read: {error}") from error
     return Choice(ranks, arguments.node, grep)
 
