@@ -149,11 +149,15 @@ def _attach(
     told: dict[str, str] = {}
     for key, members in ranks.items():
         told.update((name, key) for name in _told_names(members[0], places))
+    slurm = Counter(_slurm(members[0]) for members in ranks.values())
+    # srun does not say which step it is: where a Slurm job runs several jobs it may be anyone's.
+    told.update((_slurm(m[0]), key) for key, m in ranks.items() if slurm[_slurm(m[0])] == 1)
     attached: dict[str, list[Member]] = defaultdict(list)
     alone: dict[str, list[Member]] = defaultdict(list)
     for member in launchers:
         meets = _meets(member, places)
-        names = (_run(launchline.launch_options(member.process.cmdline).get("rdzv_id")), meets)
+        run = _run(launchline.launch_options(member.process.cmdline).get("rdzv_id"))
+        names = (run, meets, _slurm_of_srun(member))
         key = by_pid.get((member.node, member.process.pid))
         key = key or next((told[name] for name in names if name in told), None)
         if key is not None:
@@ -161,6 +165,17 @@ def _attach(
         elif member.process.gone_at is None:
             alone[_key_alone(member, meets)].append(member)
     return attached, alone
+
+
+def _slurm(member: Member) -> str:
+    """The Slurm job that a process says it is in; empty of none."""
+    number = member.process.env.get("SLURM_JOB_ID")
+    return f"slurm {number}" if number else ""
+
+
+def _slurm_of_srun(member: Member) -> str | None:
+    """Its Slurm job, of an srun: what it starts hangs below slurmstepd, not below srun."""
+    return (_slurm(member) or None) if member.process.launcher == "srun" else None
 
 
 def _run(run_id: str | None) -> str | None:

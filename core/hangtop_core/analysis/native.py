@@ -68,9 +68,9 @@ def decided(natives: Sequence[Frame]) -> tuple[Kind, str] | None:
 def called(natives: Sequence[Frame]) -> str:
     """`in take_buffer (pool.c:3)`: the innermost function that is a program's; else the one of C.
 
-    Empty without a name: where libraries have no symbols, there are addresses only.
+    Empty without a name: where libraries have no symbols, there are addresses (`??`) only.
     """
-    named = [frame for frame in natives if frame.name and not frame.name.startswith("0x")]
+    named = [frame for frame in natives if not frame.name.startswith(("0x", "??"))]
     own = [frame for frame in named if not _PLUMBING.search(frame.file)]
     told = (own or named)[:1]
     return f"in {_place(told[0])}" if told else ""

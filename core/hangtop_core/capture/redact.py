@@ -41,8 +41,8 @@ _PATH = re.compile(
     r"(?<![\w/.~:-])(?:~|\.{1,2})?(?:/[\w.@%+,=#-]+)+/?|(?<![\w.@%+-])[\w.@%+-]+(?:/[\w.@%+-]+)+"
 )
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^/(?:proc|sys|dev)(?:/|$)")
-_INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*|folder-\d+")
-"""Folders of libraries, and what has another name already."""
+_INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*|folder-\d+|hang-\d{8}T\d{6}Z(?:-\d+)?")
+"""Folders of libraries, those of `hangtop watch`, and what has another name already."""
 _COMMON = frozenset(
     [
         ".",
@@ -138,6 +138,14 @@ class Redactor:
         self._addresses: dict[str, str] = {}
         self._made_up: set[str] = set()
         """What stands for addresses."""
+
+    def anew(self) -> Redactor:
+        """Another one that gives the same names, and has counted nothing yet: for another file."""
+        other = Redactor(self.redaction)
+        other._folders = self._folders.copy()
+        other._hosts, other._prefixes = self._hosts.copy(), self._prefixes.copy()
+        other._addresses, other._made_up = self._addresses.copy(), self._made_up.copy()
+        return other
 
     @property
     def counts(self) -> dict[str, int]:
