@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,9 +51,10 @@ class Story:
         with torchrun("late", str(fifo), nproc=2) as job:
             these = ("--pid", str(job.pid), "--hang-after", "5")
             on_hang = f"{script} 'two words'"
+            redacted = ("--redact-paths", "--redact-hosts", "--output", str(place / "redacted"))
             until_exit = ("--until-exit", "--json", "--output", str(place / "hangs"))
             with (
-                watch("--once", *these) as once,
+                watch("--once", *redacted, *these) as once,
                 watch(*until_exit, "--on-hang", on_hang, *these) as whole,
             ):
                 self.once, self.once_err = once.communicate(timeout=2 * PATIENCE)
@@ -125,6 +128,24 @@ def test_once_ends_with_the_first_hang(story: Story) -> None:
     assert story.statuses == (10, 0), (story.once_err, story.err)
     assert " hangs\nHUNG for " in story.once
     assert "Traceback" not in story.once_err + story.err
+
+
+def test_what_is_to_be_handed_on_has_other_names_everywhere(story: Story) -> None:
+    (directory,) = (story.place / "redacted").iterdir()
+    texts = {one.name: one.read_text() for one in directory.iterdir() if one.suffix != ".hangtop"}
+    texts |= {"printed": story.once, "stderr": story.once_err}
+    texts["capture"] = gzip.decompress((directory / "hang.hangtop").read_bytes()).decode()
+    own = re.compile(rf"\b({re.escape(os.uname().nodename)}|{re.escape(story.place.name)})\b")
+    for name, text in texts.items():
+        assert own.search(text) is None, (name, text)
+    # The same folder, and node, has the same name in all of them.
+    del texts["stderr"]
+    named = [set(re.findall(r"folder-\d+(?=/gloo_job)", text)) for text in texts.values()]
+    assert len(named[0]) == 1, texts
+    assert named == [named[0]] * len(named)
+    assert all("node-1" in text for name, text in texts.items() if "diagnosis" in name)
+    assert f"/{directory.name}" in story.once
+    assert load(str(directory / "hang.hangtop")).header.redacted == ("secrets", "paths", "hosts")
 
 
 def test_without_a_job_it_waits_until_it_is_told_to_stop() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.dump import DEADLINE_S, pids_by_node, wait_for
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     every = min(options.sample_every, rest)
     budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # who looks more often may pay more
     options = replace(options, rest=rest, sample_every=every, budget=budget)
-    teller = Teller(json=arguments.json)
+    teller = Teller(redacting.of(arguments), json=arguments.json)
     watch = Watch(arguments, files, teller)
     status: int | None = None
     try:
@@ -112,6 +113,7 @@ class Watch:
         self, arguments: argparse.Namespace, files: HangFiles | None, teller: Teller
     ) -> None:
         self.arguments, self.files, self.teller = arguments, files, teller
+        self.renamer = redacting.of(arguments)
         self.hangs = Hangs()
         self.seen: Update | None = None
         self.recent: deque[Update] = deque(maxlen=RECENT)
@@ -160,6 +162,7 @@ class Watch:
         """Tell what has happened; returns the exit status if that is what was waited for."""
         self.teller.nodes(update.snapshot)
         for one in self.hangs.fold(update, self.arguments.job_key):
+            self.renamer.learn(update.snapshot)
             if one.kind == "hang" and one.diagnosis is not None:
                 self.hang(one, one.diagnosis)
                 if self.arguments.once:
@@ -206,6 +209,7 @@ class Watch:
     def write(self, files: HangFiles, one: Happened, diagnosis: Diagnosis) -> Path | None:
         """Write down what is known of a hang; returns the directory, None where that failed."""
         stacks = self.stacks(one.job)  # asked for first, so that the capture has them, too
+        diagnosis = self.renamer.one(diagnosis)
         texts = {
             "diagnosis.json": to_json(diagnosis).decode() + "\n",
             "diagnosis.txt": diagnosis_text(diagnosis, WIDTH),
@@ -230,7 +234,7 @@ class Watch:
             hang_after=self.arguments.hang_after,
         )
         try:
-            save(folder / CAPTURE, known, facts, commands=self.session.commands)
+            save(folder / CAPTURE, known, facts, self.renamer.for_file(), self.session.commands)
         except CaptureWriteError as error:  # the texts are there, and tell most
             self.teller.not_written(folder / CAPTURE, str(error))
 
@@ -249,4 +253,5 @@ class Watch:
         if latest is None:
             return "no stacks\n"
         now = follow(job, latest.snapshot) or job
-        return merged_text(merge(latest.snapshot, now), WIDTH, job=now, whole=True)
+        snapshot, now = self.renamer.picture(latest.snapshot, now)
+        return merged_text(merge(snapshot, now), WIDTH, job=now, whole=True)

@@ -71,7 +71,7 @@ def diagnose(
     return _diagnosis(
         snapshot,
         job,
-        state,
+        "starting" if state == "progressing" and _meets(case) else state,
         hung_for_s=_since(snapshot, since),
         stalled_for_s=None if moving or stalled is None or stalled < FLOOR_S else stalled,
         watchdog_in_s=None if moving or (stalled or 0.0) < FLOOR_S else _watchdog(case),
@@ -80,6 +80,14 @@ def diagnose(
         timeline=timeline(case, ordered, since) if stuck or verdicts else (),
         needs=needs(case, hits) if stuck or state == "exited" else (),
     )
+
+
+def _meets(case: Case) -> bool:
+    """Whether ranks wait for others to join, and none is in a collective: training has not begun.
+
+    Those that they wait for may be at work.
+    """
+    return {s.activity.kind for s in case.waiters} == {"init"}
 
 
 def _in_order(

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _EXITED_STATES: frozenset[JobState] = frozenset({"hung", "unknown", "starting", "exited"})
 
+TOGETHER_S = 5.0
+"""Seconds within which ranks leave that have done their work, or are ended by their launcher."""
+FIRST_TO_LEAVE = 0.5
+"""Confidence that a rank is to blame of which is only known that it has left before others."""
 _KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
 
 
@@ -62,9 +66,16 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *_told(case, group),
             ),
             steps=exit_steps(group[0].rank),
+            confidence=_sure(case, group),
         )
     if case.progress.state != "exited":
         yield from _vanished(case)
+
+
+def _sure(case: Case, group: Sequence[Subject]) -> float | None:
+    """How sure it is that they have failed; None for as sure as the rule is."""
+    told = case.progress.state != "exited" or group[0].rank.process.exit_code
+    return None if told or case.said.first_of([s.number for s in group]) else FIRST_TO_LEAVE
 
 
 def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
@@ -79,7 +90,11 @@ def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
 
 
 def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
-    """The first failure takes the others down, as launchers end the rest: by logs, or by time."""
+    """The first failure takes the others down, as launchers end the rest: by logs, or by time.
+
+    Nobody where nothing tells that one has failed, and all have left together: so they do when
+    all is well.
+    """
     told = case.said.first_of([s.number for s in gone])
     if told is not None:
         return [s for s in gone if s.number == told][:1]
@@ -90,7 +105,12 @@ def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
     if alone and len(alone) * 2 <= len(gone):
         return alone
     failed = [s for s in gone if s.rank.process.exit_code]
-    return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)] if failed else gone
+    if failed:
+        return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)]
+    left_at = {s.number: case.ended_at(s) or case.at for s in gone}
+    last = max(left_at.values(), default=case.at)
+    early = [s for s in gone if s.rank.process.exit_code is None]
+    return [s for s in early if left_at[s.number] < last - TOGETHER_S]
 
 
 def _follows(case: Case, subject: Subject) -> bool:
@@ -261,7 +281,8 @@ RULES = (
         seen="The process is gone or a zombie; or fewer ranks are on the node than its launcher "
         "started (LOCAL_WORLD_SIZE); or the ranks had met, and none are left on a node that can be "
         "seen.",
-        excluded="All ranks are there.",
+        excluded="All ranks are there. All have left within 5 s, and neither an exit status nor a "
+        "log tells of a failure. (With confidence 0.50 those that left earlier than the last.)",
         confidence=0.95,
         next_steps=("Read the end of that rank's log", "Ask the kernel log for OOM kills"),
         find=_exited,
