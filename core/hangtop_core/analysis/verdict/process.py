@@ -74,8 +74,11 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _sure(case: Case, group: Sequence[Subject]) -> float | None:
     """How sure it is that they have failed; None for as sure as the rule is."""
-    told = case.progress.state != "exited" or group[0].rank.process.exit_code
-    return None if told or case.said.first_of([s.number for s in group]) else FIRST_TO_LEAVE
+    told = case.progress.state != "exited" or group[0].rank.process.exit_code or case.gave_up
+    logged = case.said.first_of([s.number for s in group]) is not None
+    followed = any(_follows(case, s) for s in case.subjects)
+    return None if told or logged or followed else FIRST_TO_LEAVE
+    )
 
 
 def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
