@@ -78,7 +78,6 @@ def _sure(case: Case, group: Sequence[Subject]) -> float | None:
     logged = case.said.first_of([s.number for s in group]) is not None
     followed = any(_follows(case, s) for s in case.subjects)
     return None if told or logged or followed else FIRST_TO_LEAVE
-    )
 
 
 def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
