@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -25,6 +27,21 @@ TEXTUAL_SETTINGS = {
 """Read by Textual at import. A monitor needs neither animation nor sixty frames a second."""
 
 
+SWITCH_S = 0.0005
+"""Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
+Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
+
+
+def begin() -> None:
+    """Let modules be loaded and nodes come in fast; the app ends that once they are there.
+
+    Nearly all that is made then is to stay, so looking for garbage in it again and again finds
+    none; and who loads modules is not to hold up who connects to nodes.
+    """
+    gc.disable()
+    sys.setswitchinterval(SWITCH_S)
+
+
 def prepare(environ: Mapping[str, str] = os.environ) -> None:
     """Check that there is a terminal that can show screens.
 
@@ -43,6 +60,11 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def _carries_unicode(stream: TextIO | None) -> bool:
+    """Whether frames can be written there; Python itself takes the locale C for UTF-8."""
+    return stream is None or codecs.lookup(stream.encoding).name.startswith("utf")
+
+
 def run_app(
     source: Source,
     *,
@@ -59,6 +81,7 @@ def run_app(
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
+    It is drawn with ASCII characters where the locale has an encoding without the others.
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
     `nettest` is the command that tests the network between the nodes of the session;
@@ -68,6 +91,7 @@ def run_app(
         UsageError: when the terminal cannot show screens.
     """
     prepare()
+    begin()
     for name, value in TEXTUAL_SETTINGS.items():
         os.environ.setdefault(name, value)
     from hangtop.application import FilesApp, HangtopApp  # after the settings
@@ -80,7 +104,7 @@ def run_app(
     kind = HangtopApp if files is None else FilesApp
     app = kind(
         source,
-        ascii=ascii,
+        ascii=ascii or not _carries_unicode(sys.__stderr__),
         mouse=mouse,
         readonly=bool(getattr(options, "readonly", False)),
         live=live,

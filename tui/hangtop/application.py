@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +30,7 @@ from hangtop.screens.verdict import VerdictPage
 from hangtop.spans import line
 from hangtop.state import State
 from hangtop.stylesheet import KeptStylesheet
+from hangtop.terminal import Terminal
 from hangtop.views.common import find_rank
 from hangtop_core.analysis.openers import openers_text
 from hangtop_core.history import History
@@ -50,9 +50,8 @@ if TYPE_CHECKING:
 TELL_SECONDS = 8.0
 SETTLE_S = 0.3
 """Seconds without another change after which the size of the terminal counts as settled."""
-SWITCH_S = 0.0005
-"""Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
-Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
+START_S = 10.0
+"""Seconds after which the start counts as over in any case."""
 
 
 def _settled(snapshot: Snapshot) -> bool:
@@ -65,12 +64,12 @@ def _settled(snapshot: Snapshot) -> bool:
 
 
 def _set_aside() -> None:
-    """Let the garbage collector never again look through what exists now, which is to stay.
+    """Let the garbage collector begin, and never look through what exists now, which is to stay.
 
     No key is answered while it does: a quarter of a second where a thousand connections are up.
     """
-    gc.collect(1)
     gc.freeze()
+    gc.enable()
 
 
 class HangtopApp(Handlers, App[None], inherit_bindings=False):
@@ -105,7 +104,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         clock: Callable[[], float] = time.time,
     ) -> None:
         """With `files` what dump files show, with `capture` its pictures: then `live` is false."""
-        super().__init__(ansi_color=True)
+        super().__init__(ansi_color=True, driver_class=Terminal)
         self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.theme = "ansi-dark"
         self.keymap = keymap or Keymap()
@@ -144,13 +143,11 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         asyncio.get_running_loop().set_task_factory(None)
 
     def on_mount(self) -> None:
-        """Start to listen; what exists now is not worth looking at for the collector."""
+        """Start to listen."""
         self.bridge.start()
         self.app_resume_signal.subscribe(self, self._resumed)
         self.set_interval(1.0, self._tick)
-        gc.collect()
-        _set_aside()
-        sys.setswitchinterval(SWITCH_S)
+        self.set_timer(START_S, _set_aside)
 
     def on_resize(self) -> None:
         """Draw all once more when the size stays: what was drawn in between may be lost."""

@@ -9,6 +9,7 @@ from hangtop.keep import capture
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
 from hangtop.stopping import Stopping
+from hangtop.terminal import has_shell
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
 from hangtop_core.text import plural
@@ -255,10 +256,11 @@ class Handlers(Stopping):
     def copy_text(self, text: str) -> None:
         """Copy on a thread: tmux may take its time."""
         lines = text.count("\n") + 1
+        driver: Any = self._app._driver
 
         def work() -> None:
             places = clipboard.copy(
-                text, lambda data: self._app.call_from_thread(self._app.copy_to_clipboard, data)
+                text, lambda data: self._app.call_from_thread(driver.write, data)
             )
             count = f"{lines} lines" if lines > 1 else "1 line"
             self._app.call_from_thread(self._app.tell, f"copied {count}: {places}", "good")
@@ -309,8 +311,11 @@ class Handlers(Stopping):
         )
 
     def do_suspend(self) -> None:
-        """Back to the shell."""
-        self._app.action_suspend_process()
+        """Back to the shell, if there is one."""
+        if has_shell():
+            self._app.action_suspend_process()
+        else:
+            self._app.tell("no shell waits here that could bring hangtop back; q leaves", "warn")
 
     def do_quit(self) -> None:
         """Close what is open, else leave."""

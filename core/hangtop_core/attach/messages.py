@@ -7,6 +7,7 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -233,7 +234,8 @@ class Fields:
             some = msgspec.convert(raw, self._some)
         except _MISFITS:
             return self._each(raw, wrong)
-        return {name: value for name in raw if (value := getattr(some, name, UNSET)) is not UNSET}
+        sent = (name for name in raw if name in self.types)
+        return {name: value for name in sent if (value := getattr(some, name)) is not UNSET}
 
     def _each(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
         good: dict[str, Any] = {}
@@ -309,8 +311,14 @@ def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
         if not known or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
             wrong.append(f"string table entry {clean(key, 20)!r}")
             continue
-        table[int(key)] = clean(value, 200)
+        table[int(key)] = _string(value[:1200])
     return wrong
+
+
+@lru_cache(4096)
+def _string(value: str) -> str:
+    """Return an entry, cleaned: all nodes of a job tell the same ones."""
+    return clean(value, 200)
 
 
 def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
@@ -347,11 +355,18 @@ def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def _threads(rows: Iterable[_ThreadRow], strings: Mapping[int, str]) -> tuple[Thread, ...]:
     """Make threads of rows, whose texts are themselves or numbers of known ones."""
     threads = []
-    for tid, *cells, fd, futex in rows:
-        name, state, wchan, syscall, lock = [
-            strings[cell] if isinstance(cell, int) else cell for cell in (*cells, futex)
-        ]
-        threads.append(Thread(tid, name or "", state or "?", wchan, syscall, fd, lock))
+    # One by one: a list of them takes six times as long, and there are tens of thousands.
+    for tid, name, state, wchan, syscall, fd, futex in rows:
+        thread = Thread(
+            tid,
+            (strings[name] if isinstance(name, int) else name) or "",
+            (strings[state] if isinstance(state, int) else state) or "?",
+            strings[wchan] if isinstance(wchan, int) else wchan,
+            strings[syscall] if isinstance(syscall, int) else syscall,
+            fd,
+            strings[futex] if isinstance(futex, int) else futex,
+        )
+        threads.append(thread)
     return tuple(threads)
 
 

@@ -7,7 +7,6 @@ import errno
 import os
 import queue
 import resource
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.attach.child import Child
-from hangtop_core.attach.engine import MAX_UNREAD, Closed, ClusterShellEngine, Event, Lines
+from hangtop_core.attach.engine import MAX_UNREAD, Closed, Event, Lines, PipeEngine
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.engine = ClusterShellEngine(self.events.put)
+        self.engine = PipeEngine(self.events.put)
         self.lines: dict[int, list[bytes]] = {}
         self.closed: dict[int, Closed] = {}
 
@@ -204,31 +203,3 @@ def test_a_child_gets_a_copy_of_the_environment() -> None:
         assert child.end() == 0
     finally:
         os.unsetenv("HANGTOP_TEST_C_ONLY")
-
-
-TWO_AT_ONCE = """
-import importlib.machinery as machinery
-import sys, threading, time
-from hangtop_core.attach.engine import ClusterShellEngine
-
-run = machinery.SourceFileLoader.exec_module
-def slowly(loader, module):
-    time.sleep(0.5 * module.__name__.startswith("ClusterShell.Worker"))
-    run(loader, module)
-machinery.SourceFileLoader.exec_module = slowly
-
-engines = [ClusterShellEngine(lambda event: None) for _ in range(3)]
-threads = [threading.Thread(target=one.start) for one in engines]
-for one in threads: one.start()
-for one in threads: one.join()
-print([one._ready.is_set() for one in engines])
-for one in engines: one.stop()
-"""
-
-
-def test_engines_may_start_at_the_same_time() -> None:
-    """While ClusterShell is still importing what the first of them needs."""
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_AT_ONCE], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")
