@@ -266,15 +266,13 @@ class Link:
         self._drop(now, None, f"{reason}: {lost}" if lost else reason, fix=fix)
 
     def _ping(self, now: Moment) -> None:
-        pulse = self._pulse
-        pulse.ping(now.mono)
+        (pulse := self._pulse).ping(now.mono)
 
         def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
             if error is None:
                 pulse.pong()
 
-        request = self._requests.add("ping", lambda _: None, pong, None)
-        self._send({"op": "ping", "id": request.id})
+        self._send({"op": "ping", "id": self._requests.add("ping", lambda _: None, pong, None).id})
 
     def table_came(self, now: Moment, pause: float) -> None:
         """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""

@@ -142,23 +142,6 @@ def test_launchers_of_launchers_belong_to_the_job() -> None:
     assert [m.process.pid for m in job.launchers] == [50, 99]
 
 
-def test_srun_belongs_to_the_one_job_of_its_slurm_job() -> None:
-    """What it starts hangs below slurmstepd, so neither parents nor its command line tell."""
-
-    def srun(number: str) -> Member:
-        told = launcher(42, launcher="srun", cmdline=["srun", "bash", "-c", "torchrun train.py"])
-        return member({**told, "env": {"SLURM_JOB_ID": number}})
-
-    def one(pid: int, port: int) -> Member:
-        return rank(pid, 0, env=env(port, SLURM_JOB_ID="7"))
-
-    (job,) = group([one(100, 29500), srun("7")])
-    assert [m.process.pid for m in job.launchers] == [42]
-    assert len(group([one(100, 29500), srun("8")])) == 2
-    steps = group([one(100, 29500), one(101, 29501), srun("7")])
-    assert [len(job.ranks) for job in steps] == [1, 1, 0], "whose it is cannot be told"
-
-
 def test_ranks_without_a_number_join_their_siblings() -> None:
     (job,) = group([rank(100, 0), rank(101, None, env={}, denied="not yours")])
     assert numbers(job) == [0]
