@@ -26,19 +26,12 @@ TEXTUAL_SETTINGS = {
 """Read by Textual at import. A monitor needs neither animation nor sixty frames a second."""
 
 
-SWITCH_S = 0.0005
-"""Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
-Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
-
-
 def begin() -> None:
-    """Let modules be loaded and nodes come in fast; the app ends that once they are there.
+    """Look for no garbage while modules are loaded and nodes come in; the app ends that then.
 
-    Nearly all that is made then is to stay, so looking for garbage in it again and again finds
-    none; and who loads modules is not to hold up who connects to nodes.
+    Nearly all that is made meanwhile is to stay.
     """
     gc.disable()
-    sys.setswitchinterval(SWITCH_S)
 
 
 def prepare(environ: Mapping[str, str] = os.environ) -> None:
