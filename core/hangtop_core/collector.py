@@ -12,7 +12,7 @@ from hangtop_core.analysis.peers import sought
 from hangtop_core.answers import Answers
 from hangtop_core.arrivals import Arrivals
 from hangtop_core.asks import GRACE, Ask, Asks
-from hangtop_core.attach import messages
+from hangtop_core.attach import messages, strings
 from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import boot_id
@@ -253,7 +253,7 @@ class Collector:
             self.store.fold_watch(link.name, piece, link.note)
             self.arrivals.came(link.name, self._now.mono)
             link.table_came(self._now, piece.pause)
-            if len(view.strings) > messages.MAX_STRINGS:
+            if len(view.strings) > strings.MAX_STRINGS:
                 view.strings = {}
                 link.send_again(request_id, "watch", {**params, "resync": True})
 

@@ -15,6 +15,7 @@ import msgspec
 from hangtop_core import cgroups, fixes, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
+from hangtop_core.attach.strings import read_strings
 from hangtop_core.meters import Meters
 from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.nodeview import NodeView
@@ -110,7 +111,7 @@ class Store:
         before = view.at if view.at is not None else at
         if self._observed_since is None:
             self._observed_since = at
-        for wrong in messages.read_strings(view.strings, piece.strings):
+        for wrong in read_strings(view.strings, piece.strings):
             complain(wrong)
         fields, wrongs = messages.read_node(piece.node)
         fields["last_seen"] = at

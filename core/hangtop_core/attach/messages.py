@@ -7,13 +7,13 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from hangtop_core import fixes
+from hangtop_core.attach.strings import ThreadRow, threads
 from hangtop_core.columns import Parts, TraceRow, Unpacker
 from hangtop_core.descriptors import Descriptor, FileServer
 from hangtop_core.meters import MetersPart, told
@@ -27,19 +27,16 @@ from hangtop_core.model import (
     Process,
     Recorder,
     RecorderWay,
-    Thread,
 )
 from hangtop_core.text import Text, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 T = TypeVar("T")
 
 _MISFITS = (msgspec.ValidationError, RecursionError, OverflowError, UnicodeEncodeError)
 """What msgspec raises for a value that does not fit; the last one for lone surrogates."""
-MAX_STRINGS = 65_536
-"""Entries of one connection's string table before it is begun anew; twice as many are refused."""
 MAX_PROCESSES = 8192
 """Processes of one node that are followed, and as many that left; a big node has some hundreds."""
 
@@ -47,7 +44,6 @@ Time = Annotated[float, Meta(ge=0, le=1e11)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Key = Annotated[str, Meta(min_length=1, max_length=128)]
-_Cell = str | int | None
 
 
 class BadPieceError(ValueError):
@@ -246,13 +242,12 @@ class Fields:
         return good
 
 
-_ThreadRow = tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]
 _PROCESS = Fields(
     {
         **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
         "denied": tuple[Text, Text | None] | None,  # why, and a fix as `hangtop_probe.fixes` has it
         "meters": MetersPart,
-        "threads": list[_ThreadRow],
+        "threads": list[ThreadRow],
     }
 )
 _OWN = frozenset(
@@ -302,24 +297,6 @@ def pid_of(key: str) -> int | None:
     return int(key) if key.isdecimal() and len(key) < 11 else None
 
 
-def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
-    """Add new entries to a connection's string table; return what is wrong with them."""
-    wrong: list[str] = []
-    for key, value in new.items():
-        known = key.isdecimal() and len(key) < 10
-        if not known or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
-            wrong.append(f"string table entry {clean(key, 20)!r}")
-            continue
-        table[int(key)] = _string(value[:1200])
-    return wrong
-
-
-@lru_cache(4096)
-def _string(value: str) -> str:
-    """Return an entry, cleaned: all nodes of a job tell the same ones."""
-    return clean(value, 200)
-
-
 def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
     """Decode the changed fields of one process; return them, and what could not be read.
 
@@ -335,7 +312,7 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
         changes["meters"] = told(changes["meters"], raw["meters"])
     if "threads" in changes:
         try:
-            changes["threads"] = _threads(changes["threads"], strings)
+            changes["threads"] = threads(changes["threads"], strings)
         except KeyError as error:
             del changes["threads"]
             wrong.append(f"threads: {error}")
@@ -349,24 +326,6 @@ def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if "capabilities" in fields:
         fields["capabilities"] = fixes.worded(fields["capabilities"])
     return fields, wrong
-
-
-def _threads(rows: Iterable[_ThreadRow], strings: Mapping[int, str]) -> tuple[Thread, ...]:
-    """Make threads of rows, whose texts are themselves or numbers of known ones."""
-    threads = []
-    # One by one: a list of them takes six times as long, and there are tens of thousands.
-    for tid, name, state, wchan, syscall, fd, futex in rows:
-        thread = Thread(
-            tid,
-            (strings[name] if isinstance(name, int) else name) or "",
-            (strings[state] if isinstance(state, int) else state) or "?",
-            strings[wchan] if isinstance(wchan, int) else wchan,
-            strings[syscall] if isinstance(syscall, int) else syscall,
-            fd,
-            strings[futex] if isinstance(futex, int) else futex,
-        )
-        threads.append(thread)
-    return tuple(threads)
 
 
 def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
