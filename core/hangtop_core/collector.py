@@ -42,7 +42,7 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
-REST, REST_NODE = 2.0, 1 / 64
+REST, REST_NODE = 2.0, 1 / 32
 """Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
 each node that there is."""
 LATE = 2.0
@@ -287,7 +287,7 @@ class Collector:
             apart = 0.0
         again = sampling.REAL_AGAIN * max(1.0, len(self.links) / sampling.REAL_NODES)
         every, early = options.sample_every, options.sample_early
-        rate = sampling.Rate(every, early, options.rest, apart, again)
+        rate = sampling.Rate(every, early, options.rest, apart, again, view.pause)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:

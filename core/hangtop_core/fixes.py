@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hangtop_core.text import SAID, clean
+from hangtop_core.text import AS_ROOT, SAID, clean
 from hangtop_probe import fixes as names
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TEXTS: Mapping[str, str] = {
-    names.SUDO: "sudo hangtop",
+    names.SUDO: AS_ROOT,
     names.AS_USER: "run hangtop as {}, or: sudo hangtop",
     names.CONTAINER: (
         "start the container with --cap-add=SYS_PTRACE (Kubernetes: "
@@ -58,11 +58,6 @@ def text(said: str | None) -> str | None:
     if words is not None and ("{}" in words) == bool(_ARGUMENT.fullmatch(argument)):
         return words.format(argument)
     return SAID + clean(said, 300).replace("`", "'")
-
-
-def from_afar(words: str) -> str:
-    """Return the words as they are right for another node: an option makes hangtop root there."""
-    return words.replace(TEXTS[names.SUDO], "hangtop --sudo")
 
 
 def denied(why: str, fix: str | None) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core import cgroups, fixes, jobs, kernelline, nodeclock, sampling
+from hangtop_core import cgroups, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.attach.strings import read_strings
@@ -22,6 +22,7 @@ from hangtop_core.nodeview import NodeView
 from hangtop_core.outputs import Outputs
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
+from hangtop_core.text import from_afar
 from hangtop_core.tracked import Tracked, adopt
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Store:
             self._sweep(view, piece.set, at)
         for number in list(view.warm) if view.at is not None else ():
             self._pass_time(view, number, at)
-        view.at = at
+        view.at, view.pause = at, piece.pause
         view.fresh = False
 
     def _set(
@@ -144,7 +145,7 @@ class Store:
         if number is None or not changes:
             return
         if changes.get("denied") and view.node.shell is not None:
-            changes["denied"] = fixes.from_afar(changes["denied"])
+            changes["denied"] = from_afar(changes["denied"])
         if "started_at" in changes:
             changes["started_at"] -= view.skew
         known = view.live.get(number)

@@ -47,10 +47,11 @@ def read_facts(pid: int, mine: permission.Rights) -> Facts:
     denied = None
     if environ is None and os.path.exists(base):
         denied = permission.why_denied(pid, mine)
-    return Facts(cmdline, environ, exe, _uid(pid), denied)
+    return Facts(cmdline, environ, exe, uid_of(pid), denied)
 
 
-def _uid(pid: int) -> int:
+def uid_of(pid: int) -> int:
+    """Return who runs a process, -1 where that cannot be read."""
     status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
     return (procfs.parse_int(status.get("Uid")) or 0) if "Uid" in status else -1
 

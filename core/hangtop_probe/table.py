@@ -18,6 +18,7 @@ from . import (
     cgroups,
     commands,
     discovery,
+    ended,
     facts,
     node,
     permission,
@@ -176,6 +177,7 @@ class Table:
 
     def _discover(self) -> None:
         self._dirty = False
+        ended.fill(self.entries)
         table = {pid: self._candidate(entry) for pid, entry in self.entries.items() if entry.mine}
         self.roles = discovery.attribute(table, own_processes(self.entries))
         if self.only is not None:

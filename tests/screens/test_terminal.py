@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
 BUDGET = 5_000
@@ -92,16 +93,29 @@ class Terminal:
         return "\n".join(self.screen.display)
 
 
+def _control() -> None:
+    """Let stdin control what runs here: a shell stops and continues jobs only then."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def played(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "tests/support/play.py"), *arguments]
+
+
 @contextmanager
-def terminal(*arguments: str, size: tuple[int, int], **variables: str) -> Iterator[Terminal]:
+def terminal(
+    *arguments: str, size: tuple[int, int], run: Sequence[str] = (), **variables: str
+) -> Iterator[Terminal]:
+    """A recording, or another program, at a terminal of this size."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
     environ = {key: value for key, value in os.environ.items() if key not in ("TMUX", "COLORTERM")}
     path = os.pathsep.join(str(ROOT / folder) for folder in ("core", "tui", "tests"))
     environ |= {"TERM": "xterm-256color", "PYTHONPATH": path, **variables}
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/support/play.py"), *arguments],
+        [*(run or played(*arguments))],
         stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True,
+        preexec_fn=_control if run else None,
     )  # fmt: skip
     os.close(slave)
     try:
@@ -126,16 +140,36 @@ def test_a_live_hang_costs_few_bytes_and_leaving_restores_the_terminal() -> None
         assert b"\x1b[?1000h" not in shown.raw, "the mouse is off unless asked for"
 
 
-def test_coming_back_from_the_shell_draws_everything_again() -> None:
-    with terminal("skip", size=(120, 36)) as shown:
+def test_ctrl_z_leads_to_the_shell_and_fg_back_also_with_a_program_between() -> None:
+    """The emulator has no second screen, as GNU screen and the console: what is on it at the prompt
+    was left there."""
+    with terminal(size=(120, 36), run=("bash", "--norc", "-i"), PS1="at-the-shell ") as shown:
+        shown.wait_for("at-the-shell")
+        # A script that waits, as `make demo` does: it has to stop, too.
+        shown.send(f"sh -c '{shlex.join(played('skip'))}; echo waited'\r")
+        shown.wait_for("RANKS  sort suspicion")
+        shown.send("\x1a")
+        shown.wait_for("Stopped")
+        assert "RANKS" not in shown.text
+        shown.send("fg\r")
+        shown.wait_for("RANKS  sort suspicion")
+        shown.wait_for("missing-collective")
+        shown.send("q")
+        shown.wait_for("waited")
+        assert "RANKS" not in shown.text
+        shown.send("exit\r")
+        assert shown.ended() == 0
+
+
+def test_without_a_shell_ctrl_z_says_so_and_freezes_nothing() -> None:
+    """As by `ssh -t NODE hangtop`: nobody could bring it back."""
+    with terminal("skip", "--still", size=(80, 24)) as shown:
         shown.wait_for("missing-collective")
         shown.send("\x1a")
-        os.waitpid(shown.process.pid, os.WUNTRACED)
-        shown.read_for(0.5)
-        shown.screen.reset()
-        shown.process.send_signal(signal.SIGCONT)
-        shown.wait_for("missing-collective")
-        shown.wait_for("RANKS  sort suspicion")
+        shown.wait_for("no shell waits here that could bring hangtop back")
+        shown.process.send_signal(signal.SIGTSTP)
+        shown.send("2")
+        shown.wait_for("MERGED STACKS")
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -197,12 +231,19 @@ def test_a_still_picture_costs_nothing_but_its_ages() -> None:
 
 @pytest.mark.parametrize(
     "variables",
-    [{"TERM": "screen"}, {"TERM": "linux"}, {"NO_COLOR": "1"}, {"COLORTERM": "truecolor"}],
+    [
+        {"TERM": "screen"},
+        {"TERM": "linux"},
+        {"NO_COLOR": "1", "LC_ALL": "C"},
+        {"COLORTERM": "truecolor", "PYTHONIOENCODING": "latin-1"},
+    ],
     ids=str,
 )
 def test_other_terminals_show_the_same(variables: dict[str, str]) -> None:
     with terminal("stopped", size=(80, 24), **variables) as shown:
         shown.wait_for("rank-stopped")
+        # The locale C says nothing of the terminal: ssh hardly ever brings a locale along.
+        assert shown.text.isascii() == ("PYTHONIOENCODING" in variables)
         shown.send("2")
         shown.wait_for("MERGED STACKS")
         if "NO_COLOR" in variables:

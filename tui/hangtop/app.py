@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
 import os
 import sys
@@ -67,6 +68,11 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def _carries_unicode(stream: TextIO | None) -> bool:
+    """Whether frames can be written there; Python itself takes the locale C for UTF-8."""
+    return stream is None or codecs.lookup(stream.encoding).name.startswith("utf")
+
+
 def run_app(
     source: Source,
     *,
@@ -83,6 +89,7 @@ def run_app(
 ) -> int:
     """Run the screens on a started session until the user leaves; the exit status.
 
+    It is drawn with ASCII characters where the locale has an encoding without the others.
     With `job_key` that job is shown first; with `files` what those show, and nothing else; with
     `capture` its pictures.
     `nettest` is the command that tests the network between the nodes of the session;
@@ -103,7 +110,7 @@ def run_app(
     kind = HangtopApp if files is None else FilesApp
     app = kind(
         source,
-        ascii=ascii,
+        ascii=ascii or not _carries_unicode(sys.__stderr__),
         mouse=mouse,
         readonly=bool(getattr(options, "readonly", False)),
         live=live,

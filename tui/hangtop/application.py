@@ -31,6 +31,7 @@ from hangtop.screens.verdict import VerdictPage
 from hangtop.spans import line
 from hangtop.state import State
 from hangtop.stylesheet import KeptStylesheet
+from hangtop.terminal import Terminal
 from hangtop.views.common import find_rank
 from hangtop_core.analysis.openers import openers_text
 from hangtop_core.history import History
@@ -107,7 +108,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         clock: Callable[[], float] = time.time,
     ) -> None:
         """With `files` what dump files show, with `capture` its pictures: then `live` is false."""
-        super().__init__(ansi_color=True)
+        super().__init__(ansi_color=True, driver_class=Terminal)
         self.stylesheet = KeptStylesheet(variables=self.get_css_variables())
         self.theme = "ansi-dark"
         self.keymap = keymap or Keymap()
@@ -215,8 +216,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if name is None:
             if len(jobs) > 1:
                 self.do_jobs()
-        elif not any(name in (job.key, job.name, job.id) for job in jobs):
-            self.tell(f"no job goes by {name!r}; this is another one", "warn")
+        elif not self.state.job_found:
+            self.tell(f"no job goes by {name!r} yet; this is another one", "warn")
             self.do_jobs()
 
     def on_answered(self, event: Answered) -> None:

@@ -1,12 +1,14 @@
 """Copying out of a terminal program, in the ways that work where people really sit.
 
 OSC 52 does not pass a tmux with default settings, while `tmux load-buffer -w -` does; outside
-tmux OSC 52 reaches the user's own terminal even over ssh, if that allows it. Nobody can tell
-whether it arrived, so the text is always written to a file as well, and the file is named.
+tmux OSC 52 reaches the user's own terminal even over ssh, if that allows it. GNU screen passes on
+what is wrapped for it, in pieces. Nobody can tell whether it arrived, so the text is always written
+to a file as well, and the file is named.
 """
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import subprocess
@@ -23,22 +25,29 @@ if TYPE_CHECKING:
 OSC52_LIMIT = 56_000
 """Bytes before base64; xterm and tmux drop longer ones (74,994 bytes after it)."""
 
+SCREEN_PIECE = 200
+"""Bytes of a string that GNU screen passes on; older ones drop those of 256 and more (MAXSTR)."""
+
 TMUX_TIMEOUT_S = 2.0
 
 
 def copy(
     text: str,
-    osc52: Callable[[str], None],
+    write: Callable[[str], None],
     *,
     environ: Mapping[str, str] = os.environ,
     folder: Path | None = None,
 ) -> str:
-    """Copy `text` and say where it went. Blocks for at most `TMUX_TIMEOUT_S`."""
+    """Copy `text` and say where it went. Blocks for at most `TMUX_TIMEOUT_S`.
+
+    `write` writes to the terminal.
+    """
     places: list[str] = []
     if environ.get("TMUX"):
         places.append(_tmux(text))
     elif len(text.encode()) <= OSC52_LIMIT:
-        osc52(text)
+        escape = _osc52(text)
+        write(_through_screen(escape) if environ.get("STY") else escape)
         places.append("the terminal's clipboard")
     else:
         places.append("too long for the clipboard")
@@ -47,6 +56,16 @@ def copy(
     except OSError as error:
         places.append(f"no file ({error.strerror})")
     return ", ".join(places)
+
+
+def _osc52(text: str) -> str:
+    return f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\a"
+
+
+def _through_screen(escape: str) -> str:
+    """As device control strings, whose content GNU screen hands on as it is."""
+    pieces = (escape[start : start + SCREEN_PIECE] for start in range(0, len(escape), SCREEN_PIECE))
+    return "".join(f"\x1bP{piece}\x1b\\" for piece in pieces)
 
 
 def _tmux(text: str) -> str:

@@ -9,6 +9,7 @@ from hangtop.keep import capture
 from hangtop.screens.dialogs import Choice, Palette, Reader
 from hangtop.spans import Line, plain_lines
 from hangtop.stopping import Stopping
+from hangtop.terminal import has_shell
 from hangtop.views import diff, texts
 from hangtop.views.common import node_of, rank_key
 from hangtop_core.text import plural
@@ -78,7 +79,7 @@ class Handlers(Stopping):
     def _job_chosen(self, key: str | None) -> None:
         if key is not None:
             state = self._app.state
-            state.job_key, state.last_job = key, None
+            state.job_key, state.last_job, state.job_found = key, None, True
             state.rank_key, state.marks = None, frozenset()
             state.settle_on_job()
             self._app.show()
@@ -255,10 +256,11 @@ class Handlers(Stopping):
     def copy_text(self, text: str) -> None:
         """Copy on a thread: tmux may take its time."""
         lines = text.count("\n") + 1
+        driver: Any = self._app._driver
 
         def work() -> None:
             places = clipboard.copy(
-                text, lambda data: self._app.call_from_thread(self._app.copy_to_clipboard, data)
+                text, lambda data: self._app.call_from_thread(driver.write, data)
             )
             count = f"{lines} lines" if lines > 1 else "1 line"
             self._app.call_from_thread(self._app.tell, f"copied {count}: {places}", "good")
@@ -309,8 +311,11 @@ class Handlers(Stopping):
         )
 
     def do_suspend(self) -> None:
-        """Back to the shell."""
-        self._app.action_suspend_process()
+        """Back to the shell, if there is one."""
+        if has_shell():
+            self._app.action_suspend_process()
+        else:
+            self._app.tell("no shell waits here that could bring hangtop back; q leaves", "warn")
 
     def do_quit(self) -> None:
         """Close what is open, else leave."""

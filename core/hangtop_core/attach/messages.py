@@ -230,7 +230,8 @@ class Fields:
             some = msgspec.convert(raw, self._some)
         except _MISFITS:
             return self._each(raw, wrong)
-        return {name: value for name in raw if (value := getattr(some, name, UNSET)) is not UNSET}
+        sent = (name for name in raw if name in self.types)
+        return {name: value for name in sent if (value := getattr(some, name)) is not UNSET}
 
     def _each(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
         good: dict[str, Any] = {}

@@ -60,6 +60,16 @@ def test_equal_stacks_have_equal_keys_and_lines_tell_them_apart() -> None:
     assert first == same != other
 
 
+def test_c_frames_without_a_name_are_equal_wherever_their_library_lies() -> None:
+    """py-spy names them by their address, which is another one in every process."""
+    first, same = (
+        stacks.parse(dump({**frame(name, "libc.so.6", 0), "module": "/lib/libc.so.6"}))
+        for name in ("0x7fa6ee04524a", "0x7f9b7624524a")
+    )
+    assert first.stacks == same.stacks
+    assert next(iter(first.stacks.values()))[0][0] == "??"
+
+
 def test_what_frames_tell_about_a_process() -> None:
     def learned(*frames: dict[str, Any]) -> Learned | None:
         return stacks.learn(stacks.parse(dump(*frames)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import re
 import shlex
 import signal
 import stat
@@ -31,11 +33,23 @@ def test_every_action_is_documented() -> None:
 def test_copy_goes_by_osc52_and_into_a_private_file(tmp_path: Path) -> None:
     sent: list[str] = []
     told = clipboard.copy("rank 2", sent.append, environ={}, folder=tmp_path / "cache")
-    assert sent == ["rank 2"]
+    assert sent == ["\x1b]52;c;cmFuayAy\a"]
     file = tmp_path / "cache" / "copied.txt"
     assert file.read_text() == "rank 2\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert str(file) in told
+
+
+def test_copy_in_gnu_screen_is_wrapped_in_pieces_that_it_passes_on(tmp_path: Path) -> None:
+    sent: list[str] = []
+    text = "rank 2 waits\n" * 50
+    clipboard.copy(text, sent.append, environ={"STY": "4711.pts-3"}, folder=tmp_path)
+    pieces = re.findall(r"\x1bP([^\x1b].*?|\x1b\].*?)\x1b\\", sent[0])
+    assert len(pieces) > 3
+    assert all(len(piece) < 256 for piece in pieces)
+    assert "".join(f"\x1bP{piece}\x1b\\" for piece in pieces) == sent[0]
+    encoded = base64.b64encode(text.encode()).decode()
+    assert "".join(pieces) == f"\x1b]52;c;{encoded}\a"
 
 
 def test_long_texts_only_go_into_the_file(tmp_path: Path) -> None:
@@ -71,6 +85,8 @@ def test_a_missing_tmux_and_a_full_disk_are_told(tmp_path: Path) -> None:
     ("program", "given"),
     [
         ("vim", "+41 FILE"),
+        ("vim.tiny", "+41 FILE"),
+        ("sensible-editor", "+41 FILE"),
         ("emacsclient -t", "-t +41 FILE"),
         ("code --wait", "--wait --goto FILE:41"),
         ("code -g", "-g FILE:41"),

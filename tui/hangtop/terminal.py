@@ -1,0 +1,53 @@
+"""The terminal that the app draws on, where Textual's own way with it leaves something behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+from textual.drivers.linux_driver import LinuxDriver
+
+CLEAR = "\x1b[2J\x1b[H"
+
+
+class Terminal(LinuxDriver):
+    """Leaves no picture behind, and takes what started hangtop along to the background."""
+
+    def stop_application_mode(self) -> None:
+        """Clear the screen, then leave it.
+
+        GNU screen (without `altscreen on`), Linux's console and a vt100 have no second screen that
+        could go away with its picture: the prompt would stand in the midst of it.
+        """
+        self.write(CLEAR)
+        super().stop_application_mode()
+
+    def _sigtstp_application(self, *_: object) -> None:
+        """Stop the whole process group: a shell sees only what it has started itself.
+
+        That may be `make`, `sudo` or a script that waits for hangtop, and goes on waiting. Where no
+        shell would notice, nothing stops, as the kernel has it for orphaned process groups.
+        """
+        if not has_shell():
+            return
+        if self._auto_restart:
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        os.killpg(os.getpgrp(), signal.SIGSTOP)
+
+
+def has_shell() -> bool:
+    """Whether a shell would notice that this process stops, and could bring it back by `fg`.
+
+    Nobody does where `ssh -t`, tmux, a container or srun has started hangtop without one: there the
+    first ancestor outside of its process group belongs to another session, or cannot be seen.
+    """
+    group, session = os.getpgrp(), os.getsid(0)
+    for parent in psutil.Process().parents():
+        try:
+            if os.getpgid(parent.pid) != group:
+                return os.getsid(parent.pid) == session
+        except ProcessLookupError:
+            break
+    return False
