@@ -6,13 +6,15 @@ What is not one of them is shown as what the node said, and never as a command o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from hangtop_core.text import AS_ROOT, SAID, clean
 from hangtop_probe import fixes as names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 T = TypeVar("T")
 
@@ -68,7 +70,7 @@ def denied(why: str, fix: str | None) -> str:
 def worded(value: T) -> T:
     """Return a decoded message with words for every fix in it."""
     changed: Any = value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         changed = {key: worded(one) for key, one in value.items()}
     elif isinstance(value, tuple):
         changed = tuple(worded(one) for one in value)
@@ -76,7 +78,7 @@ def worded(value: T) -> T:
         changes: dict[str, Any] = {
             name: worded(held)
             for name in _HOLDERS
-            if isinstance(held := getattr(value, name, None), msgspec.Struct | Mapping | tuple)
+            if isinstance(held := getattr(value, name, None), msgspec.Struct | dict | tuple)
         }
         said = getattr(value, "fix", None)
         if said is not None:

@@ -21,7 +21,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 SAMPLE_LINES = 4000
 SHARE = 0.8
@@ -53,6 +53,8 @@ _STERN = re.compile(r"((?=[^ ]*-)[a-z0-9][a-z0-9.-]{0,252} [a-z0-9][a-z0-9-]{0,6
 _LABELLED = re.compile(_LABEL)
 _SHORTENED = re.compile(r"\[(\d{1,6}):(\d{1,4})\]:")
 _FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}|{_NANO}"
+
+_FIXED_HEAD = re.compile(rf"(?:{_FIXED}){{0,{NESTED}}}").match
 
 _PARTS = re.compile(
     rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT})"
@@ -95,7 +97,9 @@ class Prefixes:
     """Takes the prefixes off the lines of one file."""
 
     def __init__(self, sample: str = "") -> None:
-        lines = [line for line in sample.split("\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.strip()]
+        # A launcher writes one before a line, and not again at each turn of a progress bar in it.
+        rows = sample.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES]
+        lines = [row for row in rows if row.strip()]
         self.hosts = _hosts(lines)
         self.labels = _are_labels(lines)
         self.time = ""
@@ -141,28 +145,36 @@ class Prefixes:
         """
         glued = self._glued
         for number, row in enumerate(text.replace("\r\n", "\n").split("\n")):
-            for line in _pieces(row):
-                if glued is not None and line.count("]:") > 1:
-                    for piece in glued.split(line):
-                        yield number, piece
-                else:
+            if glued is not None and row.count("]:") > 1:
+                for piece in glued.split(row):
+                    for line in _pieces(piece, self._match):
+                        yield number, line
+            else:
+                for line in _pieces(row, self._match):
                     yield number, line
 
 
 def split(text: str) -> Iterator[str]:
     """Lines of a text; a carriage return ends one, too, and `[rank3]:` in its middle begins one."""
     for row in text.replace("\r\n", "\n").split("\n"):
-        yield from _pieces(row)
+        yield from _pieces(row, _FIXED_HEAD)
 
 
-def _pieces(row: str) -> Iterable[str]:
-    if "\r" in row:
-        return [piece for line in row.split("\r") for piece in _pieces(line)]
+def _pieces(row: str, head: Callable[[str], re.Match[str] | None]) -> Iterable[str]:
+    """Lines of a row; what stands behind a progress bar has the prefixes of the row, too."""
     if "]<std" in row:
-        return _by_tag(row)
-    if "[rank" in row and not row.startswith("[rank"):
-        return _GLUED.split(row)
-    return (row,)
+        return [line for part in _by_tag(row) for line in _by_one(part, head)]
+    return _by_one(row, head)
+
+
+def _by_one(row: str, head: Callable[[str], re.Match[str] | None]) -> Iterable[str]:
+    if "\r" not in row and ("[rank" not in row or row.startswith("[rank")):
+        return (row,)
+    found = head(row)
+    before = found[0] if found else ""
+    texts = row[len(before) :].split("\r")
+    pieces = [piece for text in texts if text for piece in _GLUED.split(text)]
+    return [before + piece for piece in pieces] or (before,)
 
 
 def _by_tag(line: str) -> list[str]:

@@ -25,7 +25,8 @@ _STEPS = (
 )
 
 
-def _lost(case: Case, subject: Subject) -> Record | None:
+def lost(case: Case, subject: Subject) -> Record | None:
+    """The error by which a rank has printed that the other end of a connection has left."""
     error = case.said.error_of(subject.number)
     if error is None or error.part != "cascade":
         return None
@@ -37,7 +38,7 @@ def _left_others(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     some = [s for s in case.seats if s.node is None and not s.beside and s.unseen is None]
     if not some or len(some) > len(case.subjects) or any(s.activity.kind in GONE for s in left):
         return
-    found = [(s, error) for s in left if (error := _lost(case, s)) is not None]
+    found = [(s, error) for s in left if (error := lost(case, s)) is not None]
     if not found or overtaken(case, [error.at for _, error in found]):
         return
     victims = tuple(subject for subject, _ in found)
