@@ -46,7 +46,7 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     gone = [s for s in left if s.activity.kind in ("exited", "zombie")]
     if case.gave_up:
         gone = _before_they_gave_up(case, gone)
-    if case.progress.state == "exited":
+    elif case.progress.state == "exited":
         gone = _first_to_fail(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)
