@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from hangtop_core.attach.engine import ClusterShellEngine
+from hangtop_core.attach.engine import PipeEngine
 from hangtop_core.session import Options, Session
 from simulated.launcher import Fleet, launchers
 from simulated.story import Story
@@ -44,13 +44,13 @@ class Counter:
 
     def __init__(self) -> None:
         self.bytes = 0
-        consumed = ClusterShellEngine.consumed
+        consumed = PipeEngine.consumed
 
-        def counted(engine: ClusterShellEngine, conn: int, size: int) -> None:
+        def counted(engine: PipeEngine, conn: int, size: int) -> None:
             self.bytes += size
             consumed(engine, conn, size)
 
-        ClusterShellEngine.consumed = counted  # type: ignore[method-assign]
+        PipeEngine.consumed = counted  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     """The app on a simulated cluster."""
-    from hangtop.app import run_app
+    from hangtop.app import begin, run_app
 
     story = Story(
         nodes=(arguments.nodes or [128])[0],
@@ -91,6 +91,7 @@ def show(arguments: argparse.Namespace) -> None:
         flapping=tuple(arguments.flapping),
         dead=tuple(arguments.dead),
     )
+    begin(story.nodes)
     if arguments.room is not None:
         with Session(options(), diagnose, launchers(arguments.room, story)) as session:
             run_app(session)

@@ -26,6 +26,7 @@ import struct
 import sys
 import termios
 import time
+from compileall import compile_dir
 from contextlib import contextmanager
 from fcntl import ioctl
 from pathlib import Path
@@ -125,7 +126,7 @@ def terminal(*argv: str) -> Iterator[Terminal]:
     """Start a command in a terminal; it is killed in the end."""
     master, slave = openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
-    left_out = {"TMUX", "COLORTERM"}
+    left_out = {"TMUX", "COLORTERM", "PYTHONDONTWRITEBYTECODE"}
     environ = {key: value for key, value in os.environ.items() if key not in left_out}
     environ["TERM"] = "xterm-256color"
     began = time.monotonic()
@@ -198,6 +199,8 @@ def main() -> None:
     options = parser.parse_args()
     ranks = options.nodes * 8
     fleet = str(Path(__file__).with_name("fleet.py"))
+    for package in ("core", "tui"):
+        compile_dir(Path(__file__).parents[1] / package, quiet=2)
     print(figures.HEAD)
     with terminal(sys.executable, "-c", PEER, str(ranks)) as peer:
         peer.read_until(lambda text: "1 ranks" in text)

@@ -63,7 +63,7 @@ class Fleet:
     def __enter__(self) -> Self:
         """Compile the child, start the players, wait until they listen."""
         room = self.room
-        subprocess.run(["cc", "-O2", "-o", room / "pass", HERE / "pass.c"], check=True)
+        subprocess.run(["cc", "-O2", "-static", "-o", room / "pass", HERE / "pass.c"], check=True)
         story = msgspec.json.encode(self.story).decode()
         for number in range(PLAYERS):
             argv = [sys.executable, "-m", "simulated.play", str(room / str(number)), story]

@@ -13,7 +13,7 @@ from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.following import Identity, follow, live_pids
 from hangtop_core.model import Job
-from hangtop_core.observing import answers_to
+from hangtop_core.observing import answers_to, training
 
 if TYPE_CHECKING:
     from hangtop_core.model import Process
@@ -118,7 +118,7 @@ class Hangs:
             followed.add(job.key)
             kept.append(known)
             found += self._news(known, update)
-        for job in snapshot.jobs:
+        for job in training(snapshot):
             if job.key not in followed and (key is None or answers_to(job, key)):
                 known = _Known(job)
                 known.first_at = snapshot.at

@@ -31,6 +31,8 @@ _HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
 _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
+CLOCKS_S = 2.0
+"""Seconds by which the clocks of two nodes may differ."""
 
 
 class Group(Struct, frozen=True):
@@ -156,11 +158,29 @@ def _attach(
         names = (_run(launchline.launch_options(member.process.cmdline).get("rdzv_id")), meets)
         key = by_pid.get((member.node, member.process.pid))
         key = key or next((told[name] for name in names if name in told), None)
+        key = key or _step_of(member, ranks)
         if key is not None:
             attached[key].append(member)
         elif member.process.gone_at is None:
             alone[_key_alone(member, meets)].append(member)
     return attached, alone
+
+
+def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
+    """The job of the ranks that an srun has started: the next of its Slurm job after it.
+
+    It is no parent of them: slurmd starts them, on the node of srun, too.
+    """
+    slurm = member.process.env.get("SLURM_JOB_ID")
+    if member.process.launcher != "srun" or not slurm:
+        return None
+    began = member.process.started_at - CLOCKS_S
+    steps = [
+        (min(one.process.started_at for one in members), key)
+        for key, members in ranks.items()
+        if members[0].process.env.get("SLURM_JOB_ID") == slurm
+    ]
+    return min((step for step in steps if step[0] >= began), default=(0.0, None))[1]
 
 
 def _run(run_id: str | None) -> str | None:

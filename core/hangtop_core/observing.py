@@ -12,7 +12,7 @@ from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Need
-    from hangtop_core.model import Job, Node
+    from hangtop_core.model import Job, Node, Snapshot
     from hangtop_core.session import Session
     from hangtop_core.updates import Update
 
@@ -63,13 +63,34 @@ def has_job(update: Update, key: str | None, *, whole: bool = False) -> bool:
     """
     return any(
         (key is None or answers_to(job, key)) and (job.ranks or job.launchers or not whole)
-        for job in update.snapshot.jobs
+        for job in training(update.snapshot)
+    )
+
+
+def training(snapshot: Snapshot) -> tuple[Job, ...]:
+    """The jobs of a snapshot, without processes that are there only because the user named them."""
+    return tuple(job for job in snapshot.jobs if not only_named(job))
+
+
+def only_named(job: Job) -> bool:
+    """Whether this is no job but processes the user named, which are seen to be no ranks.
+
+    The probe calls these by their pid (`hangtop_probe.discovery.restrict`). Where it may not read
+    what they say of themselves, they may be ranks.
+    """
+    return not (job.ranks or job.launchers) and all(
+        one.label == f"pid {one.pid}" and not one.denied for one in job.unnumbered
     )
 
 
 def answers_to(job: Job, key: str) -> bool:
-    """Whether a job goes by this key, name or run id."""
-    return key in (job.key, job.name, job.id)
+    """Whether a job goes by this key, name or run id, or meets at this HOST:PORT or PORT.
+
+    A key may be `run 4711 gpu01:29500`, of which `gpu01:29500` and `29500` are easier to type.
+    """
+    places = [place for place in (job.master, *job.key.split()[-1:]) if place]
+    ports = [port for place in places if (port := place.rpartition(":")[2]).isdecimal()]
+    return key in (job.key, job.name, job.id, *places, *ports)
 
 
 def conclusion(update: Update, job: Job) -> Diagnosis | None:

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop_core.asking import Asking
-from hangtop_core.attach.engine import ClusterShellEngine, Event
+from hangtop_core.attach.engine import Event, PipeEngine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
@@ -63,7 +63,7 @@ class Session(Asking):
         self._judge = Judge(diagnose, options.hang_after)
         self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
         self._inbox = Inbox(self._goes_first)
-        self._engine = ClusterShellEngine(self._inbox.put)
+        self._engine = PipeEngine(self._inbox.put)
         self._collector = Collector(self._engine, options, timing)
         self._needs = Needs(
             self._collector, readonly=options.readonly, allow_pause=options.allow_pause
@@ -209,6 +209,7 @@ class Session(Asking):
             urgent=self._collector.urgent,
             rests=self._rests,
             behind=self._behind,
+            settled=self._judge.settled,
         )
 
     @property

@@ -111,6 +111,8 @@ def _row(frame: Message) -> Row:
     short = frame.get("short_filename") or sources.shorten(file)
     if native and not file:
         file = str(frame["module"])
+    if native and name.startswith("0x"):
+        name = "??"  # libraries lie elsewhere in every process: by address no two would be equal
     # Of a program that runs, a frame may be read while it changes.
     line = min(max(int(frame.get("line") or 0), 0), MAX_LINE)
     return [name[:MAX_NAME], file[:MAX_NAME], str(short)[:MAX_NAME], line, native, None]

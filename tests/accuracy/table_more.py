@@ -112,9 +112,10 @@ MORE: tuple[Job, ...] = (
     Job(
         "sim-truncated",
         "sim.py truncated 1",
-        "rank-exited",
+        "rank-crashed",
         (1,),
-        "a mapped file is cut off under a rank (SIGBUS, of which the kernel log says nothing)",
+        "a mapped file is cut off under a rank (SIGBUS, of which the kernel log says nothing), "
+        "before anybody looks",
         ready="round 4",
         **each(),
     ),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,9 +51,10 @@ class Story:
         with torchrun("late", str(fifo), nproc=2) as job:
             these = ("--pid", str(job.pid), "--hang-after", "5")
             on_hang = f"{script} 'two words'"
+            redacted = ("--redact-paths", "--redact-hosts", "--output", str(place / "redacted"))
             until_exit = ("--until-exit", "--json", "--output", str(place / "hangs"))
             with (
-                watch("--once", *these) as once,
+                watch("--once", *redacted, *these) as once,
                 watch(*until_exit, "--on-hang", on_hang, *these) as whole,
             ):
                 self.once, self.once_err = once.communicate(timeout=2 * PATIENCE)
@@ -127,17 +130,40 @@ def test_once_ends_with_the_first_hang(story: Story) -> None:
     assert "Traceback" not in story.once_err + story.err
 
 
+def test_what_is_to_be_handed_on_has_other_names_everywhere(story: Story) -> None:
+    (directory,) = (story.place / "redacted").iterdir()
+    texts = {one.name: one.read_text() for one in directory.iterdir() if one.suffix != ".hangtop"}
+    texts |= {"printed": story.once, "stderr": story.once_err}
+    texts["capture"] = gzip.decompress((directory / "hang.hangtop").read_bytes()).decode()
+    own = re.compile(rf"\b({re.escape(os.uname().nodename)}|{re.escape(story.place.name)})\b")
+    for name, text in texts.items():
+        assert own.search(text) is None, (name, text)
+    # The same folder, and node, has the same name in all of them.
+    del texts["stderr"]
+    named = [set(re.findall(r"folder-\d+(?=/gloo_job)", text)) for text in texts.values()]
+    assert len(named[0]) == 1, texts
+    assert named == [named[0]] * len(named)
+    assert all("node-1" in text for name, text in texts.items() if "diagnosis" in name)
+    assert f"/{directory.name}" in story.once
+    assert load(str(directory / "hang.hangtop")).header.redacted == ("secrets", "paths", "hosts")
+
+
 def test_without_a_job_it_waits_until_it_is_told_to_stop() -> None:
     key = ("--job-key", "no-such-job")
     with watch("--wait-for-job", "2", *key) as limited, watch("--json", *key) as waiting:
+        with watch("--wait-for-job", "2", "--pid", str(waiting.pid)) as no_rank:
+            out, what = no_rank.communicate(timeout=PATIENCE)
         _, why = limited.communicate(timeout=PATIENCE)
         threads = Path(f"/proc/{waiting.pid}/task")
         probing = wait_until(lambda: any(one.read_text() for one in threads.glob("*/children")))
         waiting.send_signal(signal.SIGTERM)
-        out, err = waiting.communicate(timeout=PATIENCE)
+        told, err = waiting.communicate(timeout=PATIENCE)
     assert probing
     assert limited.returncode == 12, why
     assert "no training job found" in why or "no job goes by" in why
+    assert (no_rank.returncode, out) == (12, ""), what
+    assert f"pid {waiting.pid} is no rank, and none is below it" in what
+    assert " hangtop watch --interval 1 --json --job-key no-such-job" in what.replace("-m ", "")
     assert waiting.returncode == 0, err
-    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopped"]
+    assert [json.loads(line)["event"] for line in told.splitlines()] == ["stopped"]
     assert err == ""

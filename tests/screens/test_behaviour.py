@@ -372,6 +372,18 @@ async def test_the_job_that_was_asked_for_is_shown_or_said_to_be_missing(name: s
         assert ("no job goes by 'nonsense'" in app.told[0]) == (name == "nonsense")
 
 
+async def test_the_job_that_was_asked_for_is_shown_when_it_comes() -> None:
+    for chosen in (False, True):
+        app = app_for(load("skip"))
+        app.state.job_name = "second"
+        async with app.run_test(size=SIZE) as pilot:
+            await keys(pilot, *(["enter"] if chosen else []))
+            assert "no job goes by 'second' yet" in app.told[0]
+            player_of(app).play(two_jobs("progressing"))
+            await keys(pilot)
+            assert (app.state.job_key == "other") != chosen
+
+
 async def test_what_nodes_send_cannot_write_on_the_screen() -> None:
     update = load("skip")
     job = update.snapshot.jobs[0]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 from hangtop.hangup import end_with_terminal
@@ -24,6 +26,28 @@ TEXTUAL_SETTINGS = {
     "TEXTUAL_SMOOTH_SCROLL": "0",
 }
 """Read by Textual at import. A monitor needs neither animation nor sixty frames a second."""
+
+
+FEW = 64
+"""Up to so many nodes modules are loaded while those log in, which takes them as long."""
+
+
+def begin(nodes: int) -> None:
+    """Prepare to start a session with so many nodes.
+
+    No garbage is looked for while modules are loaded and nodes come in, for nearly all that is made
+    meanwhile is to stay; the app ends that. Modules are loaded before more than a `FEW` nodes keep
+    the processor busy: a screen that tells how many of them are there comes half a second sooner.
+    """
+    gc.disable()
+    if nodes > FEW:
+        _load()
+
+
+def _load() -> None:
+    for name, value in TEXTUAL_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import_module("hangtop.application")  # after the settings
 
 
 def prepare(environ: Mapping[str, str] = os.environ) -> None:
@@ -75,8 +99,7 @@ def run_app(
         UsageError: when the terminal cannot show screens.
     """
     prepare()
-    for name, value in TEXTUAL_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    _load()
     from hangtop.application import FilesApp, HangtopApp  # after the settings
     from hangtop.theme import use_light
 

@@ -54,6 +54,8 @@ SETTLE_S = 0.3
 SWITCH_S = 0.0005
 """Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
 Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
+START_S = 10.0
+"""Seconds after which the start counts as over in any case."""
 
 
 def _settled(snapshot: Snapshot) -> bool:
@@ -66,12 +68,12 @@ def _settled(snapshot: Snapshot) -> bool:
 
 
 def _set_aside() -> None:
-    """Let the garbage collector never again look through what exists now, which is to stay.
+    """Let the garbage collector begin, and never look through what exists now, which is to stay.
 
     No key is answered while it does: a quarter of a second where a thousand connections are up.
     """
-    gc.collect(1)
     gc.freeze()
+    gc.enable()
 
 
 class HangtopApp(Handlers, App[None], inherit_bindings=False):
@@ -145,12 +147,11 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         asyncio.get_running_loop().set_task_factory(None)
 
     def on_mount(self) -> None:
-        """Start to listen; what exists now is not worth looking at for the collector."""
+        """Start to listen."""
         self.bridge.start()
         self.app_resume_signal.subscribe(self, self._resumed)
         self.set_interval(1.0, self._tick)
-        gc.collect()
-        _set_aside()
+        self.set_timer(START_S, _set_aside)
         sys.setswitchinterval(SWITCH_S)
 
     def on_resize(self) -> None:
@@ -215,8 +216,8 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if name is None:
             if len(jobs) > 1:
                 self.do_jobs()
-        elif not any(name in (job.key, job.name, job.id) for job in jobs):
-            self.tell(f"no job goes by {name!r}; this is another one", "warn")
+        elif not self.state.job_found:
+            self.tell(f"no job goes by {name!r} yet; this is another one", "warn")
             self.do_jobs()
 
     def on_answered(self, event: Answered) -> None:

@@ -79,7 +79,7 @@ class Handlers(Stopping):
     def _job_chosen(self, key: str | None) -> None:
         if key is not None:
             state = self._app.state
-            state.job_key, state.last_job = key, None
+            state.job_key, state.last_job, state.job_found = key, None, True
             state.rank_key, state.marks = None, frozenset()
             state.settle_on_job()
             self._app.show()

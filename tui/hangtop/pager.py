@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PLUS_LINE = frozenset({"vi", "vim", "nvim", "gvim", "nano", "emacs", "emacsclient", "joe", "jed"})
 PLUS_LINE |= {"mg", "zile", "micro", "kak", "gedit"}
+PLUS_LINE |= {"editor", "sensible-editor"}
 """Editors that take `+LINE FILE`."""
 COLON_LINE = frozenset({"hx", "helix", "subl", "zed", "mcedit"})
 """Editors that take `FILE:LINE`."""
@@ -57,7 +58,7 @@ def edit(path: str, line: int, environ: Mapping[str, str] = os.environ) -> str |
 
 def _at(command: Sequence[str], path: str, line: int) -> list[str]:
     """Words that open a file at a line; of an editor that is not known only the file."""
-    editor = os.path.basename(command[0])
+    editor = os.path.basename(command[0]).partition(".")[0]  # Debian's: vim.tiny, vim.basic
     if editor in PLUS_LINE:
         return [f"+{line}", path]
     if editor in GOTO:

@@ -9,6 +9,7 @@ from hangtop.situation import Situation
 from hangtop.spans import line
 from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
 from hangtop_core.history import History
+from hangtop_core.observing import answers_to
 from hangtop_core.syscalls import Calls, in_place
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ class State:
     paused: bool = False
     history: History = field(default_factory=History)
     job_name: str | None = None
-    """Key, name or run id of the job to begin with."""
+    """Key, name or run id of the job to begin with, whenever it comes."""
+    job_found: bool = False
+    """Whether that was there, or another was chosen."""
     job_key: str | None = None
     last_job: Job | None = None
     """The job that was shown last, whose processes it is known by when its key changes."""
@@ -158,15 +161,25 @@ class State:
         if self.shown is None or not self.shown.snapshot.jobs:
             return
         snapshot = self.shown.snapshot
-        job = snapshot.job(self.job_key) if self.job_key is not None else None
+        job = self._job_asked_for(snapshot)
+        if job is None and self.job_key is not None:
+            job = snapshot.job(self.job_key)
         if job is None and self.last_job is not None:
             members = members_of(self.last_job)
             job = next((one for one in snapshot.jobs if members & members_of(one)), None)
         if job is None:
-            ranked = worst_first(snapshot.jobs, self.shown.diagnoses)
-            named = (one for one in ranked if self.job_name in (one.key, one.name, one.id))
-            job = next(named, ranked[0])
+            job = worst_first(snapshot.jobs, self.shown.diagnoses)[0]
         self.job_key, self.last_job = job.key, job
+
+    def _job_asked_for(self, snapshot: Snapshot) -> Job | None:
+        """The worst of those that go by the name that was asked for, when one comes."""
+        if self.job_name is None or self.job_found or self.shown is None:
+            return None
+        named = [one for one in snapshot.jobs if answers_to(one, self.job_name)]
+        self.job_found = bool(named)
+        if named and self.job_key is not None:
+            self.rank_key, self.marks = None, frozenset()
+        return worst_first(named, self.shown.diagnoses)[0] if named else None
 
     @property
     def diagnosis(self) -> Diagnosis | None:

@@ -49,8 +49,9 @@ _DECIDES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
 own locks, and those inside of CUDA and torch, sleep in glibc's, too, so glibc's come last."""
 
 _PLUMBING = re.compile(
-    r"(^|/)(libc|libm|libpthread|libdl|ld-linux[\w-]*|libffi|_ctypes|libpython[\w.]*|python[\d.]*)"
-    r"([-.][\w.-]*)?$|(^|/)(callproc|_ctypes|ceval\w*|methodobject|abstract|call)\.c$|^Objects/"
+    r"(^|/)(libc|libm|libpthread|libdl|libffi|_ctypes)([-.][\w.-]*)?$"
+    r"|(^|/)(ld-linux|libpython|python(?![A-Za-z_]))[\w.-]*$"
+    r"|(^|/)(callproc|_ctypes|ceval\w*|methodobject|abstract|call)\.c$|^Objects/"
 )
 """Files of the C library, and of the way there from Python: none that a program would name."""
 
@@ -67,9 +68,9 @@ def decided(natives: Sequence[Frame]) -> tuple[Kind, str] | None:
 def called(natives: Sequence[Frame]) -> str:
     """`in take_buffer (pool.c:3)`: the innermost function that is a program's; else the one of C.
 
-    Empty without a name: where libraries have no symbols, there are addresses only.
+    Empty without a name: where libraries have no symbols, there are addresses (`??`) only.
     """
-    named = [frame for frame in natives if frame.name and not frame.name.startswith("0x")]
+    named = [frame for frame in natives if not frame.name.startswith(("0x", "??"))]
     own = [frame for frame in named if not _PLUMBING.search(frame.file)]
     told = (own or named)[:1]
     return f"in {_place(told[0])}" if told else ""

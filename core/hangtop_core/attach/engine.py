@@ -1,16 +1,8 @@
 """The narrow seam to whatever runs connections: `open / write / close_input / kill`, lines back.
 
-`ClusterShellEngine` is the one implementation: ClusterShell's Task in one thread of its own, one
-ExecWorker per connection. What ClusterShell 1.10 does by itself and long-lived connections cannot
-bear is taken over here, with its reason:
-
-* a Task queues at most 100 messages and blocks the sender beyond: we keep our own queue and send
-  one wake-up, and workers are only ever scheduled inside the task's thread;
-* a fanout below the number of long-lived workers starves the rest: ours are unlimited;
-* commands are shell text with % patterns: our children are started from an argv list;
-* output is kept in a MsgTree for ever, lines are also cut at a bare carriage return, and neither
-  a line nor what nobody has read yet has a bound: reading is ours, with limits and a pause;
-* closing waits for the child without limit: ours is killed after a moment.
+`PipeEngine` is the one implementation: one thread with one epoll loop for the pipes of all
+children. A thousand connections are opened within a second or two, with one thread of Python
+running at a time, so a connection has to cost little: not a task, nor an object for each stream.
 """
 
 from __future__ import annotations
@@ -18,15 +10,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-from ClusterShell.Event import EventHandler
-from ClusterShell.Task import task_self
-from ClusterShell.Worker.EngineClient import EngineClientEOF
-from ClusterShell.Worker.Exec import ExecClient, ExecWorker
-from ClusterShell.Worker.Worker import FANOUT_UNLIMITED
 
 from hangtop_core.attach.child import Child
 from hangtop_core.attach.lines import LineCutter
@@ -36,12 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MAKING_TASKS = threading.Lock()
-"""ClusterShell imports what a task may need with the first one, and not for two at a time."""
-# A broken pipe is news for us, not for the terminal that Python's last-resort handler writes to.
-logging.getLogger("ClusterShell").addHandler(logging.NullHandler())
-
-READ_SIZE = 256 * 1024
+READ_SIZE = 64 * 1024
+"""Bytes read at once: what a pipe holds."""
 MAX_UNREAD = 8 * 1024 * 1024
 """Bytes of one connection that may wait for their reader before reading from it is paused."""
 MAX_STDERR = 16 * 1024
@@ -114,104 +97,31 @@ class Engine(Protocol):
     def consumed(self, conn: int, size: int) -> None:
         """Say that ``size`` bytes of lines were dealt with, so that more may be read."""
 
-
-class _Client(ExecClient):  # type: ignore[misc]  # ClusterShell has no annotations
-    """One child process in ClusterShell's loop, with our own reading and closing."""
-
-    def _start(self) -> _Client:
-        child: Child = self.worker.child
-        worker = self.worker
-        self.streams.set_reader(worker.SNAME_STDOUT, child.stdout)
-        # Standard error alone keeps nothing alive: a grandchild may hold it open for long.
-        self.streams.set_reader(worker.SNAME_STDERR, child.stderr, retain=False)
-        self.streams.set_writer(worker.SNAME_STDIN, child.stdin, retain=False)
-        return self
-
-    def _handle_read(self, sname: str) -> None:
-        data = os.read(self.streams[sname].fd, READ_SIZE)
-        if not data:
-            raise EngineClientEOF
-        worker = self.worker
-        take = worker.add_stderr if sname == worker.SNAME_STDERR else worker.add_stdout
-        if take(data):
-            self._set_reading(sname)
-
-    def _flush_read(self, sname: str) -> None:
-        """A line that never got its newline is not handed out: it is not whole."""
-
-    def _close(self, abort: bool, timeout: bool) -> None:
-        worker = self.worker
-        stderr = self.streams.get(worker.SNAME_STDERR)
-        if stderr is not None and stderr.fd is not None:
-            worker.add_stderr(_drain(stderr.fd))
-        self.streams.clear()
-        self.invalidate()
-        worker.finish(worker.child.end(at_once=abort))
+    def pid(self, conn: int | None) -> int | None:
+        """Return the child's process, as long as it is there."""
 
 
-class _Connection(ExecWorker):  # type: ignore[misc]  # ClusterShell has no annotations
-    """One connection: its child, its line cutter and how much of it waits to be read."""
+class _Connection:
+    """One child, what it has said that is no whole line yet, and what waits to be written."""
 
-    SHELL_CLASS = _Client
-
-    def __init__(
-        self, conn: int, child: Child, errors: bool, sink: Callable[[Event], None]
-    ) -> None:
-        self.conn = conn
-        self.child = child
+    def __init__(self, conn: int, child: Child, errors: bool) -> None:
+        self.conn, self.child = conn, child
+        self.cutters = {child.stdout: LineCutter()}
+        """Of what is handed out."""
+        if errors:
+            self.cutters[child.stderr] = LineCutter()
+        self.stderr = b""
+        self.reading = [child.stdout, child.stderr]
         self.unread = 0
         self.paused = False
-        self._sink = sink
-        self._cutter = LineCutter()
-        self._error_cutter = LineCutter() if errors else None
-        self._stderr = b""
-        # The key names the client inside ClusterShell only. Node names never get there: NodeSet
-        # would expand brackets and look up groups in them.
-        super().__init__(f"c{conn}", None, command="(argv)", stderr=True)
-        self._fanout = FANOUT_UNLIMITED
-        self._update_task_rc = False
-
-    def add_stdout(self, data: bytes) -> bool:
-        """Hand out the lines that ``data`` completes; say whether to read on."""
-        return self._hand_out(Lines, self._cutter.feed(data))
-
-    def add_stderr(self, data: bytes) -> bool:
-        """Keep the last of it, and hand out its lines where that is wanted."""
-        self._stderr = (self._stderr + data)[-MAX_STDERR:]
-        if self._error_cutter is None:
-            return True
-        return self._hand_out(Errors, self._error_cutter.feed(data))
-
-    def _hand_out(self, kind: type[Lines | Errors], lines: list[bytes]) -> bool:
-        if lines:
-            size = sum(map(len, lines)) + len(lines)
-            self.unread += size
-            self._sink(kind(self.conn, lines, size))
-        self.paused = self.unread > MAX_UNREAD
-        return not self.paused
-
-    def consumed(self, size: int) -> None:
-        self.unread -= size
-        if self.paused and self.unread <= MAX_UNREAD // 2:
-            self.paused = False
-            for client in self._clients:
-                for sname in (self.SNAME_STDOUT, self.SNAME_STDERR):
-                    if sname in client.streams:
-                        client._set_reading(sname)
-
-    def finish(self, code: int | None) -> None:
-        self._sink(Closed(self.conn, code, self._stderr))
+        self.unwritten = bytearray()
+        self.writing: int | None = child.stdin
+        """None once it was closed."""
+        self.ends_input = False
 
 
-def _drain(fd: int) -> bytes:
-    try:
-        return os.read(fd, MAX_STDERR)
-    except OSError:
-        return b""
-
-
-class ClusterShellEngine:
-    """`Engine` on ClusterShell, flat: one child on this machine per connection."""
+class PipeEngine:
+    """`Engine` on pipes, flat: one child on this machine per connection."""
 
     def __init__(self, sink: Callable[[Event], None]) -> None:
         """``sink`` gets every event, on the engine's thread; it must not block or raise."""
@@ -219,18 +129,18 @@ class ClusterShellEngine:
         self._orders: deque[tuple[str, int, Any]] = deque()
         self._lock = threading.Lock()
         self._woken = False
-        self._port: Any = None
-        self._task: Any = None
         self._connections: dict[int, _Connection] = {}
+        self._by_fd: dict[int, _Connection] = {}
         self._last = 0
         self._stopping = False
-        self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="hangtop-engine", daemon=True)
 
     def start(self) -> None:
         """Start the engine's thread."""
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # for what was ordered before
+        self._epoll.register(self._wake, select.EPOLLIN)
         self._thread.start()
-        self._ready.wait(10)
 
     def stop(self, timeout: float = 5.0) -> None:
         """Kill every connection and end the thread."""
@@ -267,78 +177,71 @@ class ClusterShellEngine:
         """Say that ``size`` bytes of lines were dealt with."""
         self._order("consumed", conn, size)
 
+    def pid(self, conn: int | None) -> int | None:
+        """Return the child's process, as long as it is there."""
+        connection = self._connections.get(conn) if conn is not None else None
+        return connection.child.pid if connection is not None else None
+
     def _order(self, what: str, conn: int, value: Any = None) -> None:
         with self._lock:
+            if self._stopping:
+                return
             self._orders.append((what, conn, value))
             # Credit alone never needs the loop's attention at once, unless reading is paused.
             connection = self._connections.get(conn)
             if what == "consumed" and not (connection and connection.paused):
                 return
-            wake = not self._woken and self._port is not None
-            self._woken = self._woken or wake
-        if wake:
-            self._port.msg_send(None)
+            if not self._woken and self._thread.ident is not None:
+                self._woken = True
+                os.eventfd_write(self._wake, 1)
 
     def _serve(self) -> None:
-        """Run the task; begin a new one should ClusterShell's loop ever fail."""
+        """Move bytes and obey orders until one is to stop."""
         while not self._stopping:
-            try:
-                self._run_task()
-            except Exception:
-                log.exception("the engine's loop failed and is started again")
-                if self._task is None:
-                    return  # nothing was begun that could be begun anew
-                self._task.abort(kill=True)
-            lost = list(self._connections.values())
-            self._connections.clear()
-            for connection in lost:
-                connection.finish(connection.child.end(at_once=True))
-
-    def _run_task(self) -> None:
-        with _MAKING_TASKS:
-            self._task = task = task_self()
-        with self._lock:
-            self._port = task.port(_Wake(self._obey))
-            self._woken = bool(self._orders)
-        if self._woken:
-            self._port.msg_send(None)
-        self._ready.set()
-        try:
-            task.resume()
-        finally:
+            for fd, _ in self._epoll.poll():
+                if fd == self._wake:
+                    os.eventfd_read(fd)
+                # One that was closed in this round is not there any more, and none is new.
+                elif (connection := self._by_fd.get(fd)) is not None:
+                    self._try("moving", connection.conn, fd)
             with self._lock:
-                self._port = None
-
-    def _obey(self) -> None:
+                orders, self._orders = self._orders, deque()
+                self._woken = False
+            for what, conn, value in orders:
+                self._try(what, conn, value)
+        for connection in list(self._connections.values()):
+            self._end(connection, at_once=True)
         with self._lock:
-            orders, self._orders = self._orders, deque()
-            self._woken = False
-        for what, conn, value in orders:
-            if what == "stop":
-                self._stopping = True
-                self._task.abort(kill=True)
-            try:
-                self._do(what, conn, value)
-            except Exception:
-                log.exception("%s of connection %d failed", what, conn)
+            self._epoll.close()
+            os.close(self._wake)
 
-    def _do(self, what: str, conn: int, value: Any) -> None:
-        if what == "open":
+    def _try(self, what: str, conn: int, value: Any) -> None:
+        """Obey an order; what fails there is no matter of the other connections."""
+        try:
+            self._obey(what, conn, value)
+        except Exception:
+            log.exception("%s of connection %d failed", what, conn)
+
+    def _obey(self, what: str, conn: int, value: Any) -> None:
+        if what == "stop":
+            self._stopping = True
+        elif what == "open":
             self._open(conn, *value)
-            return
-        connection = self._connections.get(conn)
-        if connection is None:
-            return
-        if what == "write":
-            connection.write(value)
-        elif what == "close":
-            connection.set_write_eof()
-        elif what == "interrupt":
-            connection.child.interrupt()
-        elif what == "kill":
-            connection.abort()
-        else:
-            connection.consumed(value)
+        elif (connection := self._connections.get(conn)) is not None:
+            if what == "moving":
+                self._move(connection, value)
+            elif what == "write":
+                connection.unwritten += value
+                self._flush(connection)
+            elif what == "close":
+                connection.ends_input = True
+                self._flush(connection)
+            elif what == "interrupt":
+                connection.child.interrupt()
+            elif what == "kill":
+                self._end(connection, at_once=True)
+            else:
+                self._consume(connection, value)
 
     def _open(self, conn: int, node: str, argv: list[str], errors: bool) -> None:
         try:
@@ -348,23 +251,99 @@ class ClusterShellEngine:
             log.warning("cannot start the connection to %s: %s", node, reason)
             self._sink(Closed(conn, None, reason.encode(), error.errno or errno.EIO))
             return
-        connection = _Connection(conn, child, errors, self._closing_sink)
-        self._connections[conn] = connection
-        self._task.schedule(connection)
+        connection = self._connections[conn] = _Connection(conn, child, errors)
+        for fd in connection.reading:
+            self._listen(connection, fd, select.EPOLLIN)
 
-    def _closing_sink(self, event: Event) -> None:
-        if isinstance(event, Closed):
-            self._connections.pop(event.conn, None)
-        self._sink(event)
+    def _listen(self, connection: _Connection, fd: int, to: int) -> None:
+        self._by_fd[fd] = connection
+        self._epoll.register(fd, to)
+
+    def _ignore(self, fd: int) -> None:
+        if self._by_fd.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def _move(self, connection: _Connection, fd: int) -> None:
+        """Read or write what a pipe has or takes."""
+        if fd == connection.writing:
+            self._flush(connection)
+        elif data := _read(fd):
+            self._take(connection, fd, data)
+        elif data is not None and fd == connection.child.stdout:
+            self._end(connection)
+        elif data is not None:
+            # That alone ends nothing, nor keeps anything alive: a grandchild may hold it for long.
+            connection.reading.remove(fd)
+            self._close(fd)
+
+    def _take(self, connection: _Connection, fd: int, data: bytes) -> None:
+        """Hand out the lines that ``data`` completes; one that gets no newline is not whole."""
+        is_error = fd == connection.child.stderr
+        if is_error:
+            connection.stderr = (connection.stderr + data)[-MAX_STDERR:]
+        cutter = connection.cutters.get(fd)
+        if cutter is None or not (lines := cutter.feed(data)):
+            return
+        size = sum(map(len, lines)) + len(lines)
+        connection.unread += size
+        self._sink((Errors if is_error else Lines)(connection.conn, lines, size))
+        if connection.unread > MAX_UNREAD and not connection.paused:
+            connection.paused = True
+            for one in connection.reading:
+                self._ignore(one)
+
+    def _consume(self, connection: _Connection, size: int) -> None:
+        connection.unread -= size
+        if connection.paused and connection.unread <= MAX_UNREAD // 2:
+            connection.paused = False
+            for fd in connection.reading:
+                self._listen(connection, fd, select.EPOLLIN)
+
+    def _flush(self, connection: _Connection) -> None:
+        """Write what the child takes, and end its input once that is due."""
+        fd = connection.writing
+        if fd is None:
+            return
+        try:
+            while connection.unwritten:
+                del connection.unwritten[: os.write(fd, connection.unwritten)]
+        except BlockingIOError:
+            if fd not in self._by_fd:
+                self._listen(connection, fd, select.EPOLLOUT)
+            return
+        except OSError as error:  # it reads no more; how it ends is told by its output
+            log.info("connection %d: %s", connection.conn, error)
+            connection.ends_input = True
+        if connection.ends_input:
+            connection.writing = None
+            connection.unwritten.clear()
+            self._close(fd)
+        else:
+            self._ignore(fd)
+
+    def _close(self, fd: int) -> None:
+        self._ignore(fd)
+        os.close(fd)
+
+    def _end(self, connection: _Connection, at_once: bool = False) -> None:
+        """Let the child end, or make it, and say how it did."""
+        child = connection.child
+        if child.stderr in connection.reading and (data := _read(child.stderr)):
+            self._take(connection, child.stderr, data)
+        for fd in connection.reading:
+            self._close(fd)
+        if connection.writing is not None:
+            self._close(connection.writing)
+        code = child.end(at_once)
+        del self._connections[connection.conn]
+        self._sink(Closed(connection.conn, code, connection.stderr))
 
 
-class _Wake(EventHandler):  # type: ignore[misc]  # ClusterShell has no annotations
-    """Calls back inside the task's thread when the port gets its message."""
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        super().__init__()
-        self._callback = callback
-
-    def ev_msg(self, port: Any, msg: Any) -> None:
-        """Handle the wake-up."""
-        self._callback()
+def _read(fd: int) -> bytes | None:
+    """Return what a pipe has; nothing at its end, None when there is nothing yet."""
+    try:
+        return os.read(fd, READ_SIZE)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""

@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.attach import bundle
+from hangtop_core.attach import bundle, largepackets
 from hangtop_core.attach.launcher import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
@@ -67,15 +67,13 @@ class Link:
         self._share = Share(0.0)
         self._started = 0.0
         self._patience = self._timing.hello
-        self._booted = False
+        self._booted = self._was_ready = self._closing = False
         self._ready_since: float | None = None
-        self._was_ready = False
         self._pulse = Pulse(self._timing, 0.0)
         self._beat: Beat = "good"
         self._retry_at: float | None = None
         self._failures = 0
         self._dying: dict[int, float] = {}
-        self._closing = False
 
     @property
     def can_ask(self) -> bool:
@@ -119,10 +117,9 @@ class Link:
     def retry(self, now: Moment) -> None:
         """Connect now, whatever the state: asked for by a person."""
         self._failures = 0
-        if self.can_ask:
-            return
-        self._drop(now, "connecting", "trying again", again=False)
-        self.start(now)
+        if not self.can_ask:
+            self._drop(now, "connecting", "trying again", again=False)
+            self.start(now)
 
     def restart(self, now: Moment, reason: str, state: NodeState = "lost") -> None:
         """Begin a new connection, because this one cannot go on."""
@@ -209,8 +206,7 @@ class Link:
     def _flooded(self, now: Moment, reason: str, fix: str | None = None) -> None:
         """Leave at once a node that sends too much: reading on costs the others."""
         conn = self.conn
-        state: NodeState = "lost" if self._was_ready else "unreachable"
-        self._drop(now, state, reason, fix=fix)
+        self._drop(now, None, reason, fix=fix)
         if conn is not None:
             self._engine.kill(conn)
 
@@ -246,33 +242,37 @@ class Link:
     def _watch_over(self, now: Moment) -> None:
         if self._ready_since is None:
             if now.mono - self._started > self._patience:
-                self._drop(
-                    now,
-                    "lost" if self._was_ready else "unreachable",
-                    f"no hello from the probe within {self._patience:g} s",
-                )
+                self._silent(f"no hello from the probe within {self._patience:g} s", now)
             return
         beat = self._pulse.beat(now.mono, self._engine.clogged(self.conn))
         if beat == "lost":
-            self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
+            self._silent(f"no answer for {self._pulse.waiting(now.mono):.0f} s", now)
             return
         if beat != "good" and (self.state == "ready" or beat != self._beat):
             self._set(now, "slow", self._pulse.why(beat, now.mono))
         self._beat = beat
-        if self._pulse.ping_due(now.mono):
-            self._ping()
+        due = self._pulse.due(now.mono)
+        if due == "sign" and (credit := self._requests.owed()) is not None:
+            self._send(credit)
+        elif due is not None:
+            self._ping(now)
         if self._failures and now.mono - self._ready_since > self._timing.healthy:
             self._failures = 0
 
-    def _ping(self) -> None:
-        pulse = self._pulse
+    def _silent(self, reason: str, now: Moment) -> None:
+        """Leave a connection on which nothing comes; the kernel here may know why."""
+        lost = largepackets.lost(self._engine.pid(self.conn), self._ready_since is not None)
+        fix = largepackets.FIX.format(node=self.name) if lost else None
+        self._drop(now, None, f"{reason}: {lost}" if lost else reason, fix=fix)
+
+    def _ping(self, now: Moment) -> None:
+        (pulse := self._pulse).ping(now.mono)
 
         def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
             if error is None:
                 pulse.pong()
 
-        request = self._requests.add("ping", lambda _: None, pong, None)
-        self._send({"op": "ping", "id": request.id})
+        self._send({"op": "ping", "id": self._requests.add("ping", lambda _: None, pong, None).id})
 
     def table_came(self, now: Moment, pause: float) -> None:
         """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""
@@ -300,7 +300,7 @@ class Link:
         if handled.wrong is not None:
             self.note(handled.wrong)
         if handled.credit is not None:
-            self._send({"op": "credit", "id": handled.credit[0], "n": handled.credit[1]})
+            self._send(handled.credit)
         if self._pulse.latency is not None:
             latency, self._pulse.latency = self._pulse.latency, None
             self._see_pulse(now, {"latency_s": round(latency, 4)})
@@ -364,12 +364,12 @@ class Link:
     def _drop(
         self,
         now: Moment,
-        state: NodeState,
+        state: NodeState | None,
         reason: str,
         again: bool = True,
         fix: str | None = None,
     ) -> None:
-        """Leave the present connection, and plan the next one."""
+        """Leave the present connection, and plan the next one; no state is that of silence."""
         self._take_noise()
         self._abandon(now)
         if self._closing:
@@ -380,8 +380,8 @@ class Link:
             self._failures = min(self._failures + 1, 16)
             self._retry_at = now.mono + wait
             reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
-        self._set(now, state, reason, fix=fix)
-        self._fail_all(NodeNotReadyError(f"{self.name} is {state}: {reason}"))
+        self._set(now, state or ("lost" if self._was_ready else "unreachable"), reason, fix=fix)
+        self._fail_all(NodeNotReadyError(f"{self.name} is {self.state}: {reason}"))
 
     def _abandon(self, now: Moment) -> None:
         self._ready_since = None

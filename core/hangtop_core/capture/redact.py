@@ -41,8 +41,8 @@ _PATH = re.compile(
     r"(?<![\w/.~:-])(?:~|\.{1,2})?(?:/[\w.@%+,=#-]+)+/?|(?<![\w.@%+-])[\w.@%+-]+(?:/[\w.@%+-]+)+"
 )
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^/(?:proc|sys|dev)(?:/|$)")
-_INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*|folder-\d+")
-"""Folders of libraries, and what has another name already."""
+_INSIDE = re.compile(r"(?:site|dist)-packages|python\d[\d.]*|folder-\d+|hang-\d{8}T\d{6}Z(?:-\d+)?")
+"""Folders of libraries, those of `hangtop watch`, and what has another name already."""
 _COMMON = frozenset(
     [
         ".",
@@ -134,10 +134,21 @@ class Redactor:
         self._done: dict[str, str] = {}
         self._folders: dict[str, str] = {}
         self._hosts: dict[str, str] = {}
+        self._nodes: set[str] = set()
+        """What stands for hosts."""
         self._prefixes: set[str] = set()
         self._addresses: dict[str, str] = {}
         self._made_up: set[str] = set()
         """What stands for addresses."""
+
+    def anew(self) -> Redactor:
+        """Another one that gives the same names, and has counted nothing yet: for another file."""
+        other = Redactor(self.redaction)
+        other._folders = self._folders.copy()
+        other._hosts, other._prefixes = self._hosts.copy(), self._prefixes.copy()
+        other._nodes = self._nodes.copy()
+        other._addresses, other._made_up = self._addresses.copy(), self._made_up.copy()
+        return other
 
     @property
     def counts(self) -> dict[str, int]:
@@ -146,7 +157,7 @@ class Redactor:
         if self._folders:
             found["names of folders"] = len(self._folders)
         if self.redaction.hosts:
-            found["names of hosts"] = len(set(self._hosts.values()))
+            found["names of hosts"] = len(self._nodes)
             found["addresses"] = len(self._addresses)
         return found
 
@@ -176,12 +187,13 @@ class Redactor:
             self._done.clear()
 
     def _learn_host(self, name: str, hostname: str | None) -> None:
-        stand_in = self._hosts.get(name) or f"node-{len(set(self._hosts.values())) + 1}"
+        stand_in = self._hosts.get(name) or f"node-{len(self._nodes) + 1}"
         for one in (name, hostname):
             if one and not _is_address(one) and not is_loopback(one):
-                self._hosts.setdefault(one, stand_in)
-                self._hosts.setdefault(one.partition(".")[0], stand_in)
-                self._prefixes.add(one.partition(".")[0].rstrip("0123456789"))
+                first = one.partition(".")[0]
+                self._nodes.add(self._hosts.setdefault(one, stand_in))
+                self._nodes.add(self._hosts.setdefault(first, stand_in))
+                self._prefixes.add(first.rstrip("0123456789"))
 
     def data(self, raw: Any) -> Any:
         """Plain data with all texts in it masked, keys of objects included."""

@@ -63,18 +63,19 @@ def save(
     path: Path,
     pictures: Sequence[Update],
     facts: Facts,
-    redaction: Redaction | None = None,
+    redaction: Redaction | Redactor | None = None,
     commands: Iterable[CommandRecord] = (),
     stop: Callable[[], bool] = lambda: False,
 ) -> Saved:
     """Write pictures, at least one, to a file that is not there yet.
 
-    When ``stop`` says so, older pictures than those that were written are left out.
+    A ``redaction`` that has given names already goes on with these. When ``stop`` says so, older
+    pictures than those that were written are left out.
 
     Raises:
         CaptureWriteError: it cannot be written. What is on the disk by then is named.
     """
-    redactor = Redactor(redaction or Redaction())
+    redactor = redaction if isinstance(redaction, Redactor) else Redactor(redaction or Redaction())
     pictures = _in_order(pictures)
     try:
         if path.exists():

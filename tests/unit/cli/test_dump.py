@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from hangtop.cli.dump import Answers, as_data, has_stacks, sample, say_stale
+from hangtop.cli.dump import Answers, as_data, has_stacks, sample, say_stale, write
 from hangtop_core.diagnosis import to_json
+from hangtop_core.frame import Frame
 from hangtop_core.model import Job, Local, Node, Process, Rank, Snapshot, StackSample, ThreadStack
 from hangtop_core.updates import Update
 from support.documents import misfits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import pytest
 
@@ -125,3 +127,25 @@ def test_an_older_stack_is_not_passed_off_as_what_was_asked_for(
     assert "nonblocking one of 10 s ago: the probe was killed" in told
     say_stale(snapshot, one, {})
     assert not capsys.readouterr().err
+
+
+def test_a_file_for_each_node_misses_no_rank_of_another_and_c_frames_are_not_cut(
+    tmp_path: Path,
+) -> None:
+    def on(rank: Rank) -> Rank:
+        thread = ThreadStack(rank.process.pid, None, True, False, "k")
+        return replace(rank, sample=StackSample(90.0, 0.1, "native", (thread,)))
+
+    library = [Frame(name, "libc.so.6", "", 0, native=True) for name in ("inner", "outer")]
+    job = replace(two_ranks(), nodes=("n1", "n2"), world_size=2)
+    job = replace(job, ranks=tuple(map(on, job.ranks)))
+    snapshot = Snapshot(100.0, 0.0, 1, jobs=(job,), stacks={"k": tuple(library)})
+    output = str(tmp_path / "trace-%N.out")
+    options = {"json": False, "each": False, "locals": False, "all_threads": False, "pid": []}
+    for native, shown in ((True, True), (False, False)):
+        arguments = argparse.Namespace(output=output, native=native, library=None, **options)
+        write(snapshot, job, arguments)
+        text = (tmp_path / "trace-n1.out").read_text()
+        assert "no process was found" not in text
+        assert text.startswith("1 rank of 1 gave a stack")
+        assert ("inner" in text) is shown

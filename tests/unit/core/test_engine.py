@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import queue
 import resource
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach.child import Child
-from hangtop_core.attach.engine import MAX_UNREAD, Closed, ClusterShellEngine, Event, Lines
+from hangtop_core.attach.child import Child, _inherited
+from hangtop_core.attach.engine import MAX_UNREAD, Closed, Event, Lines, PipeEngine
 from support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.engine = ClusterShellEngine(self.events.put)
+        self.engine = PipeEngine(self.events.put)
         self.lines: dict[int, list[bytes]] = {}
         self.closed: dict[int, Closed] = {}
 
@@ -194,6 +194,27 @@ def test_the_terminal_s_interrupt_does_not_reach_a_child(bench: Bench) -> None:
     assert os.getsid(pid) == pid != os.getsid(0)
 
 
+def test_a_child_has_no_descriptor_but_its_own() -> None:
+    """It would hold open what was left open for hangtop, and the pipes of other children."""
+    null = os.open("/dev/null", os.O_RDONLY)
+    left = fcntl.fcntl(null, fcntl.F_DUPFD, 100)  # without close-on-exec
+    os.close(null)
+    _inherited.cache_clear()
+    children = [Child(["cat"])]
+    try:
+        others = (left, children[0].stdin, children[0].stdout, children[0].stderr)
+        script = "".join(f"test -e /proc/$$/fd/{fd} && exit 1; " for fd in others)
+        children.append(Child(["sh", "-c", f"{script} exit 0"]))
+        assert children[1].end() == 0
+    finally:
+        for child in children:
+            for pipe in (child.stdin, child.stdout, child.stderr):
+                os.close(pipe)
+            child.end(at_once=True)
+        os.close(left)
+        _inherited.cache_clear()
+
+
 def test_a_child_gets_a_copy_of_the_environment() -> None:
     """Exec must not read the C array, which another thread may be moving (EFAULT)."""
     os.putenv("HANGTOP_TEST_C_ONLY", "set")
@@ -204,31 +225,3 @@ def test_a_child_gets_a_copy_of_the_environment() -> None:
         assert child.end() == 0
     finally:
         os.unsetenv("HANGTOP_TEST_C_ONLY")
-
-
-TWO_AT_ONCE = """
-import importlib.machinery as machinery
-import sys, threading, time
-from hangtop_core.attach.engine import ClusterShellEngine
-
-run = machinery.SourceFileLoader.exec_module
-def slowly(loader, module):
-    time.sleep(0.5 * module.__name__.startswith("ClusterShell.Worker"))
-    run(loader, module)
-machinery.SourceFileLoader.exec_module = slowly
-
-engines = [ClusterShellEngine(lambda event: None) for _ in range(3)]
-threads = [threading.Thread(target=one.start) for one in engines]
-for one in threads: one.start()
-for one in threads: one.join()
-print([one._ready.is_set() for one in engines])
-for one in engines: one.stop()
-"""
-
-
-def test_engines_may_start_at_the_same_time() -> None:
-    """While ClusterShell is still importing what the first of them needs."""
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_AT_ONCE], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")

@@ -220,3 +220,16 @@ def test_only_the_job_that_was_asked_for() -> None:
     assert hangs.fold(update, "another") == []
     assert not hangs.any
     assert [one.kind for one in hangs.fold(update, "train")] == ["job"]
+
+
+def test_a_named_process_that_is_no_rank_is_no_job_until_it_becomes_one() -> None:
+    story = Story()
+    named = replace(process(7), label="pid 7")
+    alone = replace(job(size=1), unnumbered=(named,))
+    assert [story.at(float(at), alone, "unknown") for at in (1, 30)] == [[], []]
+    assert not story.hangs.any
+    unreadable = replace(alone, unnumbered=(replace(named, denied="not permitted"),))
+    other = Story()
+    other.at(1.0, unreadable, "unknown")
+    assert other.hangs.any
+    assert story.at(31.0, job(7, size=1)) == ["job"]

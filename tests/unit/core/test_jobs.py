@@ -120,6 +120,21 @@ def test_a_launcher_on_another_node_joins_by_what_it_was_told() -> None:
     assert [m.process.pid for m in job.launchers] == [77]
 
 
+def test_an_srun_belongs_to_the_step_that_it_has_started() -> None:
+    """In a batch script one step may follow another, and two may run beside each other."""
+    sruns = [
+        member(launcher(90 + n, launcher="srun", started_at=EPOCH + at, env={"SLURM_JOB_ID": job}))
+        for n, (at, job) in enumerate([(10.0, "7"), (50.0, "7"), (10.0, "8"), (90.0, "7")])
+    ]
+    steps = [
+        rank(100 + n, 0, env=env(29500 + n, SLURM_JOB_ID="7"), started_at=EPOCH + at)
+        for n, at in enumerate([11.0, 51.0])
+    ]
+    found = {job.key: [m.process.pid for m in job.launchers] for job in group([*sruns, *steps])}
+    assert sorted(found.values()) == [[90], [91], [92], [93]]
+    assert [found[key] for key in sorted(found) if "slurm" in key] == [[90], [91]]
+
+
 def test_launchers_of_launchers_belong_to_the_job() -> None:
     outer = member(launcher(50, launcher="accelerate"))
     inner = member(launcher(99, ppid=50, launcher_pid=50, started_at=EPOCH))

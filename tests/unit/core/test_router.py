@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from hangtop_core.attach.channel import Action, Order, Orders, Part
-from hangtop_core.attach.engine import Closed, ClusterShellEngine, Event, Lines
+from hangtop_core.attach.engine import Closed, Event, Lines, PipeEngine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.router import GATHER_S, Router
 from hangtop_core.commandlog import CommandLog
@@ -93,7 +93,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.engine = ClusterShellEngine(self.inbox.put)
+        self.engine = PipeEngine(self.inbox.put)
         self.commands = CommandLog()
         self.router = Router(self.engine, self.commands)
         self.lines: dict[int, list[bytes]] = {}

@@ -85,6 +85,8 @@ def test_a_missing_tmux_and_a_full_disk_are_told(tmp_path: Path) -> None:
     ("program", "given"),
     [
         ("vim", "+41 FILE"),
+        ("vim.tiny", "+41 FILE"),
+        ("sensible-editor", "+41 FILE"),
         ("emacsclient -t", "-t +41 FILE"),
         ("code --wait", "--wait --goto FILE:41"),
         ("code -g", "-g FILE:41"),

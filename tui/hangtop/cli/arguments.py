@@ -97,7 +97,9 @@ def add_observing(parser: argparse.ArgumentParser, *, choose: bool = True) -> No
         )
         add_flag(group, "--all-users", "jobs of other users, too")
         group.add_argument(
-            "--job-key", metavar="KEY", help="one of several jobs: its key, name or run id"
+            "--job-key",
+            metavar="KEY",
+            help="one of several jobs: its key, name, run id or [MASTER_ADDR:]MASTER_PORT",
         )
     group.add_argument(
         "--hang-after",
@@ -255,8 +257,7 @@ def add_dump(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--library",
         action=argparse.BooleanOptionalAction,
-        default=False,
-        help="show the frames of libraries instead of folding them",
+        help="show the frames of libraries, or fold them (default: shown with --native only)",
     )
     add_redaction(parser)
     add_observing(parser)
@@ -313,7 +314,8 @@ def in_file() -> dict[str, argparse.Action]:
     parser = argparse.ArgumentParser(add_help=False)
     add_observing(parser)
     add_screen(parser)
-    actions = {action.dest: action for action in parser._actions}
+    shown = (action for action in parser._actions if action.help is not argparse.SUPPRESS)
+    actions = {action.dest: action for action in shown}  # without the --no-... of flags
     return {key: action for key, action in actions.items() if key not in NOT_IN_FILE}
 
 

@@ -158,8 +158,10 @@ def say_stale(snapshot: Snapshot, job: Job, failed: Failed) -> None:
                 )
 
 
-def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
-    """The dump as text, in the form that was asked for."""
+def render(
+    snapshot: Snapshot, job: Job, arguments: argparse.Namespace, *, whole: bool = True
+) -> str:
+    """The dump as text, in the form that was asked for; not ``whole`` is a part of the job."""
     if arguments.json:
         data = as_data(snapshot, job, all_threads=arguments.all_threads)
         return to_json(data).decode() + "\n"
@@ -168,13 +170,15 @@ def render(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> str:
     if arguments.each or arguments.locals or workers.intersection(arguments.pid):
         return each_text(snapshot, job, children=True)
     threads: Threads = "all" if arguments.all_threads else "main"
-    merged = merge(snapshot, job, threads=threads, libraries=arguments.library)
+    # Who asks for C frames wants to see them, and they are nearly all of libraries.
+    libraries = arguments.native if arguments.library is None else arguments.library
+    merged = merge(snapshot, job, threads=threads, libraries=libraries)
     to_screen = arguments.output is None
     return merged_text(
         merged,
         width() if to_screen else WIDTH,
         job=job,
-        whole=not arguments.pid,
+        whole=whole and not arguments.pid,
         ascii_only=to_screen and not draws_unicode(),
     )
 
@@ -195,7 +199,8 @@ def write(snapshot: Snapshot, job: Job, arguments: argparse.Namespace) -> None:
         }
     for path, part in parts.items():
         try:
-            Path(path).write_text(render(snapshot, part, arguments), encoding="utf-8")
+            text = render(snapshot, part, arguments, whole=part is job)
+            Path(path).write_text(text, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--output {path}: {error.strerror}") from error
         print(f"{path}: {plural(len(part.ranks), 'rank')}", file=sys.stderr)

@@ -11,7 +11,16 @@ from hangtop_core.errors import NoJobError, NoNodeError, UsageError
 from hangtop_core.following import follow
 from hangtop_core.kernelline import deaths
 from hangtop_core.nodestates import FAILED, OBSERVED
-from hangtop_core.observing import CONNECT_ALL_S, CONNECT_S, SETTLE_S, answered, answers_to, has_job
+from hangtop_core.observing import (
+    CONNECT_ALL_S,
+    CONNECT_S,
+    SETTLE_S,
+    answered,
+    answers_to,
+    has_job,
+    only_named,
+    training,
+)
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -99,7 +108,7 @@ def choose(snapshot: Snapshot, key: str | None) -> Job:
         UsageError: when several jobs answer to the key.
         NoJobError: when none does.
     """
-    jobs = [job for job in snapshot.jobs if key is None or answers_to(job, key)]
+    jobs = [job for job in training(snapshot) if key is None or answers_to(job, key)]
     if not jobs:
         raise no_job(snapshot, key)
     if len(jobs) > 1 and key is not None:
@@ -157,12 +166,11 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
         what = "the node does not answer" if count == 1 else f"none of the {count} nodes answers"
         last = "`hangtop doctor` with the same options tries it step by step."
         return NoNodeError(what, "\n".join([*silent, last]))
-    if pids and not snapshot.jobs:
-        given = ", ".join(str(pid) for pid in pids)
-        what = "no process has this id" if len(pids) == 1 else "no process has one of these ids"
-        return NoJobError(f"{what}: {given}", "`hangtop` without --pid looks for all jobs.")
-    if key is not None and snapshot.jobs:
-        keys = ", ".join(clean(job.key) for job in snapshot.jobs)
+    jobs = training(snapshot)
+    if pids and not jobs:
+        return _no_ranks(snapshot, pids)
+    if key is not None and jobs:
+        keys = ", ".join(clean(job.key) for job in jobs)
         return NoJobError(f"no job goes by {key!r}", f"There is: {keys}")
     lines = [NoJobError.HELP, *silent]
     for node in snapshot.nodes:
@@ -184,6 +192,29 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
         "" if seen == len(snapshot.nodes) else f" on the {plural(seen, 'node')} that can be seen"
     )
     return NoJobError(f"no training job found{where}", "\n".join(lines))
+
+
+def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
+    """Say what the processes are that were named, of which none is a rank."""
+    given = ", ".join(str(pid) for pid in pids)
+    found = [one for job in snapshot.jobs if only_named(job) for one in job.unnumbered]
+    if not found:
+        what = "no process has this id" if len(pids) == 1 else "no process has one of these ids"
+        return NoJobError(f"{what}: {given}", "`hangtop` without --pid looks for all jobs.")
+    lines = []
+    for one in found:
+        on = f" on {clean(one.node)}" if len(snapshot.nodes) > 1 else ""
+        line = clean(" ".join(one.cmdline) or one.comm, 120)
+        lines.append(f"pid {one.pid}{on}, of user {clean(one.user)}: {line}")
+    lines.append(
+        "A rank has RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in its environment, or\n"
+        "is in a process group of torch. `hangtop` without --pid looks for all jobs."
+    )
+    what = f"pid {given} is" if len(pids) == 1 else f"none of pids {given} is"
+    is_none = (
+        "no rank, and none is below it" if len(pids) == 1 else "a rank, and none is below them"
+    )
+    return NoJobError(f"{what} {is_none}", "\n".join(lines))
 
 
 def _silence(node: Node) -> list[str]:

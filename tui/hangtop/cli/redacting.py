@@ -53,6 +53,10 @@ class Renamer:
         self._own.clear()
         return self._learning
 
+    def for_file(self) -> Redactor:
+        """What a capture is written by, so that it has the names that are printed."""
+        return self._redactor.anew()
+
     def picture(self, snapshot: Snapshot, job: J, *, masked: bool = True) -> tuple[Snapshot, J]:
         """A picture without its jobs and logs, and the job that is looked at.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hangtop.app import prepare, run_app
+from hangtop.app import begin, prepare, run_app
 from hangtop.cli import config
 from hangtop.cli.again import again
 from hangtop.cli.arguments import complete, session_options
@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.pid and all(isinstance(one, LocalLauncher) for one in nodes):
         there(arguments.pid)
     prepare()  # before the session starts: without a terminal there is nothing to observe for
+    begin(len(nodes))
     with Session(session_options(arguments), diagnose, nodes) as session:
         return run_app(
             session,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from hangtop.cli import redacting
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status
 from hangtop.cli.dump import DEADLINE_S, pids_by_node, wait_for
@@ -26,6 +28,7 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import CaptureWriteError, HangtopError, NoNodeError
 from hangtop_core.following import follow
 from hangtop_core.hangs import Hangs
+from hangtop_core.observing import SETTLE_S
 from hangtop_core.report import WIDTH, diagnosis_text, merged_text
 from hangtop_core.session import Session
 
@@ -66,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     every = min(options.sample_every, rest)
     budget = BUDGET * max(INTERVAL_S / options.interval, 1.0)  # who looks more often may pay more
     options = replace(options, rest=rest, sample_every=every, budget=budget)
-    teller = Teller(json=arguments.json)
+    teller = Teller(redacting.of(arguments), json=arguments.json)
     watch = Watch(arguments, files, teller)
     status: int | None = None
     try:
@@ -110,6 +113,7 @@ class Watch:
         self, arguments: argparse.Namespace, files: HangFiles | None, teller: Teller
     ) -> None:
         self.arguments, self.files, self.teller = arguments, files, teller
+        self.renamer = redacting.of(arguments)
         self.hangs = Hangs()
         self.seen: Update | None = None
         self.recent: deque[Update] = deque(maxlen=RECENT)
@@ -122,6 +126,7 @@ class Watch:
         self.patience: float | None = arguments.wait_for_job
         """Seconds within which there has to be a job; None once there was one, or for ever."""
         self.began = time.monotonic()
+        self.told_named = False
 
     def run(self, session: Session) -> int | None:
         """Watch until there is a reason to end; returns the exit status.
@@ -146,14 +151,18 @@ class Watch:
                 status = self.take(update)
                 if status is not None:
                     return status
-            if self.patience is not None and time.monotonic() - self.began >= self.patience:
+            waited = time.monotonic() - self.began
+            if self.patience is not None and waited >= self.patience:
                 self.give_up()
                 self.patience = None
+            if waited >= SETTLE_S:
+                self.tell_named()
 
     def take(self, update: Update) -> int | None:
         """Tell what has happened; returns the exit status if that is what was waited for."""
         self.teller.nodes(update.snapshot)
         for one in self.hangs.fold(update, self.arguments.job_key):
+            self.renamer.learn(update.snapshot)
             if one.kind == "hang" and one.diagnosis is not None:
                 self.hang(one, one.diagnosis)
                 if self.arguments.once:
@@ -179,6 +188,14 @@ class Watch:
         if not self.hangs.any:
             raise no_job(self.seen.snapshot, self.arguments.job_key, self.arguments.pid)
 
+    def tell_named(self) -> None:
+        """Say once of processes the user named that they are no ranks, as far as is seen now."""
+        if self.told_named or self.hangs.any or self.seen is None or not self.arguments.pid:
+            return
+        self.told_named = True
+        error = no_job(self.seen.snapshot, None, self.arguments.pid)
+        print(f"hangtop: {error}; waiting until there is a job", file=sys.stderr, flush=True)
+
     def hang(self, one: Happened, diagnosis: Diagnosis) -> None:
         """Tell of a hang, write it down, and run the command."""
         self.hung[one.job.key] = exit_status(diagnosis)
@@ -192,6 +209,7 @@ class Watch:
     def write(self, files: HangFiles, one: Happened, diagnosis: Diagnosis) -> Path | None:
         """Write down what is known of a hang; returns the directory, None where that failed."""
         stacks = self.stacks(one.job)  # asked for first, so that the capture has them, too
+        diagnosis = self.renamer.one(diagnosis)
         texts = {
             "diagnosis.json": to_json(diagnosis).decode() + "\n",
             "diagnosis.txt": diagnosis_text(diagnosis, WIDTH),
@@ -216,7 +234,7 @@ class Watch:
             hang_after=self.arguments.hang_after,
         )
         try:
-            save(folder / CAPTURE, known, facts, commands=self.session.commands)
+            save(folder / CAPTURE, known, facts, self.renamer.for_file(), self.session.commands)
         except CaptureWriteError as error:  # the texts are there, and tell most
             self.teller.not_written(folder / CAPTURE, str(error))
 
@@ -235,4 +253,5 @@ class Watch:
         if latest is None:
             return "no stacks\n"
         now = follow(job, latest.snapshot) or job
-        return merged_text(merge(latest.snapshot, now), WIDTH, job=now, whole=True)
+        snapshot, now = self.renamer.picture(latest.snapshot, now)
+        return merged_text(merge(snapshot, now), WIDTH, job=now, whole=True)

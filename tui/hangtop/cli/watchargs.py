@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangtop.cli.arguments import Formatter, add_observing, count, seconds
+from hangtop.cli.redactargs import add_redaction
 
 if TYPE_CHECKING:
     from hangtop.cli.arguments import Commands
@@ -22,6 +23,7 @@ examples:
   hangtop watch --until-exit --output hangs & in an sbatch script, before srun
   hangtop watch -w 'gpu[01-16]' --hang-after 300 --json >> hangs.jsonl
   hangtop watch --job 4711 --once --on-hang 'scancel 4711'
+  hangtop watch --output hangs --redact-paths --redact-hosts
 
 the command of --on-hang is run without a shell and finds in its environment:
   HANGTOP_CAUSE        missing-collective, or unknown
@@ -35,6 +37,7 @@ the command of --on-hang is run without a shell and finds in its environment:
   HANGTOP_CAPTURE   what --output wrote
   What is not known, or was not written, is empty. These are words of nodes and of
   programs that ran there: never paste them into a shell command without quotes.
+  They are the real names, also with --redact-paths and --redact-hosts.
 
 exit status:
   0 the job has ended, well or not (--once, --until-exit), or told to stop (SIGTERM, Ctrl-C)
@@ -109,4 +112,5 @@ def add_watch(commands: Commands[argparse.ArgumentParser]) -> None:
         action="store_true",
         help="schema hangtop.watch/1, one line for each thing that is told",
     )
+    add_redaction(parser, "what is printed and written")
     add_observing(parser)

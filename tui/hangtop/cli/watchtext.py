@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hangtop.cli.redacting import Renamer
     from hangtop_core.hangs import Happened
     from hangtop_core.model import Job, Node, Snapshot
 
@@ -32,10 +33,10 @@ AWAY_S = 30.0
 
 
 class Teller:
-    """Prints what happens, each thing once."""
+    """Prints what happens, each thing once, with the names that are asked for."""
 
-    def __init__(self, *, json: bool) -> None:
-        self._json = json
+    def __init__(self, renamer: Renamer, *, json: bool) -> None:
+        self._renamer, self._json = renamer, json
         self._away: set[str] = set()
         """Nodes of which it was told that they are away."""
         self._hangs = 0
@@ -58,7 +59,8 @@ class Teller:
         if why := why_ended(one):
             self._say(one.at, f"    {why}")
         if one.kind == "hang" and one.diagnosis is not None:
-            self._print(coloured(diagnosis_text(one.diagnosis, min(width(), 120))))
+            diagnosis = self._renamer.one(one.diagnosis)
+            self._print(coloured(diagnosis_text(diagnosis, min(width(), 120))))
 
     def nodes(self, snapshot: Snapshot) -> None:
         """Tell which nodes have gone or come since the last time; equal ones together."""
@@ -71,6 +73,8 @@ class Teller:
                 key = (node.state, clean(node.reason or "no answer"), clean(node.fix or ""))
                 reasons.setdefault(key, []).append(node.name)
         self._away.difference_update(back)
+        if reasons or back:
+            self._renamer.learn(snapshot)
         for (state, why, fix), names in reasons.items():
             self._away.update(names)
             folded = nodesets.fold(names)
@@ -117,10 +121,11 @@ class Teller:
 
     def _say(self, at: float, text: str) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-        self._print(f"{stamp}  {text}")
+        self._print(f"{stamp}  {self._renamer.text(text)}")
 
     def _line(self, event: str, at: float, **data: Any) -> None:
-        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **data}
+        told = self._renamer.data(data)
+        whole = {"schema": SCHEMA, "event": event, "at": utc(at), **told}
         self._print(to_json(whole, indent=None).decode())
 
     def _print(self, text: str) -> None:
@@ -168,15 +173,13 @@ def sentence(one: Happened) -> str:
 def why_ended(one: Happened) -> str | None:
     """Why a job has ended, in one sentence, where that was seen and it was not well.
 
-    That all ranks have left tells nothing: so they do when all is well. Nor is a guess told: that
-    something was killed for want of memory on the node need not have been of this job.
+    A guess is not told: that something was killed for want of memory on the node need not have
+    been of this job, nor need the first rank to leave have failed.
     """
     if one.kind != "ended" or one.diagnosis is None or one.diagnosis.state != "exited":
         return None
     for verdict in (one.diagnosis.verdicts or ())[:1]:
-        if verdict.confidence < SURE:
-            return None
-        if verdict.cause != "rank-exited" or len(verdict.culprits) < len(one.job.ranks):
+        if verdict.confidence >= SURE:
             return clean(f"{verdict.cause}: {verdict.summary}")
     return None
 

@@ -236,7 +236,10 @@ def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
     if diagnosis.state == "starting":
         return [line(("The job is starting up.", "bold")), line(_start(diagnosis))]
     if diagnosis.state == "exited":
-        return [line(("All ranks have exited.", "bold"))]
+        return [
+            line(("All ranks have exited.", "bold")),
+            line("Nothing shows that one has failed; what they have printed is on 8."),
+        ]
     if stalled is not None and stalled >= STALLED_S:
         return [
             line((f"Nothing that means progress has moved for {span(stalled)}.", "bold")),

@@ -176,6 +176,8 @@ TOGETHER_S = 300.0
 """Dumps of one timeout are written within: torch waits a minute for all ranks to do so."""
 _OLD = (None, "its dump file is much older than those of other ranks", _TRIGGER, ())
 
+_ENDED = (None, "the rank has ended", "`hangtop flight` on its dump file, if it left one", ())
+
 
 class Source(Struct, frozen=True):
     """Ranks whose recorders were read the same way, or were not for the same reason."""
@@ -257,7 +259,9 @@ def sources(ranks: Sequence[Rank]) -> tuple[Source, ...]:
     found: dict[tuple[str | None, str, str, tuple[str, ...]], list[Rank]] = defaultdict(list)
     old = outdated(ranks)
     for rank in ranks:
-        found[_OLD if rank.rank in old else _standing(rank.recorder)].append(rank)
+        ended = rank.recorder is None and rank.state in ("exited", "zombie")
+        known = _ENDED if ended else _standing(rank.recorder)
+        found[_OLD if rank.rank in old else known].append(rank)
     return tuple(
         Source(
             tuple(sorted({rank.rank for rank in some})),

@@ -285,9 +285,16 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *([_line_fact(subject.number, told)] if told is not None else []),
                 fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
             ),
-            steps=core_steps(case, subject),
+            steps=(*core_steps(case, subject), *_bus_steps(subject)),
         )
     yield from _absent_ones(case, "fault", "crashed")
+
+
+def _bus_steps(subject: Subject) -> Iterator[Step]:
+    """What a SIGBUS is about, of which the kernel log says nothing."""
+    if subject.rank.process.exit_code == -signal.SIGBUS:
+        why = "SIGBUS: a file that it had mapped was cut off, or its file system is full"
+        yield Command(subject.rank.node, "df -h /dev/shm /tmp", why)
 
 
 def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

@@ -233,6 +233,15 @@ def test_ranks_that_just_start_are_starting() -> None:
     assert run(world, world_size=4).state == "starting"
 
 
+def test_a_job_is_starting_while_ranks_wait_for_one_that_still_works() -> None:
+    world = World(observed_since=NOW - 10.0)
+    world.waiters(3, INIT, POLL)
+    world.add(user("tokenize", 33), RUN, sample={"same_functions_since": NOW - 1.0})
+    assert run(world, world_size=4).state == "starting"
+    world.add(c10d("all_reduce"), FUTEX)
+    assert run(world, world_size=5).state == "progressing", "there is a group already"
+
+
 def test_a_launcher_that_just_came_is_starting() -> None:
     world = World(observed_since=NOW - 6.0)
     launcher = world.process(3000, SLEEP, role="launcher", started_at=NOW - 9.0)
@@ -258,6 +267,21 @@ def test_all_ranks_gone_is_exited_and_the_first_failure_is_to_blame() -> None:
     found = run(world)
     assert (found.state, causes(found)) == ("exited", ["rank-exited"])
     assert found.verdicts[0].culprits[0].rank == 1
+
+
+def test_nobody_is_to_blame_when_all_ranks_have_left_together() -> None:
+    def left(*ago: float, code: int | None = None) -> Diagnosis:
+        world = World()
+        for rank, seconds in enumerate(ago):
+            gone = {"gone_at": NOW - seconds, "exit_code": code}
+            world.add(None, None, state="exited", process=gone, rank=rank)
+        return run(world)
+
+    for together in (left(6.0, 5.0, 7.0), left(60.0, 9.0, code=0)):
+        assert (together.state, causes(together)) == ("exited", [])
+    [early] = left(60.0, 9.0, 8.0).verdicts
+    assert [c.rank for c in early.culprits] == [0]
+    assert early.confidence == 0.5
 
 
 def test_no_job_says_what_was_looked_for() -> None:
