@@ -24,9 +24,9 @@ FIRST_PID = 4000
 STEP_NS = 40_000_000
 """CPU time of a main thread in a second of training."""
 CREDIT = 64
-HELD_S, QUIET_S, MAX_REST_S = 30.0, 30.0, 16.0
-"""As in hangtop_probe/watch.py: how long meters of a launcher are held back; after how long pieces
-that tell nothing are left out, and for how long at most."""
+HELD_S, QUIET_SHARE, MAX_REST_S = 30.0, 0.25, 30.0
+"""As in hangtop_probe/watch.py: how long meters of a launcher are held back; for how long pieces
+that tell nothing are left out, as a share of the time in which nothing was new, and at most."""
 Message = dict[str, Any]
 
 
@@ -81,7 +81,7 @@ class SimulatedNode:
         self._meters_told: dict[int, Message] = {}
         self._recorder_told: set[int] = set()
         self._minor_at = 0.0
-        self._changed_at = self._sent_at = 0.0
+        self._changed_at = self._sent_at = self._promised = 0.0
 
     def hello(self, now: float) -> Message:
         """The first message of a connection."""
@@ -137,11 +137,12 @@ class SimulatedNode:
         rest = min(self._watch.get("rest", 0.0), MAX_REST_S)
         if "set" in piece and now != self._minor_at:
             self._changed_at = now
-        if now - self._changed_at > QUIET_S:
-            piece["pause"] = max(pause, rest)
-            if "set" not in piece and now - self._sent_at < rest - pause / 2:
-                return None
+        if "set" not in piece and now - self._sent_at < self._promised - pause / 2:
+            return None
         self._sent_at = now
+        self._promised = max(pause, min((now - self._changed_at) * QUIET_SHARE, rest))
+        if self._promised > 1.0:
+            piece["pause"] = round(self._promised, 2)
         self._credit -= 1
         seq, self._seq = self._seq, self._seq + 1
         return {"id": self._watch["id"], "seq": seq, "data": piece}
@@ -184,8 +185,6 @@ class SimulatedNode:
         piece: Message = {"at": round(self._epoch + now, 3)}
         if changed:
             piece["set"] = changed
-        if pause > 1.0:
-            piece["pause"] = pause
         if whole:
             recorded = RECORDED["piece"]
             piece |= {key: recorded[key] for key in ("node", "strings", "nics", "gone")}

@@ -24,6 +24,8 @@ class NodeView:
         self.same_clock = False
         self.at: float | None = None
         """Time of the newest piece, on the head's clock."""
+        self.pause = 0.0
+        """Seconds for which it says nothing, as it has told with that."""
         self.warm: set[int] = set()
         """Pids whose shares of a core are not all zero yet."""
         self.left_out: set[int] = set()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 SHARE = 0.2
 """Of the time for which nothing was new on a node, to the next look at it."""
-MOST_S = 10.0
-"""Seconds between two looks at most."""
+MOST_S, NODES = 10.0, 256
+"""Seconds between two looks at most, where there are no more nodes than these; of more in
+proportion, since each look costs the head."""
 
 
 class _Look:
@@ -33,5 +34,6 @@ class Pace:
             return True
         if now < look.due:
             return False
-        look.due = now + min((now - look.since) * SHARE, MOST_S)
+        most = MOST_S * max(1.0, len(self._looks) / NODES)
+        look.due = now + min((now - look.since) * SHARE, most)
         return True

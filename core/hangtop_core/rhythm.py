@@ -12,6 +12,8 @@ DIAGNOSE_SHARE = 3.0
 """Pictures are at least this many times as far apart as making one takes."""
 URGENT_SHARE = 10.0
 """The same where they are not to wait for the interval."""
+KNOWN_SHARE = 10.0
+"""The same while a job hangs and the verdict is given, where something new is known."""
 SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
@@ -49,12 +51,14 @@ class Rhythm:
         rests: bool = False,
         behind: bool = False,
         arriving: bool = False,
+        settled: bool = False,
     ) -> float:
         """Seconds from the end of one picture to the next.
 
         Args:
             urgent: whether something came that should not wait for the interval.
-            rests: whether nothing came that could change what is concluded.
+            settled: whether the job hangs and the verdict is given.
+            rests: whether besides nothing came that could change what is concluded.
             behind: whether something that came still waits to be read.
             arriving: whether nodes are coming in: each picture is of more, and soon the last one.
         """
@@ -66,12 +70,21 @@ class Rhythm:
         elif rests:
             dear = min(cpu * DEAR_SHARE, DEAR_S)
             gap = max(gap, min(cpu * SETTLED_SHARE, SETTLED_S), dear)
-        gap = max(gap, 0.1, cpu * DIAGNOSE_SHARE)
+        gap = max(gap, 0.1, cpu * (KNOWN_SHARE if settled else DIAGNOSE_SHARE))
         return max(gap, min(self._took * BEHIND_SHARE, BEHIND_S)) if behind else gap
 
     def wait(
-        self, now: float, *, urgent: bool, rests: bool, behind: bool, arriving: bool = False
+        self,
+        now: float,
+        *,
+        urgent: bool,
+        rests: bool,
+        behind: bool,
+        arriving: bool = False,
+        settled: bool = False,
     ) -> float:
         """Seconds from now until the next picture is due; 0 or less when it is."""
-        gap = self.gap(urgent=urgent, rests=rests, behind=behind, arriving=arriving)
+        gap = self.gap(
+            urgent=urgent, rests=rests, behind=behind, arriving=arriving, settled=settled
+        )
         return self._ended + gap - now

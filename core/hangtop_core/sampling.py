@@ -83,6 +83,8 @@ class Rate(NamedTuple):
 
     again: float = REAL_AGAIN
     """Seconds after which what rests is really sampled again, at first."""
+    silent: float = 0.0
+    """Seconds for which the node has said that it says nothing, as nothing is new there."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -131,7 +133,7 @@ def plan(
             continue
         if can_sample(known):
             every, free = rate.of(known, now)
-            if _can_renew(known, now, every, read_at, rate.again):
+            if _can_renew(known, now, every, read_at, rate):
                 # What it did since it was sampled is not known before the table is read again.
                 if known.sample is not None and known.sample.at < read_at:
                     result.renew.append(pid)
@@ -144,7 +146,7 @@ def plan(
             known, now, pid in odd, rate.rest, read_at
         ):
             result.descriptors.append(pid)
-        if role == "rank" and _recorder_due(known, now, rate.rest, read_at):
+        if role == "rank" and _recorder_due(known, now, rate, read_at):
             result.recorder.append(pid)
         if role == "rank" and _numerics_due(known, now):
             result.numerics.append(pid)
@@ -200,10 +202,10 @@ def _quiet(known: Tracked, read_at: float, rest: float) -> bool:
     return known.moved_at is None or known.moved_at < read_at - rest
 
 
-def _can_renew(known: Tracked, now: float, every: float, read_at: float, again: float) -> bool:
+def _can_renew(known: Tracked, now: float, every: float, read_at: float, rate: Rate) -> bool:
     """Whether a process has not run since its sample, as far as its table was read."""
-    sample = known.sample
-    if now - read_at > max(2 * every, LONG_REST):
+    sample, again = known.sample, rate.again
+    if now - read_at > max(2 * every, LONG_REST, 2 * rate.silent):
         return False
     return (
         sample is not None
@@ -229,6 +231,10 @@ def _sample_due(
     if known.attempts:
         return now - known.full_sample_at > min(every * 2.0**known.attempts, REAL_AGAIN)
     age = now - sample.at
+    stays = sample.same_functions_since
+    if known.process.role == "launcher" and stays is not None and stays < sample.at:
+        # It polls for ever, which is told now and then: neither that nor the rest between is news.
+        return age >= min(max(every * 6.0, (now - stays) / RESTED), REAL_AGAIN * REAL_MOST)
     if age > rest and _came_to_rest(known, sample, read_at, rest):
         return True
     slower = max(known.moving_samples - STEADY_MOVES - free, 0)
@@ -279,21 +285,22 @@ def _waits_on_file(known: Tracked) -> bool:
     return opens or main.fd is not None or main.state == "D" or "lock_inode" in (main.wchan or "")
 
 
-def _recorder_due(known: Tracked, now: float, rest: float, read_at: float) -> bool:
+def _recorder_due(known: Tracked, now: float, rate: Rate, read_at: float) -> bool:
     """Whether to look for a rank's recorder: at once where it can answer, else when it rests.
 
     Looking costs the node a few file names. A rank that rests may yet write a dump: torch does so
     when a collective times out.
     """
     server = any(thread.name == WORKER_SERVER for thread in known.process.threads)
-    quiet = _quiet(known, read_at, rest)
+    quiet = _quiet(known, read_at, rate.rest)
     recorder = known.recorder
     if recorder is None:
         return server or quiet
     asked = max(recorder.at, known.recorder_asked)
     if known.moved_at is not None and known.moved_at > asked:
         return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
-    again = _again(known, read_at, ASK_AGAIN, ASK_LAST)
+    many = rate.again / REAL_AGAIN
+    again = _again(known, read_at, max(ASK_AGAIN, many * 8), max(ASK_LAST, many * 16))
     return recorder.failure is not None and now - asked > again
 
 

@@ -209,6 +209,7 @@ class Session(Asking):
             urgent=self._collector.urgent,
             rests=self._rests,
             behind=self._behind,
+            settled=self._judge.settled,
         )
 
     @property

@@ -29,15 +29,16 @@ hangs nothing else moves, and a thousand nodes are to cost next to nothing then.
 POLLING_S = 0.05
 """CPU seconds of a process whose main thread waits that are held back: threads of gloo and of
 stores that only poll take some ms each second."""
-MAX_REST_S = 16.0
+MAX_REST_S = 30.0
 """Longest such pause: for so long, and some seconds, it is not seen that a node stands still."""
 _TELLING = ("set", "gone", "node", "strings", "nvml", "gpus")
 """Parts of a piece that mean that something happens."""
 _MINOR = frozenset({"load1", "memory_available", "shm_free", "processes", "python_processes"})
 """Facts of the node that are held back."""
-_QUIET_S = 30.0
-"""Seconds in which nothing but what is held back has changed, after which a piece that would tell
-nothing is left out, but for one every `rest` seconds: a thousand nodes that rest cost the head."""
+_QUIET_SHARE = 0.25
+"""Of the time in which nothing but what is held back has changed: for so long a piece is left out
+that would tell nothing, up to `rest` seconds. A thousand nodes that rest cost the head, and by how
+much later it sees that they still do is little beside how long they have."""
 _SHORT_S = 1.0
 """Pauses up to this need not be told: the other end waits far longer before it wonders."""
 
@@ -187,6 +188,7 @@ class Watch:
         self._steady = Steady()
         self._rest = min(max(rest, 0.0), MAX_REST_S)
         self._told_at = self._sent_at = time.monotonic()
+        self._promised = 0.0
         self._node: Dict[str, Any] = {}
         self._facts: Dict[str, Any] = {}
         self._passes = 0
@@ -228,22 +230,17 @@ class Watch:
         self._passes += 1
         if not minor and any(name in parts and parts[name] for name in _TELLING):
             self._told_at = time.monotonic()
-        pause = max(self.pause, self._rest) if self._rests else self.pause
-        if pause > _SHORT_S:
-            piece["pause"] = round(pause, 2)
         return piece
 
-    @property
-    def _rests(self) -> bool:
-        return self._rest > 0.0 and time.monotonic() - self._told_at > _QUIET_S
-
     def next_piece(self) -> Optional[Dict[str, Any]]:
-        """Make a pass; None where it tells nothing, and nothing is what has been told for long."""
+        """Make a pass; None where it tells nothing, as it was said that nothing would be told."""
         piece, now = self.piece(), time.monotonic()
-        idle = piece.keys() <= {"at", "pause"} and self._rests
-        if idle and now - self._sent_at < self._rest - self.interval / 2:
+        if piece.keys() <= {"at"} and now - self._sent_at < self._promised - self.interval / 2:
             return None
-        self._sent_at = now
+        quiet = min((now - self._told_at) * _QUIET_SHARE, self._rest)
+        self._sent_at, self._promised = now, max(self.pause, quiet)
+        if self._promised > _SHORT_S:
+            piece["pause"] = round(self._promised, 2)
         return piece
 
     def restart(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 import textual.app
 import textual.pilot
 
+from hangtop.screens import turns
 from support.player import idle
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(textual.app, "wait_for_idle", idle)
     monkeypatch.setattr(textual.pilot, "wait_for_idle", idle)
+    # A picture is shown as a whole before a test looks, however slow the machine is.
+    monkeypatch.setattr(turns, "TURN_S", 3600.0)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import cache
 from typing import TYPE_CHECKING
@@ -9,11 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from hangtop.screens import turns
 from hangtop.screens.page import Page
 from support.player import app_for
+from support.processes import PATIENCE
 from support.record import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hangtop_core.updates import Update
 
 RANKS = 8192
@@ -81,3 +86,27 @@ async def test_a_large_job_is_drawn_and_answers(page: str, told: str) -> None:
         assert keys < 0.05, f"{keys * 1000:.0f} ms for a key"
         text = "\n".join(strip.text for strip in shown._compositor.render_strips())
         assert told in text
+
+
+async def test_between_two_turns_the_loop_looks_for_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn after the other as messages of the app alone would be one piece of work to it."""
+    app = app_for(large())
+    async with app.run_test(size=(120, 36)):
+        page, done, end = app.screen, list[str](), asyncio.Event()
+        assert isinstance(page, Page)
+        steps, loop = page.steps, asyncio.get_running_loop()
+
+        def noted() -> Iterator[None]:
+            for _ in steps():
+                done.append("turn")
+                loop.call_soon(done.append, "loop")
+                yield
+            end.set()
+
+        monkeypatch.setattr(page, "steps", noted)
+        monkeypatch.setattr(turns, "TURN_S", 0.0)
+        page.turns.begin()
+        async with asyncio.timeout(PATIENCE):
+            await end.wait()
+        assert done.count("turn") > 4
+        assert "turn turn" not in " ".join(done)

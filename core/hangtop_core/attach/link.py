@@ -67,15 +67,13 @@ class Link:
         self._share = Share(0.0)
         self._started = 0.0
         self._patience = self._timing.hello
-        self._booted = False
+        self._booted = self._was_ready = self._closing = False
         self._ready_since: float | None = None
-        self._was_ready = False
         self._pulse = Pulse(self._timing, 0.0)
         self._beat: Beat = "good"
         self._retry_at: float | None = None
         self._failures = 0
         self._dying: dict[int, float] = {}
-        self._closing = False
 
     @property
     def can_ask(self) -> bool:
@@ -253,8 +251,11 @@ class Link:
         if beat != "good" and (self.state == "ready" or beat != self._beat):
             self._set(now, "slow", self._pulse.why(beat, now.mono))
         self._beat = beat
-        if self._pulse.ping_due(now.mono):
-            self._ping()
+        due = self._pulse.due(now.mono)
+        if due == "sign" and (credit := self._requests.owed()) is not None:
+            self._send(credit)
+        elif due is not None:
+            self._ping(now)
         if self._failures and now.mono - self._ready_since > self._timing.healthy:
             self._failures = 0
 
@@ -264,15 +265,14 @@ class Link:
         fix = largepackets.FIX.format(node=self.name) if lost else None
         self._drop(now, None, f"{reason}: {lost}" if lost else reason, fix=fix)
 
-    def _ping(self) -> None:
-        pulse = self._pulse
+    def _ping(self, now: Moment) -> None:
+        (pulse := self._pulse).ping(now.mono)
 
         def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
             if error is None:
                 pulse.pong()
 
-        request = self._requests.add("ping", lambda _: None, pong, None)
-        self._send({"op": "ping", "id": request.id})
+        self._send({"op": "ping", "id": self._requests.add("ping", lambda _: None, pong, None).id})
 
     def table_came(self, now: Moment, pause: float) -> None:
         """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""
@@ -300,7 +300,7 @@ class Link:
         if handled.wrong is not None:
             self.note(handled.wrong)
         if handled.credit is not None:
-            self._send({"op": "credit", "id": handled.credit[0], "n": handled.credit[1]})
+            self._send(handled.credit)
         if self._pulse.latency is not None:
             latency, self._pulse.latency = self._pulse.latency, None
             self._see_pulse(now, {"latency_s": round(latency, 4)})

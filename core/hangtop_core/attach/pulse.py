@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from hangtop_core.attach.timing import Timing
 
+Sign = Literal["ping", "sign"]
+"""What to send: what has to be answered, or anything at all."""
 Beat = Literal["good", "late", "stalled", "lost"]
 """`late`: no answer to a ping for a while; `stalled`: it answers, but its process table does not
 come; `lost`: nothing was heard for so long that the connection is given up."""
@@ -16,6 +18,8 @@ _STALLED = (
 )
 
 
+LATENCY_S = 300.0
+"""Seconds between two pings of a node that speaks by itself: they tell how far away it is."""
 GRACE_S = 1.0
 """Seconds for which what is to come may be late before a node is asked whether it is there."""
 
@@ -27,7 +31,7 @@ class Pulse:
         self.latency: float | None = None
         """Seconds that the last ping took; taken by whoever shows it."""
         self._timing = timing
-        self._heard = self._next_ping = now
+        self._heard = self._next_sign = self._next_ping = now
         self._pinged: float | None = None
         self._table_due: float | None = None
         """None as long as nothing is watched."""
@@ -43,21 +47,25 @@ class Pulse:
         self._table_due = now + pause + self._timing.table
         self._expected = now + pause + GRACE_S
 
-    def ping_due(self, now: float) -> bool:
-        """Say whether to ping now, and note that this is done.
+    def due(self, now: float) -> Sign | None:
+        """Say whether to send anything now, and note that this is done.
 
         Where something was heard lately, or is to come only later, only so often that the probe
-        knows that it is listened to.
+        knows that it is listened to, and seldom what has to be answered.
         """
         timing = self._timing
         if timing.ping is None or self._pinged is not None:
-            return False
+            return None
         silent = now - self._heard >= timing.ping and now >= self._expected
-        if not silent and now < self._next_ping:
-            return False
+        if not silent and now < self._next_sign:
+            return None
+        self._next_sign = now + timing.silence / 2
+        return "ping" if silent or now >= self._next_ping else "sign"
+
+    def ping(self, now: float) -> None:
+        """Note that a ping is sent."""
         self._pinged = now
-        self._next_ping = now + timing.silence / 2
-        return True
+        self._next_ping = now + LATENCY_S
 
     def pong(self) -> None:
         """Note that the ping was answered."""

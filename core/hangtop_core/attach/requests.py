@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Message = dict[str, Any]
 CREDIT_STEP = 16
 """Pieces after which a stream is allowed as many more; it starts with 64."""
 
@@ -22,8 +23,8 @@ CREDIT_STEP = 16
 class Handled(NamedTuple):
     """What is left to do after an answer was passed on."""
 
-    credit: tuple[int, int] | None = None
-    """Request id and number of pieces to allow."""
+    credit: Message | None = None
+    """What allows more pieces."""
     wrong: str | None = None
     """What the answer held that it should not."""
 
@@ -44,7 +45,7 @@ class Request:
         self.deadline = deadline
         self._on_piece = on_piece
         self._on_end = on_end
-        self._pieces = 0
+        self._pieces = self._granted = 0
 
     def piece(self, seq: object, data: object) -> Handled:
         """Take the next piece.
@@ -63,8 +64,15 @@ class Request:
         except Exception as error:
             log.exception("a piece of %s could not be handled", self.op)
             wrong = f"{self.op}: a piece could not be handled: {type(error).__name__}: {error}"
-        due = self._pieces % CREDIT_STEP == 0
-        return Handled((self.id, CREDIT_STEP) if due else None, wrong)
+        return Handled(self.owed(CREDIT_STEP), wrong)
+
+    def owed(self, least: int) -> Message | None:
+        """What allows the pieces that came, and note that it is sent; None below ``least``."""
+        owed = self._pieces - self._granted
+        if owed < least:
+            return None
+        self._granted = self._pieces
+        return {"op": "credit", "id": self.id, "n": owed}
 
     def end(self, summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
         """Tell whoever asked that it is over; an error of theirs is logged."""
@@ -130,6 +138,11 @@ class Requests:
         text = f"{request.op}: {clean(problem.text)}"
         request.end(None, RefusedError(text, clean(problem.kind, 40), problem.fix))
         return Handled()
+
+    def owed(self) -> Message | None:
+        """Credit that a stream may be given already: a sign of life that needs no answer."""
+        some = (request.owed(1) for request in self._open.values())
+        return next((one for one in some if one is not None), None)
 
     def overdue(self, now: float) -> Iterator[Request]:
         """Take out the requests whose deadline (monotonic) has passed."""

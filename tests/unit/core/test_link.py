@@ -471,6 +471,22 @@ def test_credit_is_given_while_pieces_come(bench: Bench) -> None:
     assert [(m["id"], m["n"]) for m in credit] == [(asked.id, 16)] * 2
 
 
+def test_that_somebody_listens_is_said_with_credit_where_a_stream_comes(bench: Bench) -> None:
+    bench.say(HELLO)
+    bench.wait(0.5)
+    bench.pong()
+    asked = Asked(bench)
+    for seq in range(12):
+        bench.link.table_came(bench.now, pause=20.0)
+        bench.wait(20)
+        bench.say({"id": asked.id, "seq": seq, "data": seq})
+    sent = [message["op"] for message in bench.engine.sent]
+    assert sent.count("ping") == 1, "nothing has to be answered"
+    assert sent.count("credit") >= 5
+    allowed = [message["n"] for message in bench.engine.sent if message["op"] == "credit"]
+    assert 10 <= sum(allowed) <= 12
+
+
 def test_refusals_carry_their_fix(bench: Bench) -> None:
     bench.say(HELLO)
     asked = Asked(bench)

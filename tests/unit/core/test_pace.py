@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hangtop_core.pace import MOST_S, Pace
+from hangtop_core.pace import MOST_S, NODES, Pace
 
 
 def looks(pace: Pace, told: int, begin: float, end: float) -> list[float]:
@@ -17,6 +17,10 @@ def test_the_longer_nothing_is_new_the_seldomer_a_node_is_looked_at() -> None:
     assert gaps == sorted(gaps)
     assert gaps[0] == 1
     assert gaps[-1] == MOST_S
+    for other in range(2 * NODES - 1):
+        pace.due(f"other{other}", 0, 200.0)
+    found = looks(pace, 1, 200, 400)
+    assert found[-1] - found[-2] == 2 * MOST_S
 
 
 def test_what_is_new_on_a_node_is_looked_at_at_once() -> None:

@@ -27,6 +27,7 @@ def test_the_dearer_the_seldomer(cpu: float, plain: float, urgent: float, rests:
     found = one.gap(), one.gap(urgent=True), one.gap(rests=True)
     assert found == pytest.approx((plain, urgent, rests))
     assert one.gap(urgent=True, rests=True) == pytest.approx(urgent), "what is new is not at rest"
+    assert one.gap(settled=True) == pytest.approx(max(1.0, 10 * cpu)), "a verdict is there"
 
 
 def test_what_nodes_say_is_read_before_the_next_one() -> None:

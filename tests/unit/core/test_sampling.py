@@ -97,6 +97,22 @@ def test_a_sample_is_not_renewed_beyond_what_was_read_of_the_process() -> None:
     assert plan_read(EVERY - 1) == ([100], [])
     assert plan_read(EVERY + 1) == ([], []), "it may have run since: the next reading tells"
     assert plan_read(3 * EVERY) == ([], [100]), "no reading comes"
+    rate = sampling.Rate(EVERY, silent=2 * EVERY)
+    found = sampling.plan([known], NOW, rate, frozenset(), NOW - 3 * EVERY)
+    assert (found.renew, found.sample) == ([], []), "its node has said that it rests"
+
+
+def test_a_launcher_that_polls_in_one_place_is_sampled_ever_more_seldom() -> None:
+    def due(age: float, since: float, **fields: Any) -> bool:
+        known = with_sample(tracked(role="launcher", **fields), since)
+        return bool(plan(with_sample(known, age)).sample)
+
+    assert due(31.0, 60.0, ran=1.0)
+    assert not due(29.0, 60.0, ran=1.0)
+    assert not due(20.0, 60.0, ran=10.0), "its meters are held back: it does not rest"
+    assert not due(100.0, 600.0, ran=1.0)
+    assert due(160.0, 600.0, ran=1.0)
+    assert due(301.0, 6000.0, ran=1.0)
 
 
 def test_who_waits_for_hangs_only_looks_at_long_rests() -> None:
@@ -266,6 +282,10 @@ def test_a_rank_that_rests_without_a_recorder_is_looked_at_again() -> None:
     assert plan(known).recorder == [100]
     known.recorder_asked = NOW - 20
     assert plan(known).recorder == []
+    known.recorder_asked = NOW - 40
+    assert plan(known).recorder == [100]
+    many = sampling.Rate(EVERY, again=8 * sampling.REAL_AGAIN)
+    assert sampling.plan([known], NOW, many, frozenset()).recorder == [], "one of a thousand nodes"
 
 
 def test_odd_are_the_few() -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,8 @@ def test_what_rests_for_long_is_told_less_often(monkeypatch: pytest.MonkeyPatch)
     watch = Watch.__new__(Watch)
     watch.interval, watch._rest = 1.0, 2.0
     watch._told_at = watch._sent_at = now[0]
+    watch._promised = watch._cost = 0.0
+    watch._passes, watch._budget = 100, 0.006
 
     def piece() -> dict[str, Any]:
         if passes[0]:
@@ -116,20 +119,29 @@ def test_what_rests_for_long_is_told_less_often(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(watch, "piece", piece)
 
-    def sent(seconds: int) -> int:
-        count = 0
+    def sent(seconds: int) -> list[float]:
+        """Seconds between the pieces of so many passes; each has said when the next one comes."""
+        times, due = [now[0]], 0.0
         for _ in range(seconds):
             now[0] += 1.0
-            count += watch.next_piece() is not None
-        return count
+            piece = watch.next_piece()
+            if piece is not None:
+                assert not due or now[0] <= due + 0.5
+                times.append(now[0])
+                due = now[0] + max(piece.get("pause", 0.0), 1.0)
+        return [later - before for before, later in pairwise(times)]
 
-    assert sent(30) == 30
-    assert sent(30) == 15
+    assert sent(5) == [1.0] * 5
+    assert sent(30)[-10:] == [2.0] * 10
     passes[0] = {"set": {"7": {"state": "R"}}}
-    assert sent(1) == 1, "what is new is told at once"
+    assert sent(1) == [1.0], "what is new is told at once"
     passes[0] = {}
-    assert sent(30) == 30
-    assert sent(10) == 5
+    assert sent(5) == [1.0] * 5
+    watch._rest = 30.0
+    gaps = sent(300)
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == 30.0
+    assert sum(gap < 8 for gap in gaps) < 20, "of half a minute"
 
 
 def test_a_process_that_left_tells_its_exit_code() -> None:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop.spans import plain
+from hangtop.views import ranks
 from hangtop.views.ranks import RANK_COLUMNS, RankRow, RankRows
 from support.large import EPOCH, Large, operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
     from hangtop_core.model import Job, Rank, Snapshot
 
@@ -28,8 +31,11 @@ def with_ranks(snapshot: Snapshot, ranks: Sequence[Rank]) -> tuple[Snapshot, Job
     return replace(snapshot, jobs=(job,)), job
 
 
-def test_rows_that_are_kept_are_those_that_would_be_made_anew() -> None:
-    """Whatever happens from one picture to the next."""
+def test_rows_that_are_kept_are_those_that_would_be_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever happens from one picture to the next, and where one is left half done."""
+    monkeypatch.setattr(ranks, "AT_ONCE", 2)
     chance = Random(7)
     large = Large(4, hang_at=-1.0)
     large.hear(0.0)
@@ -37,14 +43,14 @@ def test_rows_that_are_kept_are_those_that_would_be_made_anew() -> None:
     snapshot, job, diagnosis = large.picture(1.0)
     stacks, sampled = sorted(snapshot.stacks), job.ranks[0].sample
     assert sampled is not None
-    kept, ranks, nodes = RankRows(), list(job.ranks), list(snapshot.nodes)
+    kept, some, nodes = RankRows(), list(job.ranks), list(snapshot.nodes)
     for step in range(60):
         for _ in range(chance.randrange(4)):
-            place = chance.randrange(len(ranks))
-            one = ranks[place]
+            place = chance.randrange(len(some))
+            one = some[place]
             sample = one.sample or sampled
             threads = (replace(sample.threads[0], stack=chance.choice(stacks)),)
-            ranks[place] = chance.choice(
+            some[place] = chance.choice(
                 (
                     replace(one, cpu_share=chance.random()),
                     replace(one, sample=replace(sample, threads=threads)),
@@ -60,10 +66,15 @@ def test_rows_that_are_kept_are_those_that_would_be_made_anew() -> None:
             state = chance.choice(("lost", "ready"))
             nodes[place] = replace(nodes[place], state=state, last_seen=EPOCH)
         if step % 20 == 19:
-            ranks.pop(chance.randrange(len(ranks)))
-        shown, changed = with_ranks(replace(snapshot, nodes=tuple(nodes)), ranks)
+            some.pop(chance.randrange(len(some)))
+        shown, changed = with_ranks(replace(snapshot, nodes=tuple(nodes)), some)
         blames = diagnosis if step % 7 else None
         now = EPOCH + 10.0 + step
+        if step % 3 == 2:
+            begun = kept.steps(shown, changed, blames, now)
+            for _ in range(chance.randrange(4)):
+                next(begun, None)
+            continue
         found = kept.take(shown, changed, blames, now)
         anew = RankRows().take(shown, changed, blames, now)
         assert texts(found) == texts(anew)
@@ -89,10 +100,10 @@ def renewed(nodes: int) -> tuple[int, int]:
     assert (rows.made, rows.sorted) == (8 * nodes, 1)
     rows.take(snapshot, job, diagnosis, EPOCH + 1)
     assert (rows.made, rows.sorted) == (8 * nodes, 1), "nothing is new"
-    ranks = list(job.ranks)
+    some = list(job.ranks)
     for place in range(0, 40, 10):
-        ranks[place] = replace(ranks[place], cpu_share=0.5)
-    shown, changed = with_ranks(snapshot, ranks)
+        some[place] = replace(some[place], cpu_share=0.5)
+    shown, changed = with_ranks(snapshot, some)
     anew = operations(lambda: RankRows().take(shown, changed, diagnosis, EPOCH))
     new = operations(lambda: rows.take(shown, changed, diagnosis, EPOCH + 2))
     assert (rows.made, rows.sorted) == (8 * nodes + 4, 1), "nobody has moved"

@@ -106,15 +106,16 @@ class OverviewPage(OutlierPage):
             return
         yield
         classes = class_rows(snapshot, job, diagnosis, now)
+        yield
         count = plural(len(classes), "class", "classes")
         self.stack_classes.retitle(line(("STACK CLASSES  ", "title"), count))
         self.stack_classes.set_items(classes, [line(("no ranks yet", "dim"))])
         yield
-        taken = self._rank_rows.take(snapshot, job, diagnosis, now)
+        yield from self._rank_rows.steps(snapshot, job, diagnosis, now)
         yield
         rows = grouped(
             snapshot,
-            taken,
+            self._rank_rows.rows,
             self.grouping if job else "",
             self.toggled,
             now,

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 TURN_S = 0.005
 """Seconds of filling panes after which a key that waits is handled. A small job takes one turn."""
+PAUSE_S = 0.005
+"""Seconds from one turn to the next. A key is handed from the app to the page, the pane and back,
+each of them a task of its own, so that it needs the loop for itself for some rounds. A message to
+the app alone would be no pause: it handles all it has in one go, before anybody looks for keys."""
 
 
 class Turns:
@@ -40,7 +44,7 @@ class Turns:
             return
         for _ in filling:
             if perf_counter() > until:
-                page.hangtop.call_later(self._take)
+                page.hangtop.set_timer(PAUSE_S, self._take)
                 return
         self._filling = None
         page.show_bars()

@@ -21,13 +21,15 @@ from hangtop.views.places import doing
 from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Frame, Job, Rank, Snapshot
 
 MAX_PLACES = 4096
 """Stacks of which is remembered where they stand."""
+AT_ONCE = 1000
+"""Rows that are made without a break, in 2 ms."""
 CALM = 3
 """The level of a rank about which nothing is said."""
 
@@ -114,16 +116,36 @@ class RankRows:
         self._order: list[RankRow] = []
         self._places: list[int] = []
         """Of each of `_rows` in `_order`."""
+        self._turned: set[str] = set()
+        """Nodes of which all rows are still to be made anew."""
+        self._moves = False
+        """Whether rows are still to be sorted."""
         self._doing: dict[str, tuple[tuple[Frame, ...], tuple[str, str]]] = {}
 
     def take(
         self, snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
     ) -> list[RankRow]:
         """Rows of all ranks of another picture, the most suspicious first."""
+        for _ in self.steps(snapshot, job, diagnosis, now):
+            pass
+        return self.rows
+
+    @property
+    def rows(self) -> list[RankRow]:
+        """Those of the picture that was taken last, the most suspicious first."""
+        return list(self._order)
+
+    def steps(
+        self, snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
+    ) -> Iterator[None]:
+        """Take another picture, with breaks; one that is left half done is made up for next time.
+
+        Until then `rows` are of both pictures.
+        """
         blamed, quiet = culprits(diagnosis), unheard(snapshot.nodes, now)
         best = diagnosis.verdicts[0] if diagnosis and diagnosis.verdicts else None
         others = {key for key, _ in blamed.items() ^ self._blamed.items()}
-        turned = (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in others}
+        self._turned |= (quiet.keys() ^ self.quiet.keys()) | {node for node, _ in others}
         self.now, self.quiet, self._stacks = now, quiet, snapshot.stacks
         self._blamed, self._victims = blamed, frozenset(best.victims) if best else frozenset()
         ranks = job.ranks if job is not None else ()
@@ -131,8 +153,8 @@ class RankRows:
         if by_number or len(ranks) != len(self._rows):
             self._begin(ranks)
         else:
-            self._renew(ranks, turned)
-        return list(self._order)
+            yield from self._renew(ranks)
+        self._turned.clear()
 
     def _begin(self, ranks: Sequence[Rank]) -> None:
         self._rows = [RankRow(self, rank, rank_key(rank)) for rank in ranks]
@@ -140,16 +162,18 @@ class RankRows:
         self.sharing = Counter(row.stack for row in self._rows)
         self._sort()
 
-    def _renew(self, ranks: Sequence[Rank], turned: Set[str]) -> None:
+    def _renew(self, ranks: Sequence[Rank]) -> Iterator[None]:
         """Make rows of ranks that differ; sort only where one of them has to move.
 
-        `turned` are nodes that have fallen silent, or answer again, or where others are blamed.
+        All rows of nodes that have fallen silent, or answer again, or where others are blamed.
         """
-        rows, moves = self._rows, False
+        rows, turned = self._rows, self._turned
         changed = {i for i, one in enumerate(ranks) if rows[i].rank is not one}
         if turned:
             changed.update(i for i, one in enumerate(ranks) if one.node in turned)
-        for index in changed:
+        for count, index in enumerate(changed, 1):
+            if count % AT_ONCE == 0:
+                yield
             old, rank = rows[index], ranks[index]
             before, after = old.rank.process, rank.process
             same = (before.pid, before.start) == (after.pid, after.start)
@@ -160,9 +184,11 @@ class RankRows:
             if new.stack != old.stack:
                 self.sharing[old.stack] -= 1
                 self.sharing[new.stack] += 1
-                moves = True
-            moves = moves or new.level != old.level or rank.rank != old.rank.rank
-        if moves:
+                self._moves = True
+            elif new.level != old.level or rank.rank != old.rank.rank:
+                self._moves = True
+        if self._moves:
+            yield
             self.sharing = +self.sharing
             self._sort()
 
@@ -175,6 +201,7 @@ class RankRows:
         self._places = [0] * len(order)
         for place, index in enumerate(order):
             self._places[index] = place
+        self._moves = False
         self.sorted += 1
 
     def judged(self, rank: Rank) -> tuple[str, str, int]:

@@ -20,7 +20,7 @@ from hangtop_core.analysis.native import called
 from hangtop_core.analysis.peers import End, Peer, peers
 from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
-from hangtop_core.analysis.standing import Watcher
+from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
@@ -72,6 +72,12 @@ class Case:
     def suspects(self) -> tuple[Subject, ...]:
         """All others."""
         return tuple(s for s in self.subjects if s.activity.kind not in COMMUNICATION)
+
+    @cached_property
+    def gave_up(self) -> tuple[Subject, ...]:
+        """Ranks that have left because they waited in vain, as they have printed."""
+        numbers = self.said.gave_up
+        return tuple(s for s in self.subjects if s.activity.kind in GONE and s.number in numbers)
 
     @cached_property
     def nodes(self) -> Mapping[str, Node]:
