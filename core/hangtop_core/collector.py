@@ -12,12 +12,12 @@ from hangtop_core.analysis.peers import sought
 from hangtop_core.answers import Answers
 from hangtop_core.arrivals import Arrivals
 from hangtop_core.asks import GRACE, Ask, Asks
-from hangtop_core.attach import messages, strings
+from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
 from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import boot_id
-from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
+from hangtop_core.attach.strings import MAX_STRINGS
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.attach.turns import Turns
 from hangtop_core.commandlog import CommandLog
@@ -230,7 +230,7 @@ class Collector:
         if not (link.can_ask or link.state == "connecting"):
             self.arrivals.came(link.name, self._now.mono)
 
-    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
+    def link_ready(self, link: Link, hello: messages.Hello, now: Moment) -> None:
         """A probe said hello: watch it."""
         same = hello.boot_id is not None and hello.boot_id == self._boot_id
         self.store.connected(link.name, hello.clock, same, now.epoch)
@@ -253,7 +253,7 @@ class Collector:
             self.store.fold_watch(link.name, piece, link.note)
             self.arrivals.came(link.name, self._now.mono)
             link.table_came(self._now, piece.pause)
-            if len(view.strings) > strings.MAX_STRINGS:
+            if len(view.strings) > MAX_STRINGS:
                 view.strings = {}
                 link.send_again(request_id, "watch", {**params, "resync": True})
 
@@ -364,7 +364,7 @@ class Collector:
             if summary is not None and error is None:
                 try:
                     summary(said)
-                except BadPieceError as wrong:
+                except messages.BadPieceError as wrong:
                     link.note(f"{ask.op}: {wrong}")
             self.commands.end(number, self._now.epoch, "done" if error is None else str(error))
             done(error)

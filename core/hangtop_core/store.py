@@ -14,6 +14,7 @@ import msgspec
 
 from hangtop_core import cgroups, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
+from hangtop_core.attach.fields import pid_of, read_changes, read_node
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.attach.strings import read_strings
 from hangtop_core.meters import Meters
@@ -114,7 +115,7 @@ class Store:
             self._observed_since = at
         for wrong in read_strings(view.strings, piece.strings):
             complain(wrong)
-        fields, wrongs = messages.read_node(piece.node)
+        fields, wrongs = read_node(piece.node)
         fields["last_seen"] = at
         kernelline.on_this_clock(view.node, view.skew, fields, at)
         cgroups.follow(view.node.cgroups, fields, at)
@@ -138,10 +139,10 @@ class Store:
     def _set(
         self, view: NodeView, pid: str, raw: object, at: float, before: float, complain: Complain
     ) -> None:
-        changes, wrong = messages.read_changes(raw, view.strings)
+        changes, wrong = read_changes(raw, view.strings)
         for text in wrong:
             complain(f"process {pid[:12]}: {text}")
-        number = messages.pid_of(pid)
+        number = pid_of(pid)
         if number is None or not changes:
             return
         if changes.get("denied") and view.node.shell is not None:
@@ -190,7 +191,7 @@ class Store:
         self._regroup = True
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
-        known = view.live.get(messages.pid_of(pid) or 0)
+        known = view.live.get(pid_of(pid) or 0)
         if known is None:
             return
         code: int | None = None
