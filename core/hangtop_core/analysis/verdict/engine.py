@@ -114,7 +114,8 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     for rule in rules:
         if rule.last and found:
             continue
-        if state not in rule.states or (state in ("unknown", "starting") and not waits):
+        slow = "progressing" in rule.states
+        if state not in rule.states or (state in ("unknown", "starting") and not (waits or slow)):
             continue
         for hit in rule.find(case, tuple(left)):
             blames = bool(hit.subjects or hit.absent)
