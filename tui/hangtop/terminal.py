@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -44,10 +45,9 @@ def has_shell() -> bool:
     first ancestor outside of its process group belongs to another session, or cannot be seen.
     """
     group, session = os.getpgrp(), os.getsid(0)
-    for parent in psutil.Process().parents():
-        try:
+    # With hidepid other users' processes are hidden; one's own shell is not.
+    with contextlib.suppress(psutil.Error, OSError):
+        for parent in psutil.Process().parents():
             if os.getpgid(parent.pid) != group:
                 return os.getsid(parent.pid) == session
-        except ProcessLookupError:
-            break
     return False
