@@ -97,6 +97,23 @@ def test_stacks_wait_for_all_nodes_and_for_none_that_does_not_come() -> None:
     assert collector.arrivals.over, "and now a picture of all is due"
 
 
+def test_the_picture_of_all_is_shown_before_stacks_are_asked_for() -> None:
+    crowd = Crowd(nodes=100, at_once=100, options=Options())
+    collector = crowd.collector
+    with_rank = {**TABLE, "data": {**TABLE["data"], "set": {"8": a_rank(8)}}}  # type: ignore[dict-item]
+    for conn in crowd.engine.opened:
+        crowd.hello(conn)
+        crowd.say(conn, with_rank)
+    assert collector.arrivals.over
+    crowd.mono += 100 * PAUSE_NODE_S
+    collector.tick(crowd.now)
+    assert "stacks" not in asked(crowd), "it is not yet made"
+    collector.arrivals.over = False  # as the session does that makes it
+    assert collector.arrivals.pending(crowd.mono - 99 * PAUSE_NODE_S), "it is being drawn"
+    collector.tick(crowd.now)
+    assert asked(crowd).count("stacks") == 100
+
+
 def test_a_node_that_cannot_tell_is_not_waited_for() -> None:
     crowd = Crowd(nodes=2, at_once=2, options=Options())
     first, second = crowd.engine.opened
