@@ -148,12 +148,13 @@ def _there(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ..
     """The command that runs ``words`` on a node, by the way that leads there.
 
     srun prints only whole lines, and a prompt is none; it takes two Ctrl-C for the first of which
-    nothing happens. With a terminal of its own there the prompt has both.
+    nothing happens. With a terminal of its own there the prompt has both. A shell that waited for
+    it (dash does) would take a Ctrl-C as its own, and end as if there had been no prompt.
     """
     found = shlex.split(shell)
     if "srun" in found:
         found.insert(found.index("srun") + 1, "--pty" if terminal else "--unbuffered")
-    return (*found, shlex.join(words))
+    return (*found, f"exec {shlex.join(words)}")
 
 
 def _ours(snapshot: Snapshot, rank: Rank) -> bool:

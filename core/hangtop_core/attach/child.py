@@ -7,7 +7,10 @@ import fcntl
 import os
 import signal
 import time
+from functools import cache
 from typing import TYPE_CHECKING
+
+from hangtop_core.attach.spawn import spawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +21,6 @@ KILL_WAIT = 2.0
 """Seconds a killed child may take; one in uninterruptible sleep takes longer, and is left."""
 _FIRST_LOOK, _LAST_LOOK = 0.0005, 0.05
 """Seconds between two looks whether it has ended, ever longer."""
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and programs expect not to."""
 
 
 class Child:
@@ -30,10 +31,7 @@ class Child:
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
-        """Start ``argv``; no other descriptor of ours is open in it, for Python makes them so.
-
-        By posix_spawn, which takes half of the time of `subprocess`: all threads of ours wait for
-        it, and many nodes are connected to at once.
+        """Start ``argv``; no other descriptor of ours is open in it.
 
         Raises:
             OSError: when it cannot be started.
@@ -44,16 +42,8 @@ class Child:
                 ends += _pipe()
             self.stdin, self.stdout, self.stderr = ends[1], ends[2], ends[4]
             theirs = ends[0], ends[3], ends[5]
-            self.pid = os.posix_spawnp(
-                argv[0],
-                list(argv),
-                # A copy: exec reads the C array otherwise, which another thread may be growing.
-                dict(os.environb),
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(theirs)],
-                setsid=True,
-                setsigdef=_IGNORED,
-            )
-        except OSError:
+            self.pid = spawn(argv, theirs, _inherited())
+        except (OSError, ValueError):
             for fd in ends:
                 os.close(fd)
             raise
@@ -103,6 +93,20 @@ class Child:
                 self._code = os.waitstatus_to_exitcode(status)
             self._ended = True
         return self._ended
+
+
+@cache
+def _inherited() -> list[int]:
+    """Return what whoever started us left open for all programs: looked for once.
+
+    What Python opens is closed by the start of a program.
+    """
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing itself is over
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 def _pipe() -> list[int]:

@@ -9,6 +9,7 @@ import re
 from typing import Protocol
 
 from hangtop_core.logs.known import LAUNCHERS, TRACEBACK, Part, recognise
+from hangtop_core.logs.life import BAR
 from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.text import clean
@@ -92,7 +93,7 @@ class Traceback:
         self.exceptions: list[str] = []
         self._own = own
         self._before = before
-        self._indent = len(line) - len(line.lstrip(" "))
+        self._indent = _indent(line)
         self._in_frames = True
         self._blanks = 0
         self._chained = False
@@ -130,7 +131,7 @@ class Traceback:
             if not self._chained and not text.startswith("Original "):
                 return False
             self._in_frames = True
-            self._indent = len(line) - len(line.lstrip(" "))
+            self._indent = _indent(line)
         elif self._chained or not self._goes_on(text):
             return False
         else:
@@ -141,7 +142,7 @@ class Traceback:
     def _goes_on(self, text: str) -> bool:
         if self._own:
             return not text.startswith("[")
-        return not self._blanks and text.startswith(_GOES_ON)
+        return not self._blanks and text.startswith(_GOES_ON) and not BAR.match(text)
 
     def records(self) -> list[Record]:
         """One record, of the last exception and with what all of them say."""
@@ -280,6 +281,12 @@ class Summary:
             lines=(text,),
             at=stamp(entry.get("time", ""), self._near),
         )
+
+
+def _indent(line: str) -> int:
+    """By how much a traceback is indented; one may stand behind a progress bar that is."""
+    before = line.partition(TRACEBACK)[0]
+    return len(before) if before.isspace() else 0
 
 
 def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:

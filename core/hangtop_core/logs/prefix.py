@@ -11,7 +11,9 @@ Told apart, also nested in one another:
 * Ray: `(Worker pid=4711, ip=10.0.0.7) `
 * srun --label: `3: `, pdsh: `node-1: `, and torchrun with a role made of a node's digits, `[5:0]:`
   (--role "$(hostname -s | tr -dc 0-9):"). Any text may begin like that, so these count only where
-  nearly all lines of a file begin so; the last one only where it is no clock.
+  nearly all lines of a file begin so; the last one only where it is no clock. So does
+  `[node-1:0]` without a colon, as logs look that were copied into reports: there has to be a 0,
+  which is a local rank but no line of a module (`[trainer:98]`).
 """
 
 from __future__ import annotations
@@ -44,26 +46,26 @@ _POD = r"\[pod/[^\]\s/]{1,260}/[^\]\s]{1,260}\] "
 _RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
 _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7})?\]:"
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
+_BARE = r"\[(?=[\w-]*[A-Za-z])[\w-]{1,100}:\d{1,2}\](?!:)"
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
 _TEE = re.compile(
     rf"(?:\S+: |{_POD})?\[(?![\d.:]+\])([^\[\]\s]{{1,120}}?)\d{{1,7}}(?:/\d{{1,7}})?\]:"
 )
 _STERN = re.compile(r"((?=[^ ]*-)[a-z0-9][a-z0-9.-]{0,252} [a-z0-9][a-z0-9-]{0,62}) ")
-_LABELLED = re.compile(_LABEL)
 _SHORTENED = re.compile(r"\[(\d{1,6}):(\d{1,4})\]:")
 _FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}|{_NANO}"
 
 _FIXED_HEAD = re.compile(rf"(?:{_FIXED}){{0,{NESTED}}}").match
 
 _PARTS = re.compile(
-    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT})"
+    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT}|{_BARE})"
     rf"|(?P<label>{_LABEL})"
     r"|(?P<host>[^\s:]+): "
     r"|(?P<stern>[a-z0-9.-]+ [a-z0-9-]+) "
 )
 _MPI_PARTS = re.compile(r"(?:\[[^\]]*?(\d+),(\d+)\])?<std(out|err|diag)>")
-_ROLE_PARTS = re.compile(r"\[(.*?)(\d+)(?:/(\d+))?\]:")
+_ROLE_PARTS = re.compile(r"\[(.*?)(\d+)(?:/(\d+))?\]:?")
 _RAY_PARTS = re.compile(r"pid=(\d+)(?:, ip=([\d.]+))?")
 _NO_HOST = re.compile(
     r"(?i)(?:info|debug|warn(?:ing)?|err(?:or)?|fatal|critical|notice|trace|note|hint|[a-z]"
@@ -101,7 +103,7 @@ class Prefixes:
         rows = sample.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES]
         lines = [row for row in rows if row.strip()]
         self.hosts = _hosts(lines)
-        self.labels = _are_labels(lines)
+        self.labels = _most(lines, _LABEL)
         self.time = ""
         """What a tool has put before the line that was taken last."""
         self._timed = _TIME.search(sample) is not None
@@ -113,6 +115,8 @@ class Prefixes:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(pods))) + ") "
         if _are_short(lines):
             kinds += f"|{_SHORT}"
+        if _most(lines, _BARE) and any(":0]" in line[:104] for line in lines):
+            kinds += f"|{_BARE}"
         if self.labels:
             kinds += f"|{_LABEL}"
         if self.hosts:
@@ -275,6 +279,7 @@ def _are_short(lines: Sequence[str]) -> bool:
     return len(heads) >= SHARE * len(lines) and heads != sorted(heads)
 
 
-def _are_labels(lines: Iterable[str]) -> bool:
-    found = [bool(_LABELLED.match(line)) for line in lines]
-    return len(found) >= 2 and sum(found) >= SHARE * len(found)
+def _most(lines: Sequence[str], head: str) -> bool:
+    """Whether nearly all lines begin like that."""
+    found = sum(re.match(head, line) is not None for line in lines)
+    return len(lines) >= 2 and found >= SHARE * len(lines)

@@ -56,6 +56,14 @@ def test_digits_of_nodes_count_where_all_lines_have_them_and_are_no_times() -> N
     assert clock.take("[12:01]:d") == (Origin(), "[12:01]:d")
 
 
+def test_nodes_and_local_ranks_count_without_a_colon_where_nearly_all_lines_have_them() -> None:
+    some = Prefixes("[host1:0]  File\n[host1:1]  File\n[host1:0]KeyError: 1\n[host1:1]    f()\n")
+    head = Origin(local=1, node="host1", group="host1:")
+    assert some.take("[host1:1]    f()") == (head, "    f()")
+    lines = Prefixes("[trainer:98] a\n[data:12] b\n[trainer:99] c\n")
+    assert lines.take("[data:12] b") == (Origin(), "[data:12] b")
+
+
 def test_nodes_of_pdsh_count_where_all_lines_have_one() -> None:
     some = Prefixes("n1: a\nn2: [default0]:b\nn1: c\nn2: d\n")
     assert some.take("n2: [default0]:b") == (Origin(local=0, node="n2", group="default"), "b")
