@@ -194,10 +194,11 @@ def test_a_file_that_grows_by_much_is_read_in_pieces(tmp_path: Path) -> None:
     path.touch()
     follower = Follower([str(path)], Choice())
     follower.poll()
-    path.write_bytes(b"line\n" * ((PIECES + 1) * PIECE // 5))
+    text = b"x" * 255 + b"\n"
+    path.write_bytes(text * ((PIECES + 1) * PIECE // len(text)))
     first = len(follower.poll()[0])
-    assert first * 5 <= PIECES * PIECE
-    assert first + len(follower.poll()[0]) == (PIECES + 1) * PIECE // 5
+    assert 0 < first * len(text) <= PIECES * PIECE
+    assert first + len(follower.poll()[0]) == (PIECES + 1) * PIECE // len(text)
     follower.close()
 
 
