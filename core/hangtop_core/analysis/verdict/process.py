@@ -22,7 +22,7 @@ from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, on, tails, word
-from hangtop_core.logs.ended import LATER
+from hangtop_core.logs.ended import LATER, TOLD_TO
 from hangtop_core.logs.steps import KERNEL_LOG
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
     """
     waited = {id(s) for s in case.gave_up}
     began = min((case.ended_at(s) or case.at for s in case.gave_up), default=case.at)
-    others = [s for s in gone if id(s) not in waited]
-    return [s for s in others if (case.ended_at(s) or case.at) < began - LATER]
+    others = [s for s in gone if id(s) not in waited and s.rank.process.exit_code not in TOLD_TO]
+    left_at = {id(s): s.rank.process.gone_at or case.ended_at(s) or case.at for s in others}
+    return [s for s in others if left_at[id(s)] < began - LATER]
 
 
 def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:

@@ -125,12 +125,19 @@ def of_rank(rank: int, text: str) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
 
 
-def ended(text: str, ends: tuple[float, ...] = (5.0, 5.0, 5.0), alive: bool = False) -> Diagnosis:
+def ended(
+    text: str,
+    ends: tuple[float, ...] = (5.0, 5.0, 5.0),
+    alive: bool = False,
+    code: int | None = None,
+) -> Diagnosis:
     """A job of three: rank 1 slept while the others waited; then ranks left, so long ago."""
     world = World()
     for rank, ago in enumerate(ends):
         state = "sleeping" if alive and rank == 1 else "exited"
         gone: dict[str, object] = {} if state == "sleeping" else {"gone_at": build.NOW - ago}
+        if gone and rank == 1:
+            gone["exit_code"] = code
         stack = build.user("load", 8) if rank == 1 else c10d("all_reduce")
         facts = SLEEP if rank == 1 else FUTEX
         added = world.add(stack, facts, state=state, process=gone)
@@ -156,6 +163,13 @@ def test_a_rank_that_had_left_long_before_is_why_others_waited_in_vain() -> None
     found = ended(of_rank(0, GAVE_UP) + of_rank(2, GAVE_UP), (5.0, 60.0, 5.0))
     assert first(found) == ("rank-exited", [1])
     assert found.verdicts[0].victims == (0, 2)
+
+
+def test_who_was_told_to_end_when_others_gave_up_has_not_left_before() -> None:
+    text = of_rank(0, GAVE_UP) + of_rank(2, GAVE_UP)
+    for code, cause in ((-15, "missing-collective"), (3, "rank-exited")):
+        found = ended(text, (5.0, 60.0, 5.0), code=code)
+        assert first(found) == (cause, [1])
 
 
 def test_where_all_waited_in_vain_and_left_nobody_is_blamed() -> None:
