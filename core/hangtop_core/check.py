@@ -162,6 +162,7 @@ class Clock(Struct, frozen=True):
     """How far a node's clock is ahead of this machine's, in seconds."""
 
     ahead: float
+    """Negative where it is behind."""
     within: float
     """The truth is at most this far off."""
     same: bool = False

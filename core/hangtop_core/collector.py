@@ -5,7 +5,6 @@ The collector takes events of the engine and the passing of time, and never wait
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core import sampling
@@ -15,9 +14,9 @@ from hangtop_core.arrivals import Arrivals
 from hangtop_core.asks import GRACE, Ask, Asks
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
+from hangtop_core.attach.fields import MAX_STRINGS
 from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import boot_id
-from hangtop_core.attach.messages import BadPieceError, Hello
 from hangtop_core.attach.router import Router
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.attach.turns import Turns
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from hangtop_core.model import Snapshot
     from hangtop_core.tracked import Tracked
     from hangtop_core.updates import Options
-
-log = logging.getLogger(__name__)
 
 LOOK = 0.002
 """Seconds per node between two looks at its waits: what comes from many nodes keeps the thread
@@ -77,7 +74,7 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
-        self._ticked = self._next_round = self._next_look = 0.0
+        self._ticked = self._late = self._next_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
         self._reading: dict[str, list[Ask]] = {}
         """Nodes that are asked for logs."""
@@ -169,9 +166,7 @@ class Collector:
         self._now = now
         late = now.mono - self._ticked - (0.0 if behind else LATE) if self._ticked else 0.0
         self._ticked = now.mono
-        if late > 0.0:  # stopped, or on a machine with no time for us: no node is to blame
-            for link in self.links.values():
-                link.forgive(late, now)
+        self._late += max(late, 0.0)  # stopped, or no time for us: no node is to blame
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
         for name, ending in list(self._ending.items()):
@@ -183,10 +178,14 @@ class Collector:
         self._start_next(now)
         if now.mono >= self._next_look:
             self._next_look = now.mono + LOOK * len(self.links)
+            late, self._late = self._late, 0.0
             for link in self.links.values():
+                if late:
+                    link.forgive(late, now)
                 link.tick(now)
                 self._index(link)
-        if now.mono >= self._next_round and not self.arrivals.pending(now.mono):
+        arrives = self.arrivals.over or self.arrivals.pending(now.mono)  # a picture goes first
+        if now.mono >= self._next_round and not arrives:
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
             for link in self.links.values():
                 rested = now.mono >= self._rested.get(link.name, 0.0)
@@ -226,10 +225,12 @@ class Collector:
         """Fields of a node have changed."""
         self.store.change_node(link.name, changes)
         self.urgent = self.urgent or "state" in changes
+        if "generation" in changes and not link.on_its_way(self._now):
+            self._turns.done(link)
         if not (link.can_ask or link.state == "connecting"):
             self.arrivals.came(link.name, self._now.mono)
 
-    def link_ready(self, link: Link, hello: Hello, now: Moment) -> None:
+    def link_ready(self, link: Link, hello: messages.Hello, now: Moment) -> None:
         """A probe said hello: watch it."""
         same = hello.boot_id is not None and hello.boot_id == self._boot_id
         self.store.connected(link.name, hello.clock, same, now.epoch)
@@ -252,7 +253,7 @@ class Collector:
             self.store.fold_watch(link.name, piece, link.note)
             self.arrivals.came(link.name, self._now.mono)
             link.table_came(self._now, piece.pause)
-            if len(view.strings) > messages.MAX_STRINGS:
+            if len(view.strings) > MAX_STRINGS:
                 view.strings = {}
                 link.send_again(request_id, "watch", {**params, "resync": True})
 
@@ -363,7 +364,7 @@ class Collector:
             if summary is not None and error is None:
                 try:
                     summary(said)
-                except BadPieceError as wrong:
+                except messages.BadPieceError as wrong:
                     link.note(f"{ask.op}: {wrong}")
             self.commands.end(number, self._now.epoch, "done" if error is None else str(error))
             done(error)

@@ -26,6 +26,7 @@ from msgspec import Struct
 
 import hangtop_hook
 from hangtop_core.analysis.activity import Reader
+from hangtop_core.analysis.verdict.steps import Command, spelt
 from hangtop_core.text import clean
 from hangtop_hook import carried
 from hangtop_hook.terminal import BLOCKED, ENDED
@@ -98,7 +99,7 @@ def debugging(
     found = Reader(snapshot.stacks).rank(rank)
     place = f" at {clean(found.at, 200)}" if found.site is not None else ""
     doing = f"rank {rank.rank} {clean(found.text, 200)}{place}"
-    steps = instead(rank)
+    steps = instead(rank, node)
     if rank.state in ("exited", "zombie"):
         return Debugging(why="it has exited", doing=doing)
     if rank.state in ("stopped", "traced"):
@@ -147,12 +148,13 @@ def _there(shell: str, words: Sequence[str], *, terminal: bool) -> tuple[str, ..
     """The command that runs ``words`` on a node, by the way that leads there.
 
     srun prints only whole lines, and a prompt is none; it takes two Ctrl-C for the first of which
-    nothing happens. With a terminal of its own there the prompt has both.
+    nothing happens. With a terminal of its own there the prompt has both. A shell that waited for
+    it (dash does) would take a Ctrl-C as its own, and end as if there had been no prompt.
     """
     found = shlex.split(shell)
     if "srun" in found:
         found.insert(found.index("srun") + 1, "--pty" if terminal else "--unbuffered")
-    return (*found, shlex.join(words))
+    return (*found, f"exec {shlex.join(words)}")
 
 
 def _ours(snapshot: Snapshot, rank: Rank) -> bool:
@@ -208,13 +210,19 @@ def carried_program() -> str:
     return f'"hangtop debug";import base64,zlib;{_UNPACK % packed.decode()}'
 
 
-def instead(rank: Rank) -> tuple[str, ...]:
+def instead(rank: Rank, node: Node | None) -> tuple[str, ...]:
     """What shows where a rank is without its help."""
     pid = rank.process.pid
-    return (
-        f"hangtop dump --pid {pid} --native --each: its stack with C frames",
-        f"gdb -p {pid} -batch -ex 'thread apply all bt': all its threads, stops it for seconds",
+    nodes = {rank.node: node} if node is not None else {}
+    steps = (
+        Command(rank.node, f"hangtop dump --pid {pid} --native --each", "its stack with C frames"),
+        Command(
+            rank.node,
+            f"gdb -p {pid} -batch -ex 'thread apply all bt'",
+            "all its threads, also those that Python does not know; stops it for seconds",
+        ),
     )
+    return tuple(spelt(step, nodes) for step in steps)
 
 
 def outcome(status: int, plan: Debugging) -> Sequence[str]:

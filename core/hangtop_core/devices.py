@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.attach import messages
+from hangtop_core.attach.fields import Fields
 from hangtop_core.hardware import BUSY_MEMORY, BUSY_SHARE, UP, Gpu, Nic, Nvml, Xid
 from hangtop_core.meters import grown
 
@@ -27,10 +28,8 @@ PORT_RATE = 65536.0
 """Bytes/s of a port that are more than chatter."""
 _OWN = frozenset({"index", "worked_at", "power_peak_w", "new_errors"})
 _OWN_PORT = frozenset({"name", "new_errors", "was_up", "moved_at"})
-_GPU = messages.Fields({f.name: f.type for f in msgspec.structs.fields(Gpu) if f.name not in _OWN})
-_NIC = messages.Fields(
-    {f.name: f.type for f in msgspec.structs.fields(Nic) if f.name not in _OWN_PORT}
-)
+_GPU = Fields({f.name: f.type for f in msgspec.structs.fields(Gpu) if f.name not in _OWN})
+_NIC = Fields({f.name: f.type for f in msgspec.structs.fields(Nic) if f.name not in _OWN_PORT})
 
 
 class Devices:
@@ -108,9 +107,7 @@ class Devices:
         )
 
 
-def _read(
-    raw: object, known: messages.Fields, what: str, complain: Callable[[str], None]
-) -> dict[str, Any]:
+def _read(raw: object, known: Fields, what: str, complain: Callable[[str], None]) -> dict[str, Any]:
     wrong: list[str] = []
     if not isinstance(raw, dict):
         complain(f"{what}: is not an object")

@@ -172,14 +172,14 @@ def _same_clock(node: Node) -> Clock | None:
     return None
 
 
-def _check(session: Session, node: str) -> Future[_Answer]:
-    """Measure the clock, then check; the check alone decides whether it worked."""
-    found: Future[_Answer] = Future()
+def measure_clock(session: Session, node: str) -> Future[Clock | None]:
+    """Ask a node some times what time it is; the best answer, None where none came."""
+    found: Future[Clock | None] = Future()
     clocks: list[Clock] = []
 
     def ping(left: int) -> None:
         if left == 0:
-            check()
+            found.set_result(min(clocks, key=lambda clock: clock.within, default=None))
             return
         sent = time.time()
 
@@ -190,7 +190,15 @@ def _check(session: Session, node: str) -> Future[_Answer]:
 
         session.ask(node, _PING, _clock_of).add_done_callback(pong)
 
-    def check() -> None:
+    ping(PINGS)
+    return found
+
+
+def _check(session: Session, node: str) -> Future[_Answer]:
+    """Measure the clock, then check; the check alone decides whether it worked."""
+    found: Future[_Answer] = Future()
+
+    def check(clock: Future[Clock | None]) -> None:
         pieces: list[Check] = []
         ask = Ask(
             "check",
@@ -204,12 +212,11 @@ def _check(session: Session, node: str) -> Future[_Answer]:
         def whole(_: object) -> _Answer:
             if not pieces:
                 raise BadPieceError("nothing came")
-            best = min(clocks, key=lambda clock: clock.within, default=None)
-            return _Answer(pieces[0], best)
+            return _Answer(pieces[0], clock.result())
 
         session.ask(node, ask, whole).add_done_callback(lambda future: _pass_on(future, found))
 
-    ping(PINGS)
+    measure_clock(session, node).add_done_callback(check)
     return found
 
 

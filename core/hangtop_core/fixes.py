@@ -6,18 +6,20 @@ What is not one of them is shown as what the node said, and never as a command o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hangtop_core.text import SAID, clean
+from hangtop_core.text import AS_ROOT, SAID, clean
 from hangtop_probe import fixes as names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 T = TypeVar("T")
 
 TEXTS: Mapping[str, str] = {
-    names.SUDO: "sudo hangtop",
+    names.SUDO: AS_ROOT,
     names.AS_USER: "run hangtop as {}, or: sudo hangtop",
     names.CONTAINER: (
         "start the container with --cap-add=SYS_PTRACE (Kubernetes: "
@@ -58,11 +60,6 @@ def text(said: str | None) -> str | None:
     return SAID + clean(said, 300).replace("`", "'")
 
 
-def from_afar(words: str) -> str:
-    """Return the words as they are right for another node: an option makes hangtop root there."""
-    return words.replace(TEXTS[names.SUDO], "hangtop --sudo")
-
-
 def denied(why: str, fix: str | None) -> str:
     """Return why a process cannot be read, with the words for the fix behind a semicolon."""
     words = text(fix)
@@ -73,7 +70,7 @@ def denied(why: str, fix: str | None) -> str:
 def worded(value: T) -> T:
     """Return a decoded message with words for every fix in it."""
     changed: Any = value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         changed = {key: worded(one) for key, one in value.items()}
     elif isinstance(value, tuple):
         changed = tuple(worded(one) for one in value)
@@ -81,7 +78,7 @@ def worded(value: T) -> T:
         changes: dict[str, Any] = {
             name: worded(held)
             for name in _HOLDERS
-            if isinstance(held := getattr(value, name, None), msgspec.Struct | Mapping | tuple)
+            if isinstance(held := getattr(value, name, None), msgspec.Struct | dict | tuple)
         }
         said = getattr(value, "fix", None)
         if said is not None:

@@ -31,6 +31,8 @@ _HOST = r"[A-Za-z0-9_.-]+(?:\[[0-9,-]+\][A-Za-z0-9_.-]*)?"
 _HOST_LIST = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NO_RUN_ID = frozenset({"", "none"})
 _NOWHERE = Places()
+CLOCKS_S = 2.0
+"""Seconds by which the clocks of two nodes may differ."""
 
 
 class Group(Struct, frozen=True):
@@ -149,17 +151,14 @@ def _attach(
     told: dict[str, str] = {}
     for key, members in ranks.items():
         told.update((name, key) for name in _told_names(members[0], places))
-    slurm = Counter(_slurm(members[0]) for members in ranks.values())
-    # srun does not say which step it is: where a Slurm job runs several jobs it may be anyone's.
-    told.update((_slurm(m[0]), key) for key, m in ranks.items() if slurm[_slurm(m[0])] == 1)
     attached: dict[str, list[Member]] = defaultdict(list)
     alone: dict[str, list[Member]] = defaultdict(list)
     for member in launchers:
         meets = _meets(member, places)
-        run = _run(launchline.launch_options(member.process.cmdline).get("rdzv_id"))
-        names = (run, meets, _slurm_of_srun(member))
+        names = (_run(launchline.launch_options(member.process.cmdline).get("rdzv_id")), meets)
         key = by_pid.get((member.node, member.process.pid))
         key = key or next((told[name] for name in names if name in told), None)
+        key = key or _step_of(member, ranks)
         if key is not None:
             attached[key].append(member)
         elif member.process.gone_at is None:
@@ -167,15 +166,21 @@ def _attach(
     return attached, alone
 
 
-def _slurm(member: Member) -> str:
-    """The Slurm job that a process says it is in; empty of none."""
-    number = member.process.env.get("SLURM_JOB_ID")
-    return f"slurm {number}" if number else ""
+def _step_of(member: Member, ranks: dict[str, list[Member]]) -> str | None:
+    """The job of the ranks that an srun has started: the next of its Slurm job after it.
 
-
-def _slurm_of_srun(member: Member) -> str | None:
-    """Its Slurm job, of an srun: what it starts hangs below slurmstepd, not below srun."""
-    return (_slurm(member) or None) if member.process.launcher == "srun" else None
+    It is no parent of them: slurmd starts them, on the node of srun, too.
+    """
+    slurm = member.process.env.get("SLURM_JOB_ID")
+    if member.process.launcher != "srun" or not slurm:
+        return None
+    began = member.process.started_at - CLOCKS_S
+    steps = [
+        (min(one.process.started_at for one in members), key)
+        for key, members in ranks.items()
+        if members[0].process.env.get("SLURM_JOB_ID") == slurm
+    ]
+    return min((step for step in steps if step[0] >= began), default=(0.0, None))[1]
 
 
 def _run(run_id: str | None) -> str | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MAX_RANK = 999_999
 """Larger numbers are typing errors, and a range up to one would fill the memory."""
 
-_PIECE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
+_PIECE = re.compile(r"\s*+(\d{1,9})\s*+(?:-\s*+(\d{1,9})\s*+)?")
 
 
 def fold(ranks: Iterable[int]) -> str:

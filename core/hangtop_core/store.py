@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core import cgroups, fixes, jobs, kernelline, nodeclock, sampling
+from hangtop_core import cgroups, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
+from hangtop_core.attach.fields import pid_of, read_changes, read_node, read_strings
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.meters import Meters
 from hangtop_core.model import Job, Node, Process, Snapshot
@@ -21,6 +22,7 @@ from hangtop_core.nodeview import NodeView
 from hangtop_core.outputs import Outputs
 from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
+from hangtop_core.text import from_afar
 from hangtop_core.tracked import Tracked, adopt
 
 if TYPE_CHECKING:
@@ -110,9 +112,9 @@ class Store:
         before = view.at if view.at is not None else at
         if self._observed_since is None:
             self._observed_since = at
-        for wrong in messages.read_strings(view.strings, piece.strings):
+        for wrong in read_strings(view.strings, piece.strings):
             complain(wrong)
-        fields, wrongs = messages.read_node(piece.node)
+        fields, wrongs = read_node(piece.node)
         fields["last_seen"] = at
         kernelline.on_this_clock(view.node, view.skew, fields, at)
         cgroups.follow(view.node.cgroups, fields, at)
@@ -136,14 +138,14 @@ class Store:
     def _set(
         self, view: NodeView, pid: str, raw: object, at: float, before: float, complain: Complain
     ) -> None:
-        changes, wrong = messages.read_changes(raw, view.strings)
+        changes, wrong = read_changes(raw, view.strings)
         for text in wrong:
             complain(f"process {pid[:12]}: {text}")
-        number = messages.pid_of(pid)
+        number = pid_of(pid)
         if number is None or not changes:
             return
         if changes.get("denied") and view.node.shell is not None:
-            changes["denied"] = fixes.from_afar(changes["denied"])
+            changes["denied"] = from_afar(changes["denied"])
         if "started_at" in changes:
             changes["started_at"] -= view.skew
         known = view.live.get(number)
@@ -188,7 +190,7 @@ class Store:
         self._regroup = True
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
-        known = view.live.get(messages.pid_of(pid) or 0)
+        known = view.live.get(pid_of(pid) or 0)
         if known is None:
             return
         code: int | None = None

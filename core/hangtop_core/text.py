@@ -24,6 +24,9 @@ Text = Annotated[str, Meta(max_length=4096)]
 SAID = "the node says: "
 """Before a fix that is a node's own words."""
 
+AS_ROOT = "sudo hangtop"
+"""A fix: hangtop as root here; see `from_afar`."""
+
 ELLIPSIS = "…"
 
 _OWNS = {
@@ -150,6 +153,11 @@ def of_several(text: str) -> str:
     verb, _, rest = text.replace("and is a zombie", "and are zombies").partition(" ")
     verb = {"is": "are", "has": "have", "was": "were"}.get(verb) or verb.removesuffix("s")
     return _OWN.sub(lambda found: _OWNS[found[0]], f"{verb} {rest}".strip())
+
+
+def from_afar(fix: str) -> str:
+    """Say a fix as it is right for another node: an option makes hangtop root there."""
+    return fix.replace(AS_ROOT, "hangtop --sudo")
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

@@ -6,6 +6,7 @@ deepspeed, Open MPI, MPICH's hydra and Slurm process names.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import Optional, Sequence, Tuple
@@ -73,7 +74,8 @@ def python_target(cmdline: Sequence[str]) -> Optional[Tuple[str, str]]:
     return None
 
 
-def launcher_kind(comm: str, cmdline: Sequence[str]) -> Optional[str]:
+@functools.lru_cache(maxsize=4096)
+def launcher_kind(comm: str, cmdline: Tuple[str, ...]) -> Optional[str]:
     """Return torchrun, accelerate, deepspeed, mpirun or srun, or None for anything else.
 
     mpirun and srun start all sorts of things: they count where their command is a Python one.

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import stat as stat_module
+import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import fileservers, locks, node, opening, permission, procfs, secrets, table
+from . import fileservers, locks, node, opening, owners, permission, procfs, secrets, table
 from .beside import holder, lock_files, store_port
+from .owners import Owner
 from .requests import Message, Request, failure, pids_of
 from .sockets import Sockets, inode_of
 
@@ -58,32 +60,21 @@ def info_of(pid: int, fd: int) -> Info:
     return parse_info(procfs.read("/proc/%d/fdinfo/%d" % (pid, fd)) or b"")
 
 
-class Owner(NamedTuple):
-    """A descriptor of some process that leads to a pipe, a socket or a named pipe."""
-
-    pid: int
-    fd: int
-
-
 class Node:
     """What is needed of the whole node, read once and only when it is asked for."""
 
-    def __init__(self) -> None:
-        self._owners: Optional[Dict[str, List[Owner]]] = None
+    def __init__(self, walks: owners.Walks = owners.SHARED) -> None:
+        self._walks = walks
+        self._since = time.monotonic()
         self._locks: Optional[List[locks.Lock]] = None
         self._sockets: Dict[Optional[str], Sockets] = {}
 
-    def owners(self, target: str) -> List[Owner]:
-        """Return all descriptors of all readable processes that lead to ``target``."""
-        if self._owners is None:
-            self._owners = {}
-            for pid in procfs.numbers(procfs.PROC):
-                base = "/proc/%d/fd/" % pid
-                for fd in procfs.numbers(base):
-                    link = procfs.link(base + str(fd))
-                    if link is not None and not link.startswith("anon_inode:"):
-                        self._owners.setdefault(link, []).append(Owner(pid, fd))
-        return self._owners.get(target, [])
+    def owners(self, target: str, known: Optional[Owner] = None) -> List[Owner]:
+        """Return all descriptors of all readable processes that lead to ``target``.
+
+        ``known`` is one of them, by which it is seen whether what was read before is new enough.
+        """
+        return self._walks.owners(target, known, self._since)
 
     def locks(self) -> List[locks.Lock]:
         """Return all file locks."""
@@ -219,7 +210,7 @@ class Reader:
     def _add_other_ends(self, row: Message, target: str, info: Info) -> None:
         """Who has the opposite end: writers of what is read, readers of what is written."""
         seen, found = set(), []
-        for owner in self.around.owners(target):
+        for owner in self.around.owners(target, Owner(self.pid, row["fd"])):
             mode = info_of(owner.pid, owner.fd).mode
             same_descriptor = owner == (self.pid, row["fd"])
             opposite = mode == "rw" or info.mode in ("rw", "?") or mode != info.mode

@@ -7,9 +7,10 @@ and no path is looked up, so that a file server that is gone holds nobody up.
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 from . import descriptors, permission, procfs, secrets
+from .owners import Owner
 from .requests import Message, Refused, Request
 from .sockets import inode_of
 
@@ -25,7 +26,7 @@ def handle(request: Request, rights: permission.Rights) -> Message:
     if target is None:
         raise _why_not(pid, fd, rights)
     around = descriptors.Node()
-    found = _rows(around, target, "has it open", (pid, fd))
+    found = _rows(around, target, "has it open", Owner(pid, fd))
     if target.startswith("socket:["):
         found += _other_end(around, pid, target)
     elif target.startswith("/"):
@@ -56,16 +57,16 @@ def _other_end(around: descriptors.Node, pid: int, target: str) -> List[Message]
     sockets = around.sockets(pid)
     entry = sockets.by_inode.get(inode_of(target) or -1)
     peer = sockets.peer(entry) if entry is not None else None
-    return [] if peer is None else _rows(around, "socket:[%d]" % peer, "has the other end", (0, 0))
+    return [] if peer is None else _rows(around, "socket:[%d]" % peer, "has the other end")
 
 
 def _rows(
-    around: descriptors.Node, target: str, how: str, besides: Tuple[int, int]
+    around: descriptors.Node, target: str, how: str, besides: Optional[Owner] = None
 ) -> List[Message]:
     """Descriptors that lead to a target, in the order of processes."""
     found: List[Message] = []
     comms: Dict[int, Optional[procfs.Stat]] = {}
-    for pid, fd in sorted(around.owners(target)):
+    for pid, fd in around.owners(target, besides):
         if (pid, fd) == besides:
             continue
         if pid not in comms:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .requests import Message, Request
     from .tools import Tools
 
+    Line = Tuple[str, Optional[bytes]]
+    Said = queue.Queue[Line]
+
 PROGRAM = "nettest_rank.py"
 BOOT = """\
 import os, sys
@@ -49,6 +52,9 @@ _LOOK = (
 )
 _LOOK_S = 30.0
 MAX_LINE = 1 << 20
+MAX_WAITING = 64
+"""Lines that wait while the head does not take them."""
+PUT_S = 0.5
 MAX_SAID = 200
 """Lines of its own output that are told, the last ones."""
 
@@ -129,9 +135,10 @@ class Worker:
 
         Pieces {say: message} of its own, and {lines: [...]} of what torch and NCCL print.
         """
-        said: "queue.SimpleQueue[Tuple[str, Optional[bytes]]]" = queue.SimpleQueue()
+        said: "Said" = queue.Queue(MAX_WAITING)
+        over = threading.Event()
         for name, stream in (("say", self._process.stdout), ("lines", self._process.stderr)):
-            threading.Thread(target=_read, args=(name, stream, said), daemon=True).start()
+            threading.Thread(target=_read, args=(name, stream, said, over), daemon=True).start()
         last: Deque[str] = deque(maxlen=MAX_SAID)
         left = 2
         try:
@@ -149,6 +156,7 @@ class Worker:
                     last.append(text)
                     request.offer({"lines": [text]})
         finally:
+            over.set()
             code = self.end()
         return {"code": code, "lines": list(last)}
 
@@ -178,13 +186,23 @@ def _say(request: Request, line: bytes) -> None:
         request.give({"say": message})
 
 
-def _read(name: str, stream: Any, said: "queue.SimpleQueue[Tuple[str, Optional[bytes]]]") -> None:
+def _read(name: str, stream: Any, said: "Said", over: threading.Event) -> None:
+    """Hand on lines of a stream; where nobody takes them, its process waits, as at any pipe."""
     try:
         while True:
             line = stream.readline(MAX_LINE)
             if not line:
                 break
-            said.put((name, line.rstrip(b"\n")))
+            _put(said, (name, line.rstrip(b"\n")), over)
     except (OSError, ValueError):
         pass  # closed, because it was ended
-    said.put((name, None))
+    _put(said, (name, None), over)
+
+
+def _put(said: "Said", item: "Line", over: threading.Event) -> None:
+    while not over.is_set():
+        try:
+            said.put(item, timeout=PUT_S)
+            return
+        except queue.Full:
+            continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from . import fixes, procfs
@@ -117,17 +118,21 @@ def _not_dumpable(pid: int, owner: Optional[int]) -> bool:
         return False
 
 
-_NAMES: Dict[int, str] = {}
+_NAMES: Dict[int, Tuple[str, float]] = {}
+"""By user id: the name, and until when it counts, in monotonic seconds."""
 _GUARD = Guard()
+_AGAIN_S = 60.0
+"""Seconds after which a directory service that gave no name is asked again."""
 
 
 def user_name(uid: int) -> str:
     """Return the name of a user, or `uid N` where the directory service does not answer."""
-    name = _NAMES.get(uid)
-    if name is None:
+    name, until = _NAMES.get(uid, ("", 0.0))
+    if not name or time.monotonic() > until:
+        until = float("inf")
         try:
             name = _GUARD.call(lambda: pwd.getpwuid(uid).pw_name)
         except (KeyError, OSError, Hanging):
-            name = "uid %d" % uid
-        _NAMES[uid] = name
+            name, until = "uid %d" % uid, time.monotonic() + _AGAIN_S
+        _NAMES[uid] = name, until
     return name

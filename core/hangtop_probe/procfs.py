@@ -202,10 +202,10 @@ def environ(pid: int) -> Optional[Dict[str, str]]:
 def parse_environ(data: bytes) -> Dict[str, str]:
     """Parse /proc/PID/environ: the environment the program was started with."""
     pairs = {}
-    for entry in data.split(b"\0"):
-        key, equals, value = entry.partition(b"=")
+    for entry in text(data).split("\0"):  # decoded at once: there are a hundred of them
+        key, equals, value = entry.partition("=")
         if equals and key:
-            pairs[text(key)] = text(value)
+            pairs[key] = value
     return pairs
 
 

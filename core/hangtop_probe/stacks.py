@@ -31,7 +31,8 @@ MAX_THREADS = 4096
 """Threads of Python that py-spy 0.4.3 takes for the list of an interpreter (stack_trace.rs)."""
 _MAX_TOLD = 20000
 """Stacks a probe remembers to have told; then it begins to tell them again."""
-_WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
+WRAP = ("_wrap", "torch/multiprocessing/spawn.py")
+"""Function and file whose `i` is the rank of a child of mp.spawn, torch 1.13 to 2.15."""
 _WORKER = ("_worker_loop", "torch/utils/data/_utils/worker.py")
 _DEBUG_SERVER = "torch/distributed/debug/_frontend.py"
 
@@ -144,7 +145,7 @@ def learn(result: Sample) -> Optional[table.Learned]:
         rows = result.stacks[thread["stack"]]
         for row, variables in zip(rows, thread["locals"]):
             values = {v["name"]: v["value"] for v in variables}
-            index = procfs.decimal(values.get("i", "")) if _is(row, _WRAP) else None
+            index = procfs.decimal(values.get("i", "")) if _is(row, WRAP) else None
             if index is not None:
                 return table.Learned(wrap_rank=index)
             if _is(row, _WORKER):

@@ -35,6 +35,8 @@ _DATA = re.compile(
 )
 """System calls whose texts are buffers."""
 _STRING = re.compile(r'"[^"]*"(?:\.\.\.)?')
+_BUFFER = re.compile(r'(<UNIX[-\w]*:\[[^\]"]*"[^"]*"\]>)|' + _STRING.pattern)
+"""Or, before one, the name of a socket, which strace quotes as well."""
 _CUT = re.compile(r'"[^"]*"\.\.\.')
 _LONG = re.compile(r"[A-Za-z0-9+/_=.-]{20,}")
 _DIGIT = re.compile(r"[0-9]")
@@ -212,7 +214,7 @@ def _shown(line: bytes) -> str:
     text = procfs.text(line[:2000]).replace('\\"', "'")
     text = _EXECVE.sub(_arguments, text)
     text = secrets.mask_text(text)
-    text = (_STRING if _DATA.search(text) else _CUT).sub(_without_long_words, text)
+    text = (_BUFFER if _DATA.search(text) else _CUT).sub(_without_long_words, text)
     return text[:1000]
 
 
@@ -224,6 +226,8 @@ def _arguments(match: "re.Match[str]") -> str:
 
 
 def _without_long_words(match: "re.Match[str]") -> str:
+    if match.re is _BUFFER and match.group(1):
+        return match.group(0)
     return _LONG.sub(
         lambda word: secrets.MASK if _DIGIT.search(word.group(0)) else word.group(0), match.group(0)
     )

@@ -85,30 +85,30 @@ class Table:
                 del self.entries[pid]
                 self._dirty = True
             self._kernel.intersection_update(pids)
-            for pid in pids:
-                self._visit(pid)
+            self._add([stat for stat in map(self._visit, pids) if stat is not None])
             self._forget()
             if self._dirty:
                 self._discover()
 
-    def _visit(self, pid: int) -> None:
+    def _visit(self, pid: int) -> Optional[procfs.Stat]:
+        """Look at a process if that is due; return what is to be added."""
         if pid in self._kernel:
             if (pid + self._pass) % _RECHECK:
-                return
+                return None
             self._kernel.remove(pid)
         entry = self.entries.get(pid)
         if entry is not None:
             entry.age += 1
             due = entry.young or (pid + self._pass) % _RECHECK == 0
             if not due and pid not in self.roles:
-                return
+                return None
         stat = procfs.read_stat(pid)
         if stat is None:
-            return
+            return None
         if stat.kernel:
             self._kernel.add(pid)
         elif entry is None or entry.stat.start != stat.start:
-            self._add(stat)
+            return stat
         else:
             changed = told_apart(entry.stat) != told_apart(stat)
             entry.stat = stat
@@ -116,27 +116,27 @@ class Table:
                 self._look(entry)
             elif due:
                 self._look_at_threads(entry)
+        return None
 
     def _may_differ(self, entry: Entry) -> bool:
         """Whether a process that looks the same may still be read otherwise than before."""
         return not entry.stat.image or entry.facts.denied is not None
 
-    def _add(self, stat: procfs.Stat) -> None:
-        entry = Entry(stat)
-        self.entries[stat.pid] = entry
-        self._dirty = True
-        self._look(entry)
+    def _add(self, stats: List[procfs.Stat]) -> None:
+        pids = [stat.pid for stat in stats if stat.state != "Z"]
+        known = facts.read_all(pids, self.rights, self._guard)
+        for stat in stats:
+            entry = self.entries[stat.pid] = Entry(stat)
+            self._dirty = True
+            self._look(entry, known.get(stat.pid))
 
-    def _look(self, entry: Entry) -> None:
-        """Read what discovery needs; note whether that changed."""
+    def _look(self, entry: Entry, known: Optional[facts.Facts] = None) -> None:
+        """Read what discovery needs, if it is not ``known``; note whether that changed."""
         before = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)
-        pid = entry.stat.pid
-        if entry.stat.state != "Z":
-            try:
-                entry.facts = self._guard.call(lambda: facts.read_facts(pid, self.rights))
-            except Hanging:
-                why = "reading its command line hangs; its memory lock is held"
-                entry.facts = entry.facts._replace(denied=(why, None))
+        if known is not None:
+            entry.facts = known
+        elif entry.stat.state != "Z":
+            entry.facts = facts.read_guarded(entry.stat.pid, self.rights, self._guard, entry.facts)
         entry.mine = self.all_users or entry.facts.uid == self.rights.uid
         entry.threads = self._thread_names(entry)
         now = (entry.facts, entry.threads, entry.stat.comm, entry.stat.ppid, entry.mine)

@@ -383,7 +383,7 @@ JOBS: tuple[Job, ...] = (
     Job(
         "plain-abort",
         "plain.py abort",
-        "rank-exited",
+        "rank-crashed",
         (2,),
         "a library calls abort(), of which the kernel log says nothing",
         ready="step 5",

@@ -106,9 +106,19 @@ def test_who_sent_the_signal_is_told(program: Path, tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.read(1)
         process.send_signal(signal.SIGABRT)
-    (core,) = read(str(core_in(tmp_path)))["cores"]
+    left = str(core_in(tmp_path))
+    (core,) = read(left)["cores"]
     assert core["explanations"][0]["code"] == "sent-by-process"
     assert f"process {os.getpid()} " in core["explanations"][0]["text"]
+    assert core["problems"] == []
+
+    stripped = tmp_path / "stripped"
+    shutil.copy(program, stripped)
+    subprocess.run(["strip", stripped], check=True)
+    (core,) = read(left, str(stripped), "--no-native")["cores"]
+    assert core["problems"] == [], "it is what crashed, without its symbols"
+    (core,) = read(left, shutil.which("sh") or "sh", "--no-native")["cores"]
+    assert f"is not what crashed, which was {program}" in core["problems"][0]
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hangtop_core.attach import largepackets
 from support.cluster import Cluster, why_not
 from support.documents import misfits
 from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from support.cluster import Node
 
@@ -30,6 +32,18 @@ pytestmark = [
 
 PORT = 29517
 LISTENS = f"ss -Hltn 'sport = :{PORT}'"
+BEHIND_S = 600
+CLOCK = f"""
+#include <dlfcn.h>
+#include <time.h>
+extern "C" int clock_gettime(clockid_t id, struct timespec *now) {{
+    static auto real = (int (*)(clockid_t, struct timespec *)) dlsym(RTLD_NEXT, "clock_gettime");
+    int found = real(id, now);
+    if (id == CLOCK_REALTIME) now->tv_sec -= {BEHIND_S};
+    return found;
+}}
+"""
+"""What makes the clock of one node's programs another: all namespaces share the machine's."""
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +199,46 @@ def test_an_interface_that_gloo_should_not_take(cluster: Cluster) -> None:
     assert any(outcome["error"] for outcome in first["outcomes"])
     assert second["forced"]
     assert not any(outcome["error"] for outcome in second["outcomes"])
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_a_clock_that_differs(cluster: Cluster, tmp_path: Path) -> None:
+    source, library = tmp_path / "clock.cc", tmp_path / "clock.so"
+    source.write_text(CLOCK)
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
+    node = cluster.node(3)
+    into = node.argv("bash", "-c", "cat >/run/clock.so")
+    subprocess.run(into, input=library.read_bytes(), check=True)
+    init = "[ ! -e /run/clock.so ] || export LD_PRELOAD=/run/clock.so"
+    code, said = nettest(cluster, "-w", "node-[1-3]", "--no-job", "--init", init)
+    assert code == 0
+    (found,) = told(said, "clock-differs")
+    assert (found["nodes"], found["summary"]) == (
+        ["node-3"],
+        "clocks differ: that of node-3 is 10:00 behind",
+    )
+    assert any("takes a node for dead" in one for one in found["evidence"])
+    ahead = [node["clock"]["ahead"] for node in said["nodes"]]
+    assert ahead == pytest.approx([0, 0, -BEHIND_S], abs=1.0)
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_large_packets_that_get_lost_on_the_way_to_a_node(cluster: Cluster, way: str) -> None:
+    # Longer than what ssh exchanges before it logs in; but for what this end says of itself.
+    rule = "INPUT -p tcp -m length --length 1300:65535 -j DROP"
+    node = cluster.node(2)
+    wall = node.argv("iptables") if way == "to" else cluster.at_head("iptables")
+    script = "head -c 5000 /dev/zero; sleep 1000"
+    login = [str(cluster.bin / "ssh"), node.name, script]
+    subprocess.run([*wall, "-A", *rule.split()], check=True)
+    process = subprocess.Popen(login, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        told = {"to": largepackets.TO, "from": largepackets.FROM}[way]
+        assert wait_until(lambda: largepackets.lost(process.pid, talking=False) == told)
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+        subprocess.run([*wall, "-F", "INPUT"], check=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -9,7 +9,7 @@ import pytest
 
 from hangtop.views.gpu import gpu_items
 from hangtop.views.gpus import gpu_rows
-from hangtop_core.hardware import GpuProcess, Nic, Nvml
+from hangtop_core.hardware import GpuProcess, MigDevice, Nic, Nvml
 from hangtop_core.model import Fact, Node
 from support.build import RUN, World, c10d
 from support.gpus import IDLE, SPINS, gpu, with_gpus
@@ -133,6 +133,17 @@ def test_everything_that_is_known_of_a_gpu_is_told() -> None:
         "energy_j: no",
         "575.1, CUDA 12.9",
     ):
+        assert word in text, word
+
+
+def test_a_gpu_in_mig_mode_says_so_and_whose_its_parts_are() -> None:
+    part = MigDevice(1, "MIG-b", processes=(GpuProcess(4711, 1 << 30, "python3"),))
+    row = rows_of(gpu(0, util=None, mig=True, mig_devices=(part,), worked_at=0.0))[0]
+    text = " ".join(
+        "".join(span.text for span in line) for i in gpu_items(row, 0.0) for line in i.lines
+    )
+    assert list(row.does) == ["MIG"]
+    for word in ("split into the MIG devices", "MIG-b", "pid 4711", "does more than wait now"):
         assert word in text, word
 
 

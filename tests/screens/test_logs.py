@@ -101,6 +101,10 @@ async def test_a_text_is_searched_in_the_lines() -> None:
         await keys(pilot, "escape", "slash", *"step [02]$", "enter")
         shown = ["".join(span.text for span in one) for one in output(app).text_lines()]
         assert [text[-6:] for text in shown] == ["step 0", "step 2"]
+        # A pattern that takes for ever ends, and is not tried with each new picture again.
+        text = await keys(pilot, "escape", "slash", *r"(\S+\s*)+!$", "enter")
+        assert "takes too long; Esc clears it" in text
+        assert "No line holds" in await keys(pilot, "escape", "slash", *"a{9999999999}", "enter")
         await keys(pilot, "escape")
         assert len(output(app).text_lines()) > 5
         await keys(pilot, "shift+tab", "slash", *"state=first", "enter")

@@ -11,6 +11,7 @@ from hangtop import pager
 from hangtop.application import HangtopApp
 from hangtop.views.common import rank_key, span
 from hangtop.views.ranks import class_of
+from hangtop.widgets import text_pane
 from hangtop_core.commandlog import CommandRecord
 from support.player import app_for, keys, player_of
 from support.record import load
@@ -18,6 +19,7 @@ from support.record import load
 if TYPE_CHECKING:
     import pytest
 
+    from hangtop.spans import Line
     from hangtop_core.updates import Update
 
 replace = msgspec.structs.replace
@@ -279,7 +281,15 @@ async def test_the_network_is_tested_after_a_yes(monkeypatch: pytest.MonkeyPatch
         assert ("ended", "done") in player_of(app).asked
 
 
-async def test_a_trace_can_be_read_while_it_runs() -> None:
+async def test_a_trace_can_be_read_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped: list[str] = []
+
+    def wrap(spans: Line, width: int, indent: int = 0) -> list[Line]:
+        wrapped.extend(one.text for one in spans if "call_" in one.text)
+        return laid_out(spans, width, indent)
+
+    laid_out = text_pane.wrap
+    monkeypatch.setattr(text_pane, "wrap", wrap)
     app = app_for(load("skip"))
     async with app.run_test(size=SIZE) as pilot:
         await keys(pilot, "3", "s", "y")
@@ -292,6 +302,10 @@ async def test_a_trace_can_be_read_while_it_runs() -> None:
         tracing[1](["00:00:09 call_80("])
         assert "call_0(" in await keys(pilot)
         assert "call_80" in await keys(pilot, "F")
+        wrapped.clear()
+        tracing[1]([f"00:00:09 call_{n}({'x' * 200})" for n in (81, 82)])
+        assert "call_82" in await keys(pilot)
+        assert [one[9:16] for one in wrapped] == ["call_81", "call_82"], "no line twice"
 
 
 async def test_the_palette_finds_nodes_without_ranks() -> None:

@@ -61,6 +61,9 @@ class Silent:
 
     interrupt = kill = close_input
 
+    def pid(self, conn: int) -> None:
+        """There is no child."""
+
     def consumed(self, conn: int, size: int) -> None:
         """Nothing is read."""
 

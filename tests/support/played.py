@@ -136,7 +136,7 @@ class Played:
         rests = self.judge.settled and not collector.store.news
         due = self.rhythm.wait(now.mono, urgent=collector.urgent, rests=rests, behind=False)
         if due <= 0:
-            collector.urgent = False
+            collector.urgent = collector.arrivals.over = False
             snapshot = collector.store.publish(now.epoch)
             collector.look_closer(snapshot)
             found = self.judge.judge(snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -90,15 +91,22 @@ def test_every_page_is_found_from_the_index() -> None:
 
 
 def commands(page: Path) -> list[str]:
-    """Lines of blocks that begin with `hangtop`, without what a shell and a reader take away."""
+    """Commands of blocks, as a shell reads the lines when they are pasted; and those in prose."""
     found = []
     for block in _BLOCK.findall(text(page)):
         for line in block.replace("\\\n", " ").splitlines():
             command = re.sub(r"^(?:\$ |eval \"\$\(|[A-Z_]+=\S+ )", "", line.strip())
             if re.match(r"hangtop(?: |$)", command):
-                found.append(re.split(r"\s{2,}|\s#|\s[|>&]|\)\"", command)[0].strip())
+                found.append(shlex.join(as_pasted(command.replace(')"', " "))))
     prose = re.sub(r"^```.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL)
     return [*found, *re.findall(r"`(hangtop [^`]+?)`", prose)]
+
+
+def as_pasted(command: str) -> list[str]:
+    """Words up to a comment, a pipe or a redirection."""
+    words = shlex.shlex(command, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    return list(itertools.takewhile(lambda word: not set(word) <= set("|&;<>()"), words))
 
 
 def filled(command: str) -> str:

@@ -7,6 +7,7 @@ roles their looks. There is no markup language, so nothing a node sends can beco
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 ELLIPSIS = "…"
+_WORD = re.compile(r"[^ ]+ *| +")
 
 
 class Span(NamedTuple):
@@ -173,13 +175,8 @@ def _without_tail(spans: Line) -> Line:
 def _words(spans: Line) -> Iterable[Span]:
     """Each word with the blanks that follow it."""
     for span in spans:
-        start = 0
-        text = span.text
-        for index in range(1, len(text)):
-            if text[index - 1] == " " and text[index] != " ":
-                yield Span(text[start:index], span.role)
-                start = index
-        yield Span(text[start:], span.role)
+        for word in _WORD.findall(span.text):
+            yield Span(word, span.role)
 
 
 def _pieces(word: Span, first: int, width: int) -> Iterable[Span]:

@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from hangtop.situation import Situation
+from hangtop.spans import line
 from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
 from hangtop_core.history import History
 from hangtop_core.observing import answers_to
-from hangtop_core.syscalls import Calls
+from hangtop_core.syscalls import Calls, in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from hangtop.spans import Line
     from hangtop_core.capture import Header
     from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Node, Rank, Snapshot
@@ -40,6 +42,7 @@ class Trace:
     """How it ended and where it was saved; None while it runs."""
     calls: Calls = field(init=False)
     """The same lines folded."""
+    _drawn: list[Line] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.calls = Calls(self.pid)
@@ -49,6 +52,16 @@ class Trace:
         self.lines.extend(lines)
         for one in lines:
             self.calls.add(one)
+
+    def drawn(self, names: Mapping[str, str]) -> list[Line]:
+        """The lines as they are drawn, each made once: there may be tens of thousands.
+
+        ``names`` says whose the other ends of sockets are, as `syscalls.in_place` takes it; in a
+        line stays what it was when that was first drawn.
+        """
+        new = self.lines[len(self._drawn) :]
+        self._drawn += (line(in_place(one, names)) for one in new)
+        return self._drawn
 
 
 @dataclass

@@ -80,6 +80,7 @@ class Activity(Struct, frozen=True, gc=False):
         return where(self.site)
 
 
+OVER_MEMORY = "is held up by the kernel because its cgroup is over memory.high"
 DISTRIBUTED_BREAKPOINT = "sits in torch.distributed.breakpoint()"
 
 
@@ -255,6 +256,8 @@ def _kind(
     read_: Reading, family: str | None, letter: str, running: bool, main: Thread | None
 ) -> tuple[Kind, str]:
     """Join what the frames and the kernel say; the frames first."""
+    if family == "over-memory":
+        return "io", OVER_MEMORY
     if letter == "D" and read_.kind != "checkpoint":
         return "io", "is in uninterruptible sleep (state D)"
     if read_.kind == "backward" and running:
@@ -322,7 +325,8 @@ def _without_stack(
     if sample is not None and sample.failure is not None:
         why = sample.failure.text
     if main is not None and main.state == "D":
-        return Activity("io", "is in uninterruptible sleep (state D)", family=family, main=main)
+        text = OVER_MEMORY if family == "over-memory" else "is in uninterruptible sleep (state D)"
+        return Activity("io", text, family=family, main=main)
     if family in ("file-lock", "child", "sleep", "pipe-read", "fifo-open"):
         kind, text = _FAMILIES[family]
         return Activity(kind, f"{text} (no stack: {why})", family=family, main=main)

@@ -361,7 +361,9 @@ _SOURCES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
     ("prompt", re.compile(r"\binput\s*\(|\bbreakpoint\s*\("), "waits for input at a prompt"),
     (
         "store",
-        re.compile(r"\b\w*store\w*(?:\(\))?\.(wait|get|add|set|check|compare_set|multi_get)\s*\("),
+        re.compile(
+            r"\b(?=\w*store)\w++(?:\(\))?\.(wait|get|add|set|check|compare_set|multi_get)\s*\("
+        ),
         "waits for a key in the store",
     ),
     ("lock", re.compile(r"\.acquire\s*\(|^\s*(async\s+)?with\b"), "waits for a lock"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _STDLIB = re.compile(r"/lib(64)?/python\d(\.\d+)?/|/python\d+\.zip/|^<")
 _PACKAGE = re.compile(r"(?:^|/)(?:site|dist)-packages/([^/]+)")
-_TORCH = re.compile(r"(^|/)torch/(\w+/)*\w+\.py$")
+_TORCH = re.compile(r"(?:^|/)torch/(?:\w+/)*+\w++\.py$")
 _SCRIPT = re.compile(r"/s?bin/[^/]+$")
 _OWN_PACKAGES = frozenset({"hangtop"})
 """Packages whose files are training scripts: the demo jobs."""

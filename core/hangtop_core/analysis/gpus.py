@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from statistics import median
+from statistics import median_high
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from hangtop_core.model import Job, Node, Rank
 
-Doing = Literal["computes", "spins", "busy", "idle", "broken", "unknown"]
-"""`busy`: kernels run, but without its power it cannot be told whether they only wait."""
+Doing = Literal["computes", "spins", "busy", "idle", "broken", "MIG", "unknown"]
+"""`busy`: kernels run, but without its power it cannot be told whether they only wait. `MIG`: it is
+split into MIG devices, and NVML tells no utilisation of it."""
 
 SPIN_UTIL = 95
 """Percent from which kernels are there all the time: a waiting one keeps its GPU so."""
@@ -50,7 +51,7 @@ def doing(gpu: Gpu) -> Doing:
     if gpu.state != "ok":
         return "broken"
     if gpu.util is None:
-        return "unknown"
+        return "MIG" if gpu.mig else "unknown"
     if gpu.util <= IDLE_UTIL:
         return "idle"
     if gpu.power_w is None or not gpu.power_limit_w:
@@ -98,12 +99,15 @@ def new_link_errors(gpu: Gpu) -> int:
     return sum(n for name, n in gpu.new_errors.items() if name.startswith("link "))
 
 
-def slow(gpu: Gpu, clocks: Sequence[int]) -> int | None:
-    """The usual one of its peers' clocks in MHz, where its own is far below; else None."""
-    if not clocks or gpu.sm_mhz is None:
-        return None
-    usual = int(median(clocks))
-    return usual if gpu.sm_mhz < 0.8 * usual else None
+def usual_clock(clocks: Iterable[int]) -> int | None:
+    """The one in MHz that most GPUs have or exceed: of two the higher one, never one between."""
+    known = tuple(clocks)
+    return median_high(known) if known else None
+
+
+def slow(gpu: Gpu, usual: int | None) -> bool:
+    """Whether its clock is far below the usual one of its peers in MHz."""
+    return None not in (usual, gpu.sm_mhz) and (gpu.sm_mhz or 0) < 0.8 * (usual or 0)
 
 
 class Slot(Struct, frozen=True, gc=False):

@@ -36,6 +36,7 @@ _WCHAN: tuple[tuple[str, str], ...] = (
     ("sigsuspend", "signal"),
     ("do_sigtimedwait", "signal"),
     ("do_coredump", "core-dump"),
+    ("mem_cgroup_handle_over_high", "over-memory"),
 )
 
 _SYSCALLS: dict[str, str] = {

@@ -11,6 +11,7 @@ named need not be those of the job, so what rests on their names alone is marked
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -88,17 +89,20 @@ def node_rank(rank: Rank) -> int | None:
     return number_in(rank.process.env, _NODE_RANKS)
 
 
-def absent(job: Job) -> tuple[int, ...]:
-    """Return the ranks of a job's world of which nothing was seen; none of a world made up."""
+def absent(job: Job, most: int = MAX_WORLD) -> tuple[int, ...]:
+    """Return the ranks of a job's world of which nothing was seen, the first ``most`` of them.
+
+    None of a world made up.
+    """
     if job.world_size is None or job.world_size > MAX_WORLD:
         return ()
     here = {rank.rank for rank in job.ranks}
-    return tuple(one for one in range(job.world_size) if one not in here)
+    return tuple(islice((one for one in range(job.world_size) if one not in here), most))
 
 
 def missing(job: Job) -> tuple[int, ...]:
     """Return the first ranks that a job with ranks lacks, as many as are looked for."""
-    return absent(job)[:MAX_MISSING] if job.ranks else ()
+    return absent(job, MAX_MISSING) if job.ranks else ()
 
 
 def seats(snapshot: Snapshot, job: Job) -> tuple[Seat, ...]:

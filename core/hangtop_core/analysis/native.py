@@ -49,8 +49,9 @@ _DECIDES: tuple[tuple[Kind, re.Pattern[str], str], ...] = (
 own locks, and those inside of CUDA and torch, sleep in glibc's, too, so glibc's come last."""
 
 _PLUMBING = re.compile(
-    r"(^|/)(libc|libm|libpthread|libdl|ld-linux[\w-]*|libffi|_ctypes|libpython[\w.]*|python[\d.]*)"
-    r"([-.][\w.-]*)?$|(^|/)(callproc|_ctypes|ceval\w*|methodobject|abstract|call)\.c$|^Objects/"
+    r"(^|/)(libc|libm|libpthread|libdl|libffi|_ctypes)([-.][\w.-]*)?$"
+    r"|(^|/)(ld-linux|libpython|python(?![A-Za-z_]))[\w.-]*$"
+    r"|(^|/)(callproc|_ctypes|ceval\w*|methodobject|abstract|call)\.c$|^Objects/"
 )
 """Files of the C library, and of the way there from Python: none that a program would name."""
 

@@ -166,7 +166,7 @@ class Watcher:
         """A CUDA rank spins while it waits: that it runs says nothing either way, its GPU does."""
         gpus = [slot.gpu for slot in self._slots.of(rank)]
         dark = any(gpu.state in ("silent", "error") for gpu in gpus)
-        if not gpus or dark or any(doing(gpu) in ("unknown", "busy") for gpu in gpus):
+        if not gpus or dark or any(doing(gpu) in ("unknown", "MIG", "busy") for gpu in gpus):
             return _still(seen, seen)
         found = self.by_stack(rank.sample, None, seen)
         return self._or_moved(found, latest(gpu.worked_at for gpu in gpus))

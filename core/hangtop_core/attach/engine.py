@@ -97,6 +97,9 @@ class Engine(Protocol):
     def consumed(self, conn: int, size: int) -> None:
         """Say that ``size`` bytes of lines were dealt with, so that more may be read."""
 
+    def pid(self, conn: int | None) -> int | None:
+        """Return the child's process, as long as it is there."""
+
 
 class _Connection:
     """One child, what it has said that is no whole line yet, and what waits to be written."""
@@ -173,6 +176,11 @@ class PipeEngine:
     def consumed(self, conn: int, size: int) -> None:
         """Say that ``size`` bytes of lines were dealt with."""
         self._order("consumed", conn, size)
+
+    def pid(self, conn: int | None) -> int | None:
+        """Return the child's process, as long as it is there."""
+        connection = self._connections.get(conn) if conn is not None else None
+        return connection.child.pid if connection is not None else None
 
     def _order(self, what: str, conn: int, value: Any = None) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from hangtop_core.attach import bundle
+from hangtop_core.attach import bundle, largepackets
 from hangtop_core.attach.launcher import ending_of
 from hangtop_core.attach.messages import BadPieceError, Hello, decode
 from hangtop_core.attach.noise import FLOOD, FLOOD_FIX, Noise
@@ -117,10 +117,9 @@ class Link:
     def retry(self, now: Moment) -> None:
         """Connect now, whatever the state: asked for by a person."""
         self._failures = 0
-        if self.can_ask:
-            return
-        self._drop(now, "connecting", "trying again", again=False)
-        self.start(now)
+        if not self.can_ask:
+            self._drop(now, "connecting", "trying again", again=False)
+            self.start(now)
 
     def restart(self, now: Moment, reason: str, state: NodeState = "lost") -> None:
         """Begin a new connection, because this one cannot go on."""
@@ -207,8 +206,7 @@ class Link:
     def _flooded(self, now: Moment, reason: str, fix: str | None = None) -> None:
         """Leave at once a node that sends too much: reading on costs the others."""
         conn = self.conn
-        state: NodeState = "lost" if self._was_ready else "unreachable"
-        self._drop(now, state, reason, fix=fix)
+        self._drop(now, None, reason, fix=fix)
         if conn is not None:
             self._engine.kill(conn)
 
@@ -244,12 +242,11 @@ class Link:
     def _watch_over(self, now: Moment) -> None:
         if self._ready_since is None:
             if now.mono - self._started > self._patience:
-                gone: NodeState = "lost" if self._was_ready else "unreachable"
-                self._drop(now, gone, f"no hello from the probe within {self._patience:g} s")
+                self._silent(f"no hello from the probe within {self._patience:g} s", now)
             return
         beat = self._pulse.beat(now.mono, self._engine.clogged(self.conn))
         if beat == "lost":
-            self._drop(now, "lost", f"no answer for {self._pulse.waiting(now.mono):.0f} s")
+            self._silent(f"no answer for {self._pulse.waiting(now.mono):.0f} s", now)
             return
         if beat != "good" and (self.state == "ready" or beat != self._beat):
             self._set(now, "slow", self._pulse.why(beat, now.mono))
@@ -262,16 +259,20 @@ class Link:
         if self._failures and now.mono - self._ready_since > self._timing.healthy:
             self._failures = 0
 
+    def _silent(self, reason: str, now: Moment) -> None:
+        """Leave a connection on which nothing comes; the kernel here may know why."""
+        lost = largepackets.lost(self._engine.pid(self.conn), self._ready_since is not None)
+        fix = largepackets.FIX.format(node=self.name) if lost else None
+        self._drop(now, None, f"{reason}: {lost}" if lost else reason, fix=fix)
+
     def _ping(self, now: Moment) -> None:
-        pulse = self._pulse
-        pulse.ping(now.mono)
+        (pulse := self._pulse).ping(now.mono)
 
         def pong(summary: Mapping[str, Any] | None, error: HangtopError | None) -> None:
             if error is None:
                 pulse.pong()
 
-        request = self._requests.add("ping", lambda _: None, pong, None)
-        self._send({"op": "ping", "id": request.id})
+        self._send({"op": "ping", "id": self._requests.add("ping", lambda _: None, pong, None).id})
 
     def table_came(self, now: Moment, pause: float) -> None:
         """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""
@@ -363,12 +364,12 @@ class Link:
     def _drop(
         self,
         now: Moment,
-        state: NodeState,
+        state: NodeState | None,
         reason: str,
         again: bool = True,
         fix: str | None = None,
     ) -> None:
-        """Leave the present connection, and plan the next one."""
+        """Leave the present connection, and plan the next one; no state is that of silence."""
         self._take_noise()
         self._abandon(now)
         if self._closing:
@@ -379,8 +380,8 @@ class Link:
             self._failures = min(self._failures + 1, 16)
             self._retry_at = now.mono + wait
             reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
-        self._set(now, state, reason, fix=fix)
-        self._fail_all(NodeNotReadyError(f"{self.name} is {state}: {reason}"))
+        self._set(now, state or ("lost" if self._was_ready else "unreachable"), reason, fix=fix)
+        self._fail_all(NodeNotReadyError(f"{self.name} is {self.state}: {reason}"))
 
     def _abandon(self, now: Moment) -> None:
         self._ready_since = None

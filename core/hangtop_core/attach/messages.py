@@ -7,38 +7,29 @@ value that does not fit is dropped and named, the rest of its piece is kept.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import Meta, Struct, field
 
 from hangtop_core import fixes
 from hangtop_core.columns import Parts, TraceRow, Unpacker
 from hangtop_core.descriptors import Descriptor, FileServer
-from hangtop_core.meters import MetersPart, told
 from hangtop_core.model import (
     DescriptorTable,
     Fact,
     Failure,
     Frame,
     Local,
-    Node,
-    Process,
     Recorder,
     RecorderWay,
-    Thread,
 )
 from hangtop_core.text import Text, clean
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 T = TypeVar("T")
 
-_MISFITS = (msgspec.ValidationError, RecursionError, OverflowError, UnicodeEncodeError)
+MISFITS = (msgspec.ValidationError, RecursionError, OverflowError, UnicodeEncodeError)
 """What msgspec raises for a value that does not fit; the last one for lone surrogates."""
-MAX_STRINGS = 65_536
-"""Entries of one connection's string table before it is begun anew; twice as many are refused."""
 MAX_PROCESSES = 8192
 """Processes of one node that are followed, and as many that left; a big node has some hundreds."""
 
@@ -46,7 +37,6 @@ Time = Annotated[float, Meta(ge=0, le=1e11)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Key = Annotated[str, Meta(min_length=1, max_length=128)]
-_Cell = str | int | None
 
 
 class BadPieceError(ValueError):
@@ -217,69 +207,6 @@ class Problem(Struct, frozen=True):
     fix: Text | None = None
 
 
-class Fields:
-    """Fields of which some are sent, each of a type of its own."""
-
-    def __init__(self, types: Mapping[str, Any]) -> None:
-        """``types`` by name."""
-        self.types = types
-        self._some: Any = msgspec.defstruct(
-            "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()]
-        )
-
-    def read(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
-        """Decode known fields, all at once where they are good, else one by one."""
-        try:
-            some = msgspec.convert(raw, self._some)
-        except _MISFITS:
-            return self._each(raw, wrong)
-        return {name: value for name in raw if (value := getattr(some, name, UNSET)) is not UNSET}
-
-    def _each(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
-        good: dict[str, Any] = {}
-        for name in raw.keys() & self.types.keys():
-            try:
-                good[name] = msgspec.convert(raw[name], self.types[name])
-            except _MISFITS as error:
-                wrong.append(f"{name}: {clean(str(error), 200)}")
-        return good
-
-
-_ThreadRow = tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]
-_PROCESS = Fields(
-    {
-        **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
-        "denied": tuple[Text, Text | None] | None,  # why, and a fix as `hangtop_probe.fixes` has it
-        "meters": MetersPart,
-        "threads": list[_ThreadRow],
-    }
-)
-_OWN = frozenset(
-    {
-        "load1",
-        "memory_total",
-        "memory_available",
-        "shm_total",
-        "shm_free",
-        "mounts",
-        "addresses",
-        "cpus",
-        "processes",
-        "python_processes",
-        "other_users",
-        "capabilities",
-        "cgroups",
-        "oom_kills",
-        "memory_full",
-        "io_full",
-        "kernel_lines",
-        "full_mounts",
-    }
-)
-"""Fields of a node that its pieces tell."""
-_NODE = Fields({i.name: i.type for i in msgspec.structs.fields(Node) if i.name in _OWN})
-
-
 def decode(raw: object, kind: type[T]) -> T:
     """Convert ``raw`` into ``kind``.
 
@@ -288,71 +215,12 @@ def decode(raw: object, kind: type[T]) -> T:
     """
     try:
         value = msgspec.convert(raw, kind)
-    except _MISFITS as error:
+    except MISFITS as error:
         raise BadPieceError(clean(str(error), 200)) from error
     at = getattr(value, "at", 0.0)
     if not math.isfinite(at):
         raise BadPieceError("`$.at` is not a time")
     return fixes.worded(value)
-
-
-def pid_of(key: str) -> int | None:
-    """Return the process id that a key of `set` or `gone` is, or None when it is none."""
-    return int(key) if key.isdecimal() and len(key) < 11 else None
-
-
-def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
-    """Add new entries to a connection's string table; return what is wrong with them."""
-    wrong: list[str] = []
-    for key, value in new.items():
-        known = key.isdecimal() and len(key) < 10
-        if not known or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
-            wrong.append(f"string table entry {clean(key, 20)!r}")
-            continue
-        table[int(key)] = clean(value, 200)
-    return wrong
-
-
-def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
-    """Decode the changed fields of one process; return them, and what could not be read.
-
-    Of ``meters`` those that changed, by name.
-    """
-    if not isinstance(raw, dict):
-        return {}, ["is not an object"]
-    wrong: list[str] = []
-    changes = _PROCESS.read(raw, wrong)
-    if changes.get("denied") is not None:
-        changes["denied"] = fixes.denied(*changes["denied"])
-    if "meters" in changes:
-        changes["meters"] = told(changes["meters"], raw["meters"])
-    if "threads" in changes:
-        try:
-            changes["threads"] = _threads(changes["threads"], strings)
-        except KeyError as error:
-            del changes["threads"]
-            wrong.append(f"threads: {error}")
-    return changes, wrong
-
-
-def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Decode the changed fields of a node; return them, and what could not be read."""
-    wrong: list[str] = []
-    fields = _NODE.read(raw, wrong)
-    if "capabilities" in fields:
-        fields["capabilities"] = fixes.worded(fields["capabilities"])
-    return fields, wrong
-
-
-def _threads(rows: Iterable[_ThreadRow], strings: Mapping[int, str]) -> tuple[Thread, ...]:
-    """Make threads of rows, whose texts are themselves or numbers of known ones."""
-    threads = []
-    for tid, *cells, fd, futex in rows:
-        name, state, wchan, syscall, lock = [
-            strings[cell] if isinstance(cell, int) else cell for cell in (*cells, futex)
-        ]
-        threads.append(Thread(tid, name or "", state or "?", wchan, syscall, fd, lock))
-    return tuple(threads)
 
 
 def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:

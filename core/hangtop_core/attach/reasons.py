@@ -97,8 +97,8 @@ SUDO = (
 # Asked in this order: what OpenSSH prints last is often only a consequence.
 TABLE = (
     _known(
-        r"Offending \S+ key in (?P<file>\S.*):\d+\s"
-        r"(?:.|\n)*^Host key for (?P<host>\S+) has changed",
+        r"^Offending \S+ key in (?P<file>\S.*):\d+\s*\n"
+        r"(?:.*\n){0,8}?Host key for (?P<host>\S+) has changed",
         "denied",
         _CHANGED,
         "ask whoever runs {node} for its new key, then: ssh-keygen -f {file} -R {host} && "
@@ -137,7 +137,7 @@ TABLE = (
         by_node=True,
     ),
     _known(
-        r"Permission denied \(([^)]*)\)",
+        r"Permission denied \(([^)\n]{0,200})\)",
         "denied",
         r"login refused (\1): no key or ticket of yours is accepted",
         "make this work without a password: {login} true (ssh-add -l, klist, or -l USER)",
@@ -233,7 +233,8 @@ TABLE = (
 COMMANDS = (
     *SUDO,
     _known(
-        r"""exec:? \\?"([^"\\]+)\\?":? (?:executable file not found|stat .*no such file)""",
+        r"""exec:? \\?"([^"\\]{1,400})\\?":? """
+        r"(?:executable file not found|stat .{0,400}no such file)",
         "no-python",
         r"there is no \1 in it",
         _PYTHON_FIX,

@@ -57,6 +57,9 @@ class Connections(Protocol):
     def clogged(self, conn: int | None) -> bool:
         """Whether what is written may be held up by a node that was given up."""
 
+    def pid(self, conn: int | None) -> int | None:
+        """Return the process that is this connection's alone, if there is one."""
+
 
 class Router:
     """`Connections` over an engine: its numbers for single children, negative ones for shares."""
@@ -125,6 +128,10 @@ class Router:
     def clogged(self, conn: int | None) -> bool:
         """Whether a node that was given up may hold up the others of its run."""
         return conn in self._places and self._places[conn][0].given_up
+
+    def pid(self, conn: int | None) -> int | None:
+        """Return the child of one node."""
+        return self._engine.pid(conn) if conn is not None and conn >= 0 else None
 
     def consumed(self, conn: int, size: int) -> None:
         """Hand back credit; for what is shared that was done when it was sorted."""

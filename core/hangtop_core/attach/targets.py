@@ -29,6 +29,11 @@ MAX_NODES = 16_384
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
 """A host name, an alias of the user's ssh config, or an address. Never an option: `-oX` is none."""
 _GROUP = re.compile(r"@[^\s,!&^]+")
+_WITH_GROUPS = re.compile(r"(?!.*[@:]-)[A-Za-z0-9_.:%@,!&^\[\]*?/+-]+")
+"""A site's groups.conf may have commands that groups come from (`map: ... $GROUP`): ClusterShell
+hands them to a shell with the group's name in them. So there is nothing in it that means something
+there, and it is no option."""
+_BETWEEN = re.compile(r"\s*([,!&^])\s*")
 # Each begins where a run does, so that a long one costs no quadratic time.
 _LOGIN = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
 """`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
@@ -51,6 +56,12 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
         raise UsageError(
             f"{what}: {clean(login.group(), 80)!r}: nodes are named without a user",
             "-l USER says it for all nodes, your ssh configuration for each.",
+        )
+    expression = _BETWEEN.sub(r"\1", expression.strip())
+    if "@" in expression and not _WITH_GROUPS.fullmatch(expression):
+        raise UsageError(
+            f"{what}: {clean(expression, 80)!r} names no group",
+            "The name of a group is letters, digits, dots, dashes and underscores: @gpu, @rack:r1.",
         )
     try:
         for group in _GROUP.findall(expression):

@@ -134,6 +134,8 @@ class Redactor:
         self._done: dict[str, str] = {}
         self._folders: dict[str, str] = {}
         self._hosts: dict[str, str] = {}
+        self._nodes: set[str] = set()
+        """What stands for hosts."""
         self._prefixes: set[str] = set()
         self._addresses: dict[str, str] = {}
         self._made_up: set[str] = set()
@@ -144,6 +146,7 @@ class Redactor:
         other = Redactor(self.redaction)
         other._folders = self._folders.copy()
         other._hosts, other._prefixes = self._hosts.copy(), self._prefixes.copy()
+        other._nodes = self._nodes.copy()
         other._addresses, other._made_up = self._addresses.copy(), self._made_up.copy()
         return other
 
@@ -154,7 +157,7 @@ class Redactor:
         if self._folders:
             found["names of folders"] = len(self._folders)
         if self.redaction.hosts:
-            found["names of hosts"] = len(set(self._hosts.values()))
+            found["names of hosts"] = len(self._nodes)
             found["addresses"] = len(self._addresses)
         return found
 
@@ -184,12 +187,13 @@ class Redactor:
             self._done.clear()
 
     def _learn_host(self, name: str, hostname: str | None) -> None:
-        stand_in = self._hosts.get(name) or f"node-{len(set(self._hosts.values())) + 1}"
+        stand_in = self._hosts.get(name) or f"node-{len(self._nodes) + 1}"
         for one in (name, hostname):
             if one and not _is_address(one) and not is_loopback(one):
-                self._hosts.setdefault(one, stand_in)
-                self._hosts.setdefault(one.partition(".")[0], stand_in)
-                self._prefixes.add(one.partition(".")[0].rstrip("0123456789"))
+                first = one.partition(".")[0]
+                self._nodes.add(self._hosts.setdefault(one, stand_in))
+                self._nodes.add(self._hosts.setdefault(first, stand_in))
+                self._prefixes.add(first.rstrip("0123456789"))
 
     def data(self, raw: Any) -> Any:
         """Plain data with all texts in it masked, keys of objects included."""

@@ -36,6 +36,10 @@ _SIGINFO, _FILE = 0x53494749, 0x46494C45
 _AT_ENTRY, _AT_RANDOM, _AT_EXECFN = 9, 25, 31
 _STACK_POINTER = {62: 112 + 19 * 8, 183: 112 + 31 * 8}
 """By e_machine; general registers begin at byte 112 of `elf_prstatus`."""
+MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 22: "s390x", 243: "riscv64"}
+"""By e_machine, as `uname -m` says it."""
+FILE_HEADER = 64
+"""Bytes of `Elf64_Ehdr`, which strip(1) changes; what follows in the first page stays."""
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 

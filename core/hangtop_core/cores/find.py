@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PATTERN = Path("/proc/sys/kernel/core_pattern")
+USES_PID = Path("/proc/sys/kernel/core_uses_pid")
 MAX_BELOW = 1024
 """Directories in a directory that are looked into."""
 MAX_NAMES = 20_000
@@ -30,6 +31,14 @@ def read_pattern(path: Path = PATTERN) -> str | None:
         return None
 
 
+def uses_pid(path: Path = USES_PID) -> bool:
+    """Whether `.PID` follows the names of cores here that do not have it."""
+    try:
+        return path.read_text().strip() == "1"
+    except OSError:
+        return False
+
+
 def present(place: Place, directories: Iterable[str]) -> list[str]:
     """Cores that lie where the pattern says, the newest first.
 
@@ -38,6 +47,13 @@ def present(place: Place, directories: Iterable[str]) -> list[str]:
         directories: working directories to look in where it names none.
     """
     where = [place.directory] if place.directory is not None else [*dict.fromkeys(directories)]
+    for name in place.below:
+        where = [
+            below
+            for directory in where
+            for below in _directories(directory, links=True)
+            if name.fullmatch(os.path.basename(below))
+        ][:MAX_BELOW]
     found = {
         path: modified
         for directory in where
@@ -60,10 +76,10 @@ def in_directory(directory: str) -> list[str]:
     return sorted(filter(elf.is_core, found))
 
 
-def _directories(directory: str) -> list[str]:
+def _directories(directory: str, *, links: bool = False) -> list[str]:
     try:
         with os.scandir(directory) as entries:
-            some = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            some = [entry.path for entry in entries if entry.is_dir(follow_symlinks=links)]
     except OSError:
         return []
     return sorted(some)[:MAX_BELOW]

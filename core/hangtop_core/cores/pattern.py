@@ -22,10 +22,25 @@ _HANDLERS = (
         "systemd-coredump",
         "/var/lib/systemd/coredump",
         "coredumpctl list; coredumpctl dump PID -o core.PID",
+        "core.PID",
     ),
-    ("apport", "/var/lib/apport/coredump", "ls -lt /var/lib/apport/coredump /var/crash"),
-    ("abrt-hook-ccpp", "/var/spool/abrt", "abrt-cli list"),
+    (
+        "apport",
+        "/var/lib/apport/coredump",
+        "ls -lt /var/lib/apport/coredump /var/crash",
+        "/var/lib/apport/coredump/core.*.PID.*",
+    ),
+    (
+        "abrt-hook-ccpp",
+        "/var/spool/abrt",
+        "abrt-cli list",
+        "/var/spool/abrt/ccpp-*-PID/coredump",
+    ),
 )
+"""Name, where it keeps cores, how to list them, and what to open afterwards."""
+_ABRT_BELOW = (re.compile(r"ccpp-.*"),)
+_EVERYTHING = re.compile(r".*")
+PATTERN_FIX = "sudo sysctl -w kernel.core_pattern=/var/crash/core.%e.%p"
 
 
 class Place(Struct, frozen=True):
@@ -36,13 +51,28 @@ class Place(Struct, frozen=True):
     """The command that gets cores."""
     directory: str | None = None
     """None: the working directory of the process."""
+    below: tuple[re.Pattern[str], ...] = ()
+    """Directories below it, one in another, in which the cores are: `/cores/%h/core.%p`."""
     name: re.Pattern[str] | None = None
     """Which file names are cores there."""
     command: str | None = None
     """Prints or fetches cores that the handler keeps."""
+    opens: str | None = None
+    """What to open then, with `PID` and `*` for a shell."""
     off: bool = False
     uses_pid: bool = False
     """kernel.core_uses_pid: `.PID` follows where the pattern has no %p."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether a process whose `ulimit -c` is 0 leaves no core.
+
+        The kernel gives a command every core, but systemd-coredump keeps none that is over the
+        limit which its `%c` tells it (systemd, src/coredump, save_external_coredump).
+        """
+        if self.handler is None:
+            return True
+        return "systemd-coredump" in self.handler and "%c" in self.pattern
 
     @property
     def told(self) -> str:
@@ -62,20 +92,25 @@ def understand(pattern: str, uses_pid: bool = False) -> Place:
     if pattern.startswith("|"):
         words = pattern[1:].split()
         program = os.path.basename(words[0]) if words else "a command"
-        for name, directory, command in _HANDLERS:
+        for name, kept, command, opens in _HANDLERS:
             if name in program:
-                everything = re.compile(r".*")
-                return Place(pattern, program, directory, everything, command)
+                below = _ABRT_BELOW if name.startswith("abrt") else ()
+                return Place(pattern, program, kept, below, _EVERYTHING, command, opens)
         return Place(pattern, program)
     if not pattern:
-        return Place(pattern, off=not uses_pid)
-    directory, _, name = pattern.rpartition("/")
-    # An item in the directory's name may be anything: what is before it is searched.
-    fixed = directory.partition("%")[0]
-    if fixed != directory:
-        fixed, _, _ = fixed.rpartition("/")
-    where = (fixed or "/") if directory.startswith("/") else None
-    return Place(pattern, directory=where, name=_names(name), uses_pid=uses_pid)
+        return Place(pattern, off=not uses_pid, name=_names("", r"\.\d+"), uses_pid=uses_pid)
+    *directories, name = pattern.split("/")
+    fixed = 0
+    if pattern.startswith("/"):
+        # A directory with an item in its name may be any of that form.
+        fixed = next((at for at, one in enumerate(directories) if "%" in one), len(directories))
+    return Place(
+        pattern,
+        directory=("/".join(directories[:fixed]) or "/") if fixed else None,
+        below=tuple(map(_names, directories[fixed:])),
+        name=_names(name, r"(\.\d+)?"),
+        uses_pid=uses_pid,
+    )
 
 
 def expected(
@@ -98,9 +133,10 @@ def expected(
     return f"{cwd.rstrip('/')}/{name}" if cwd else None
 
 
-def _names(name: str) -> re.Pattern[str]:
+def _names(name: str, end: str = "") -> re.Pattern[str]:
+    """What a name with items may become, with an ending that may follow it."""
     parts, at = [], 0
     for item in _ITEM.finditer(name):
         parts += [re.escape(name[at : item.start()]), _ITEMS.get(item[1], "")]
         at = item.end()
-    return re.compile("".join((*parts, re.escape(name[at:]), r"(\.\d+)?")))
+    return re.compile("".join((*parts, re.escape(name[at:]), end)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,8 +13,11 @@ from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
 from hangtop_core.model import LOCAL_RANKS, WORLD_SIZES, number_in
 from hangtop_core.text import clean, plural, size
+from hangtop_probe.stacks import WRAP
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hangtop_core.cores.elf import Header
     from hangtop_probe.tools import Tools
 
@@ -70,7 +74,9 @@ def read(
     chosen = executable or header.executable or ""
     problems = [*_cut(header), *_wrong_executable(header, chosen, given=executable is not None)]
     found_native, found_python = native.Native(), python.Python()
-    if os.path.isfile(chosen):
+    if other := _other_machine(header):
+        problems = [*_cut(header), other]
+    elif os.path.isfile(chosen):
         if _may_run_python(header, chosen):
             found_python = python.read(tools, path, chosen, with_native=with_native)
         if not found_python.threads or (with_native and not found_python.has_native):
@@ -82,6 +88,8 @@ def read(
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
     rank = number_in(environment, _RANKS)
+    if rank is None:
+        rank = spawned(threads)
     return Core(
         path=path,
         size=header.size,
@@ -102,6 +110,15 @@ def read(
         read_by=found_python.by,
         uid=header.uid,
     )
+
+
+def spawned(threads: Sequence[CoreThread]) -> int | None:
+    """Which child of mp.spawn this is: its environment does not say."""
+    for thread in threads:
+        for frame, values in zip(thread.frames, thread.locals, strict=False):
+            if frame.name == WRAP[0] and frame.file.endswith(WRAP[1]):
+                return number_in({one.name: one.value for one in values}, ("i",))
+    return None
 
 
 def _tells(thread: CoreThread) -> bool:
@@ -136,8 +153,9 @@ def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
             f"{clean(chosen, 200)} is not on this machine: read the core on the node, or in the "
             "container, where it crashed, or name the executable after the core"
         ]
+    names = (header.executable, chosen)
     start = next(
-        (one.start for one in header.mapped if one.path == chosen and one.offset == 0), None
+        (one.start for one in header.mapped if one.path in names and one.offset == 0), None
     )
     if start is None and not given:
         return []
@@ -146,10 +164,8 @@ def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
         before = elf.first_page(header.path, start) if start is not None else b""
         with open(chosen, "rb") as file:
             now = file.read(len(before))
-        if before and now != before:
-            problems.append(
-                f"{clean(chosen, 200)} has changed since, so names of functions may be wrong"
-            )
+        if before[elf.FILE_HEADER :] != now[elf.FILE_HEADER :]:
+            problems.append(_another(header, chosen))
     except (OSError, elf.NotACoreError) as error:
         problems.append(f"{clean(chosen, 200)} cannot be compared: {error}")
     lost = {
@@ -163,6 +179,27 @@ def _wrong_executable(header: Header, chosen: str, *, given: bool) -> list[str]:
             f"{clean(min(lost), 160)}: their frames have no names; read it where it crashed"
         )
     return problems
+
+
+def _another(header: Header, chosen: str) -> str:
+    name = clean(chosen, 200)
+    if header.executable in (None, chosen):
+        return f"{name} has changed since, so names of functions may be wrong"
+    return (
+        f"{name} is not what crashed, which was {clean(header.executable, 200)}: stacks may be "
+        "wrong or missing"
+    )
+
+
+def _other_machine(header: Header) -> str | None:
+    """Say that no program here can read the stacks of this core, where it is so."""
+    theirs, ours = elf.MACHINES.get(header.machine), platform.machine()
+    if theirs == ours or (theirs is None and ours not in elf.MACHINES.values()):
+        return None
+    return (
+        f"it crashed on a machine of another kind ({theirs or f'e_machine {header.machine}'}, this "
+        f"one is {ours}): read its stacks on one like that"
+    )
 
 
 def _may_run_python(header: Header, executable: str) -> bool:

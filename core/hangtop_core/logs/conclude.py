@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core.diagnosis import Culprit, Evidence, Verdict
+from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS, TOLD_TO_END
 from hangtop_core.logs.whose import MAX_DIGITS
@@ -287,7 +288,16 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
     if behind:
         yield from (_of_behind(judged, one, some) for some in behind[:SHOWN])
         return
-    lost = {rank for f in (one, *judged.follows) for rank in f.ranks}
+    lost = {r for f in (one, *judged.follows) if f.record.part == "cascade" for r in f.ranks}
+    left = next((f for f in judged.follows if _by_itself(f, lost)), None)
+    if left is not None:
+        wakes = [f for f in (one, *judged.follows) if f.record.code not in LAUNCHERS]
+        cut = sorted({r for f in wakes if f.record.part == "cascade" for r in f.ranks})
+        text = f"{names(left.ranks)} {told(left)}, and printed no error that is here"
+        text += f"; {names(cut)} lost the connection to it" if cut else ""
+        facts = [_evidence(left), *(_evidence(f) for f in wakes[:2])]
+        yield _verdict("rank-exited", 0.8, left.ranks, lost, text, facts)
+        return
     silent = sorted(set(judged.ranks) - lost)
     if silent and len(silent) * 2 <= len(judged.ranks):
         last = [
@@ -306,6 +316,13 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
     text = f"{who(one)}: {told(one)}. That only follows from what another rank did, whose log is "
     text += "not here, or which ended without a word"
     yield _verdict("unknown", 0.3, (), lost, text, [_evidence(one)])
+
+
+def _by_itself(one: Fold, lost: set[int]) -> bool:
+    """Whether a launcher says how ranks left that nobody has told to, and that lost nobody."""
+    status = one.record.fields.get("exit", "")
+    told_to = status in map(str, TOLD_TO)
+    return one.record.part == "exit" and bool(status) and not told_to and not lost & set(one.ranks)
 
 
 def _of_exit(judged: Judged, one: Fold) -> Verdict:

@@ -34,7 +34,7 @@ BUFFER = 8192
 LONG = 60.0
 """Seconds after which a rank that left with an error has left because of another one."""
 _PARTS = frozenset({"root", "timeout", "cascade"})
-_TOLD_TO = (-15, -2, 0)
+TOLD_TO = (-15, -2, 0)
 """Exit statuses of ranks that an error of their own did not end: SIGTERM, SIGINT, success."""
 
 
@@ -97,7 +97,7 @@ class _Scene:
             elif record.part in _PARTS:
                 self._error(record)
         hooked = {r for r, some in self._errors.items() if any(one.how in FATAL for one in some)}
-        self._unexplained = {r for r, s in self._status.items() if s not in _TOLD_TO} - hooked
+        self._unexplained = {r for r, s in self._status.items() if s not in TOLD_TO} - hooked
         """Ranks that left with an error that nothing but a traceback of theirs can tell."""
         self._explained = any(
             record.part == "root" and record.how in FATAL and record.rank is not None
@@ -150,7 +150,7 @@ class _Scene:
         if record.part != "root":
             return late or printed
         status = self._status.get(rank)
-        if status in _TOLD_TO or (rank in self._alive and _ends(record)):
+        if status in TOLD_TO or (rank in self._alive and _ends(record)):
             return True
         if status is not None and not self._told_otherwise(record, rank):
             # It left with an error, and nothing else of it tells why: this one, if not long before.

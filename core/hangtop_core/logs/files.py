@@ -37,6 +37,7 @@ SEARCH_S = 10.0
 MARKED = 8
 """Pieces with errors in them that are read beside the head and the tail: those furthest back."""
 MAX_FILES = 20_000
+"""Files that are read; what more there are is told."""
 
 _MARKS = (
     b"Traceback (most recent",
@@ -78,7 +79,7 @@ def find(arguments: Sequence[str]) -> tuple[list[Found], list[str]]:
         else:
             nothing.append(one)
     whose = places(paths)
-    return [Found(path, whose[path]) for path in list(paths)[:MAX_FILES]], nothing
+    return [Found(path, whose[path]) for path in paths], nothing
 
 
 def refused(path: str) -> str | None:
@@ -241,11 +242,15 @@ def read_all(
     keep: Callable[[int, Line], None] | None = None,
     told: Callable[[int], None] | None = None,
 ) -> list[FileLog]:
-    """Read all files; ``keep`` gets number of the file and line, ``told`` how many are done."""
+    """Read files; ``keep`` gets number of the file and line, ``told`` how many are done.
+
+    Those beyond `MAX_FILES` are left out, and have that as their problem.
+    """
     logs = []
-    for number, one in enumerate(found):
+    for number, one in enumerate(found[:MAX_FILES]):
         one_keep = partial(keep, number) if keep is not None else None
         logs.append(read(one, number, everything=everything, keep=one_keep))
         if told is not None:
             told(number + 1)
-    return logs
+    why = f"there are more than {MAX_FILES} files"
+    return [*logs, *(FileLog(one.path, one.place, problem=why) for one in found[MAX_FILES:])]

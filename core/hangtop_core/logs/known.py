@@ -19,7 +19,8 @@ from typing import Literal
 Part = Literal["root", "timeout", "cascade", "exit", "survived", "error", "info"]
 """What a line says of the failure. root: an error of its own. timeout: it has waited in vain for
 others. cascade: it only tells of somebody else's end. exit: a process has left with an error that
-is told elsewhere. survived: an error after which who printed it went on, see `ended`. error: some error, of which nothing is known. info: what was set up, and how."""
+is told elsewhere. survived: an error after which who printed it went on, see `ended`. error: some
+error, of which nothing is known. info: what was set up, and how."""
 
 
 @dataclass(frozen=True)

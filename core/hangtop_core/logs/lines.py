@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.logs.files import Found, find
+from hangtop_core.logs.files import MAX_FILES, Found, find
 from hangtop_core.logs.parse import Line, Parser
 from hangtop_core.logs.prefix import split
 from hangtop_core.logs.record import printable
@@ -291,7 +291,7 @@ class Follower:
 
     def _scan(self) -> None:
         self._scanned = time.monotonic()
-        for found in find(self._arguments)[0]:
+        for found in find(self._arguments)[0][:MAX_FILES]:
             if found.path not in self._tails:
                 try:
                     tail = _Tail(found, len(self._tails), self._take)

@@ -177,7 +177,7 @@ class Parser:
         if "\0" in text:
             text = text.replace("\0", "")
         if self._prefixes is None:
-            self._prefixes = Prefixes(text[:SAMPLE].replace("\r", "\n"))
+            self._prefixes = Prefixes(text[:SAMPLE])
         prefixes = self._prefixes
         take, hot = prefixes.take, _hot(text)
         before = self._ends + 1

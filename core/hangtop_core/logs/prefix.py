@@ -11,7 +11,9 @@ Told apart, also nested in one another:
 * Ray: `(Worker pid=4711, ip=10.0.0.7) `
 * srun --label: `3: `, pdsh: `node-1: `, and torchrun with a role made of a node's digits, `[5:0]:`
   (--role "$(hostname -s | tr -dc 0-9):"). Any text may begin like that, so these count only where
-  nearly all lines of a file begin so; the last one only where it is no clock.
+  nearly all lines of a file begin so; the last one only where it is no clock. So does
+  `[node-1:0]` without a colon, as logs look that were copied into reports: there has to be a 0,
+  which is a local rank but no line of a module (`[trainer:98]`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 SAMPLE_LINES = 4000
 SHARE = 0.8
@@ -44,24 +46,26 @@ _POD = r"\[pod/[^\]\s/]{1,260}/[^\]\s]{1,260}\] "
 _RAY = r"\((?:[^()=\n]{1,80} )?pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
 _ROLE = r"\[rank\d{1,7}\]:[ ]?|\[(?![\d.:]+\])[^\[\]\s]{1,120}?\d{1,7}(?:/\d{1,7})?\]:"
 _SHORT = r"\[\d{1,6}:\d{1,4}\]:"
+_BARE = r"\[(?=[\w-]*[A-Za-z])[\w-]{1,100}:\d{1,2}\](?!:)"
 _LABEL = r"[ ]{0,6}\d{1,7}: "
 _HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,120}): ")
 _TEE = re.compile(
     rf"(?:\S+: |{_POD})?\[(?![\d.:]+\])([^\[\]\s]{{1,120}}?)\d{{1,7}}(?:/\d{{1,7}})?\]:"
 )
 _STERN = re.compile(r"((?=[^ ]*-)[a-z0-9][a-z0-9.-]{0,252} [a-z0-9][a-z0-9-]{0,62}) ")
-_LABELLED = re.compile(_LABEL)
 _SHORTENED = re.compile(r"\[(\d{1,6}):(\d{1,4})\]:")
 _FIXED = rf"{_MPI}|{_POD}|{_RAY}|{_ROLE}|{_NANO}"
 
+_FIXED_HEAD = re.compile(rf"(?:{_FIXED}){{0,{NESTED}}}").match
+
 _PARTS = re.compile(
-    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT})"
+    rf"(?P<mpi>{_MPI})|(?P<pod>{_POD})|(?P<ray>{_RAY})|(?P<role>{_ROLE}|{_SHORT}|{_BARE})"
     rf"|(?P<label>{_LABEL})"
     r"|(?P<host>[^\s:]+): "
     r"|(?P<stern>[a-z0-9.-]+ [a-z0-9-]+) "
 )
 _MPI_PARTS = re.compile(r"(?:\[[^\]]*?(\d+),(\d+)\])?<std(out|err|diag)>")
-_ROLE_PARTS = re.compile(r"\[(.*?)(\d+)(?:/(\d+))?\]:")
+_ROLE_PARTS = re.compile(r"\[(.*?)(\d+)(?:/(\d+))?\]:?")
 _RAY_PARTS = re.compile(r"pid=(\d+)(?:, ip=([\d.]+))?")
 _NO_HOST = re.compile(
     r"(?i)(?:info|debug|warn(?:ing)?|err(?:or)?|fatal|critical|notice|trace|note|hint|[a-z]"
@@ -95,9 +99,11 @@ class Prefixes:
     """Takes the prefixes off the lines of one file."""
 
     def __init__(self, sample: str = "") -> None:
-        lines = [line for line in sample.split("\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.strip()]
+        # A launcher writes one before a line, and not again at each turn of a progress bar in it.
+        rows = sample.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES]
+        lines = [row for row in rows if row.strip()]
         self.hosts = _hosts(lines)
-        self.labels = _are_labels(lines)
+        self.labels = _most(lines, _LABEL)
         self.time = ""
         """What a tool has put before the line that was taken last."""
         self._timed = _TIME.search(sample) is not None
@@ -109,6 +115,8 @@ class Prefixes:
             kinds += "|(?:" + "|".join(map(re.escape, sorted(pods))) + ") "
         if _are_short(lines):
             kinds += f"|{_SHORT}"
+        if _most(lines, _BARE) and any(":0]" in line[:104] for line in lines):
+            kinds += f"|{_BARE}"
         if self.labels:
             kinds += f"|{_LABEL}"
         if self.hosts:
@@ -141,28 +149,36 @@ class Prefixes:
         """
         glued = self._glued
         for number, row in enumerate(text.replace("\r\n", "\n").split("\n")):
-            for line in _pieces(row):
-                if glued is not None and line.count("]:") > 1:
-                    for piece in glued.split(line):
-                        yield number, piece
-                else:
+            if glued is not None and row.count("]:") > 1:
+                for piece in glued.split(row):
+                    for line in _pieces(piece, self._match):
+                        yield number, line
+            else:
+                for line in _pieces(row, self._match):
                     yield number, line
 
 
 def split(text: str) -> Iterator[str]:
     """Lines of a text; a carriage return ends one, too, and `[rank3]:` in its middle begins one."""
     for row in text.replace("\r\n", "\n").split("\n"):
-        yield from _pieces(row)
+        yield from _pieces(row, _FIXED_HEAD)
 
 
-def _pieces(row: str) -> Iterable[str]:
-    if "\r" in row:
-        return [piece for line in row.split("\r") for piece in _pieces(line)]
+def _pieces(row: str, head: Callable[[str], re.Match[str] | None]) -> Iterable[str]:
+    """Lines of a row; what stands behind a progress bar has the prefixes of the row, too."""
     if "]<std" in row:
-        return _by_tag(row)
-    if "[rank" in row and not row.startswith("[rank"):
-        return _GLUED.split(row)
-    return (row,)
+        return [line for part in _by_tag(row) for line in _by_one(part, head)]
+    return _by_one(row, head)
+
+
+def _by_one(row: str, head: Callable[[str], re.Match[str] | None]) -> Iterable[str]:
+    if "\r" not in row and ("[rank" not in row or row.startswith("[rank")):
+        return (row,)
+    found = head(row)
+    before = found[0] if found else ""
+    texts = row[len(before) :].split("\r")
+    pieces = [piece for text in texts if text for piece in _GLUED.split(text)]
+    return [before + piece for piece in pieces] or (before,)
 
 
 def _by_tag(line: str) -> list[str]:
@@ -263,6 +279,7 @@ def _are_short(lines: Sequence[str]) -> bool:
     return len(heads) >= SHARE * len(lines) and heads != sorted(heads)
 
 
-def _are_labels(lines: Iterable[str]) -> bool:
-    found = [bool(_LABELLED.match(line)) for line in lines]
-    return len(found) >= 2 and sum(found) >= SHARE * len(found)
+def _most(lines: Sequence[str], head: str) -> bool:
+    """Whether nearly all lines begin like that."""
+    found = sum(re.match(head, line) is not None for line in lines)
+    return len(lines) >= 2 and found >= SHARE * len(lines)

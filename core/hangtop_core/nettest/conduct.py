@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.attach.messages import decode
+from hangtop_core.examine import measure_clock
 from hangtop_core.nettest import said, schedule
 from hangtop_core.nettest.asking import Inbox, Nodes, reason
 from hangtop_core.nettest.choose import spots
@@ -77,6 +78,7 @@ class Conductor:
         try:
             self._connect()
             self._look()
+            self._clocks()
             self._routes()
             self._ports()
             if self._wanted.job:
@@ -130,6 +132,13 @@ class Conductor:
         for node in self.facts.looked:
             if node not in self.facts.spots:
                 self.facts.failed[node] = "it has no address that others could reach"
+
+    def _clocks(self) -> None:
+        """Ask every node what time it is there."""
+        asked = {measure_clock(self._session, node): node for node in self.facts.present}
+        for future in self._nodes.over(asked, NAMES_S, "looking at clocks"):
+            if (clock := future.result()) is not None:
+                self.facts.clocks[asked[future]] = clock
 
     def _names(self) -> None:
         """Ask every node for the names of all."""

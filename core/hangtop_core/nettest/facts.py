@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
-from hangtop_core.nettest import said  # msgspec looks at it when encoding
+from hangtop_core.check import Clock  # msgspec looks at these when encoding
+from hangtop_core.nettest import said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,6 +134,8 @@ class Facts(Struct):
     looked: dict[str, said.Look] = field(default_factory=dict)
     spots: dict[str, Spot] = field(default_factory=dict)
     names: dict[str, Names] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
+    """Against this machine's."""
     opened: dict[str, tuple[said.Opened, ...]] = field(default_factory=dict)
     ways: list[Way] = field(default_factory=list)
     strangers: dict[str, int] = field(default_factory=dict)

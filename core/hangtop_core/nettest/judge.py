@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.attach import largepackets
 from hangtop_core.nettest.facts import Finding
+from hangtop_core.nettest.judge_clocks import of_clocks
 from hangtop_core.nettest.judge_jobs import of_jobs, of_numerics, of_rates
 from hangtop_core.nettest.judge_links import of_links, of_names, of_settings
 from hangtop_core.nettest.judge_ports import of_ports, of_taken_ports
@@ -26,6 +28,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
         *of_names(facts),
         *of_links(facts),
         *of_settings(facts),
+        *of_clocks(facts),
         *of_jobs(facts),
         *of_rates(facts),
         *of_numerics(facts),
@@ -48,16 +51,17 @@ def _of_missing(facts: Facts) -> list[Finding]:
     found: dict[str, list[str]] = {}
     for node, why in {**facts.missing, **facts.failed}.items():
         found.setdefault(why, []).append(node)
-    return [
-        Finding(
-            "node-unreachable",
-            "failure",
-            f"{', '.join(nodes)} could not be tested: {why}",
-            tuple(nodes),
-            next_steps=("`hangtop doctor` with the same nodes says how far one gets, and the fix",),
-        )
-        for why, nodes in found.items()
-    ]
+    return [_missing(why, tuple(nodes)) for why, nodes in found.items()]
+
+
+def _missing(why: str, nodes: tuple[str, ...]) -> Finding:
+    """Nodes that could not be tested; large packets that get lost are what the test is for."""
+    told = f"{', '.join(nodes)} could not be tested: {why}"
+    if largepackets.TO in why or largepackets.FROM in why:
+        steps = (largepackets.FIX.format(node=nodes[0]),)
+        return Finding("mtu-mismatch", "failure", told, nodes, next_steps=steps)
+    steps = ("`hangtop doctor` with the same nodes says how far one gets, and the fix",)
+    return Finding("node-unreachable", "failure", told, nodes, next_steps=steps)
 
 
 def _of_torch(facts: Facts) -> list[Finding]:

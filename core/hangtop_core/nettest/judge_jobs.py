@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SLOW = 0.5
 """A node below this share of the median is called slow."""
 WAITED = 4.0
+"""So many times faster than the slowest, a node was only slowed down by waiting for it."""
 NOTABLE = 20e6
 """Bytes a second: below this share, times, are noise of a machine under load."""
 TOLERANCE = 1e-5

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hangtop_probe
 from hangtop_core import nodesets
+from hangtop_core.nettest.judge_clocks import clocks
 from hangtop_core.nettest.judge_jobs import rates
 from hangtop_core.report import wrap
 from hangtop_core.text import clean, plural, shorten, size
@@ -75,6 +76,8 @@ def _tested(facts: Facts, width: int) -> Iterator[str]:
     yield from _row("interfaces", _interfaces(facts), width)
     if facts.names:
         yield from _row("names", _names(facts), width)
+    if len(facts.clocks) > 1:
+        yield from _row("clocks", clocks(facts), width)
     for kind, label in (("chosen", f"port {facts.port}"), ("any", "other ports")):
         ways = [way for way in facts.ways if way.kind == kind]
         if ways:
@@ -208,6 +211,7 @@ def _node(facts: Facts, node: str) -> dict[str, Any]:
         "tested_at": facts.spots.get(node),
         "interfaces": look.links if look is not None else (),
         "default_interface": look.default if look is not None else None,
+        "clock": facts.clocks.get(node),
         "settings": look.settings if look is not None else {},
         "names": known.names if known is not None else {},
         "reverse": known.reverse if known is not None else {},

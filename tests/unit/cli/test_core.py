@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,7 +63,9 @@ def test_where_none_is_found_it_says_where_they_go(
 ) -> None:
     monkeypatch.setattr(find, "read_pattern", lambda: pattern)
     assert main(["core"]) == 12
-    assert said in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert said in err
+    assert ("ulimit" in err) == (pattern == "core.%p"), "no limit decides where there is a handler"
 
 
 def test_the_newest_core_is_taken(
@@ -83,6 +86,42 @@ def test_the_newest_core_is_taken(
     assert (one["pid"], one["rank"], one["world_size"]) == (2, 2, 4)
     assert one["problems"], "its executable is nowhere"
     assert "the newest of 3 cores" in said.err
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uses_pid", "lies"),
+    [
+        ("TMP/%h/%e/core.%p", False, "n1/python3/core.9"),
+        ("TMP/all/core", True, "all/core.9"),
+        ("cores/core.%p", False, "cores/core.9"),
+        ("", True, ".9"),
+    ],
+)
+def test_cores_are_found_in_directories_that_the_pattern_makes_up(
+    here: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, uses_pid: bool, lies: str
+) -> None:
+    monkeypatch.setattr(find, "read_pattern", lambda: pattern.replace("TMP", str(here)))
+    monkeypatch.setattr(find, "uses_pid", lambda: uses_pid)
+    path = here / lies
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(core())
+    (here / "other").mkdir()
+    (here / "other" / path.name).write_bytes(core())
+    assert command.newest().cores == [str(path)]
+
+
+def test_a_core_of_another_kind_of_machine_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A double: registers and byte order are those of x86-64."""
+    other = bytearray(core(environment={"RANK": "2"}))
+    struct.pack_into("<H", other, 18, 22)
+    path = tmp_path / "core"
+    path.write_bytes(other)
+    assert main(["core", str(path), sys.executable]) == 13
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a machine of another kind (s390x, this one is" in said
+    assert "rank 2" in said
 
 
 def test_what_is_no_core_keeps_nobody_from_the_others(

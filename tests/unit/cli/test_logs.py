@@ -109,4 +109,5 @@ def test_nothing_wrong_and_nothing_there(
     assert capsys.readouterr().out.startswith("NO ERROR FOUND\n")
     assert main(["logs", str(tmp_path / "none.log")]) == 12
     assert main(["logs", RAISE, "--grep", "("]) == 2
+    assert main(["logs", RAISE, "--grep", "a{9999999999}"]) == 2
     assert main(["logs", "--follow"]) == 2

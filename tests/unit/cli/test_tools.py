@@ -40,6 +40,7 @@ def test_the_file_with_everything_sets_nothing_until_it_is_changed(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = said(capsys, "config", "--default")
+    assert "SUPPRESS" not in text, "a flag is told by its own words, not by those of its --no-..."
     assert tomllib.loads(text) == {"keys": {}}
     file.write_text(text)
     assert said(capsys, "config") == f"# {file}: sets nothing\n"

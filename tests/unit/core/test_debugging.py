@@ -44,7 +44,7 @@ def test_on_this_machine_by_our_own_hook() -> None:
 def test_on_another_node_by_the_hook_of_the_run() -> None:
     found = plan(shell="ssh -p 22 n1")
     assert found.argv[:-1] == ("ssh", "-p", "22", "n1")
-    assert found.argv[-1].startswith("/opt/bin/python3.11 -S -s /runs/7/hook/hangtop_hook/")
+    assert found.argv[-1].startswith("exec /opt/bin/python3.11 -S -s /runs/7/hook/hangtop_hook/")
 
 
 def test_srun_shows_a_prompt_that_is_no_line() -> None:
@@ -66,7 +66,8 @@ def test_python_3_14_by_its_own_remote_debugging() -> None:
     assert found.warning is None
     shell = "srun --jobid=7 -w n1 sh -c"
     far = plan(process={"env": {}, "exe": "/opt/bin/python3.14t"}, shell=shell)
-    assert far.shown.startswith("srun --pty --jobid=7 -w n1 sh -c '/opt/bin/python3.14t -S -s -c ")
+    start = "srun --pty --jobid=7 -w n1 sh -c 'exec /opt/bin/python3.14t -S -s -c "
+    assert far.shown.startswith(start)
     assert len(far.shown) < 100 < len(far.argv[-1]) < 60_000
 
 

@@ -120,28 +120,26 @@ def test_a_launcher_on_another_node_joins_by_what_it_was_told() -> None:
     assert [m.process.pid for m in job.launchers] == [77]
 
 
+def test_an_srun_belongs_to_the_step_that_it_has_started() -> None:
+    """In a batch script one step may follow another, and two may run beside each other."""
+    sruns = [
+        member(launcher(90 + n, launcher="srun", started_at=EPOCH + at, env={"SLURM_JOB_ID": job}))
+        for n, (at, job) in enumerate([(10.0, "7"), (50.0, "7"), (10.0, "8"), (90.0, "7")])
+    ]
+    steps = [
+        rank(100 + n, 0, env=env(29500 + n, SLURM_JOB_ID="7"), started_at=EPOCH + at)
+        for n, at in enumerate([11.0, 51.0])
+    ]
+    found = {job.key: [m.process.pid for m in job.launchers] for job in group([*sruns, *steps])}
+    assert sorted(found.values()) == [[90], [91], [92], [93]]
+    assert [found[key] for key in sorted(found) if "slurm" in key] == [[90], [91]]
+
+
 def test_launchers_of_launchers_belong_to_the_job() -> None:
     outer = member(launcher(50, launcher="accelerate"))
     inner = member(launcher(99, ppid=50, launcher_pid=50, started_at=EPOCH))
     (job,) = group([rank(100, 0), outer, inner])
     assert [m.process.pid for m in job.launchers] == [50, 99]
-
-
-def test_srun_belongs_to_the_one_job_of_its_slurm_job() -> None:
-    """What it starts hangs below slurmstepd, so neither parents nor its command line tell."""
-
-    def srun(number: str) -> Member:
-        told = launcher(42, launcher="srun", cmdline=["srun", "bash", "-c", "torchrun train.py"])
-        return member({**told, "env": {"SLURM_JOB_ID": number}})
-
-    def one(pid: int, port: int) -> Member:
-        return rank(pid, 0, env=env(port, SLURM_JOB_ID="7"))
-
-    (job,) = group([one(100, 29500), srun("7")])
-    assert [m.process.pid for m in job.launchers] == [42]
-    assert len(group([one(100, 29500), srun("8")])) == 2
-    steps = group([one(100, 29500), one(101, 29501), srun("7")])
-    assert [len(job.ranks) for job in steps] == [1, 1, 0], "whose it is cannot be told"
 
 
 def test_ranks_without_a_number_join_their_siblings() -> None:

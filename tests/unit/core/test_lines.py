@@ -35,5 +35,7 @@ def test_a_line_without_end_is_cut_once_and_its_rest_dropped() -> None:
 
 def test_what_is_cut_is_refused_as_a_message() -> None:
     (line,) = LineCutter().feed(wire.MAGIC + b"{" + b" " * (wire.MAX_LINE + 10))
-    with pytest.raises(wire.WireError):
+    with pytest.raises(wire.WireError, match="line of"):
         wire.Reader().feed(line)
+    with pytest.raises(wire.WireError, match="line of"):  # though it is good JSON
+        wire.Reader().feed(wire.MAGIC + b'{"id":%s1}' % (b" " * wire.MAX_LINE))

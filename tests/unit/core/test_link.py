@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hangtop_core.attach import largepackets
 from hangtop_core.attach.engine import Closed
+from hangtop_core.attach.largepackets import TO
 from hangtop_core.attach.launcher import ending_of
 from hangtop_core.attach.lines import LineCutter
 from hangtop_core.attach.link import Link
@@ -41,6 +43,7 @@ class FakeEngine:
         self.ended: list[int] = []
         self.sent: list[dict[str, Any]] = []
         self.held_up = False
+        self.child: int | None = None
         self._reader = wire.Reader()
 
     def connect(self, launcher: Launcher) -> int:
@@ -60,6 +63,9 @@ class FakeEngine:
 
     def clogged(self, conn: int | None) -> bool:
         return self.held_up
+
+    def pid(self, conn: int | None) -> int | None:
+        return self.child
 
 
 class Bench:
@@ -165,6 +171,23 @@ def test_no_hello_in_time_is_unreachable_and_tried_again(bench: Bench) -> None:
     bench.wait(3)
     assert bench.engine.killed == [1]
     assert bench.engine.opened[:2] == [1, 2]
+
+
+def test_no_hello_because_large_packets_get_lost_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int | None, bool]] = []
+
+    def lost(pid: int | None, talking: bool) -> str:
+        asked.append((pid, talking))
+        return TO
+
+    monkeypatch.setattr(largepackets, "lost", lost)
+    bench.engine.child = 4711
+    bench.wait(11)
+    assert asked == [(4711, False)]
+    assert bench.node["reason"].startswith(f"no hello from the probe within 10 s: {TO}")
+    assert bench.node["fix"].startswith("ping -M do -s 1472 n1 ")
 
 
 def test_slow_then_ready_again_by_pong(bench: Bench) -> None:

@@ -438,6 +438,14 @@ def test_a_bad_field_costs_only_itself(bench: Bench) -> None:
     assert len(bench.wrong) == told, "what is left out is complained about once"
 
 
+def test_what_is_no_field_is_left_out(bench: Bench) -> None:
+    """Also where a struct has something of that name."""
+    bench.fold(0, {**process(100, 0), "__class__": 1}, node={"load1": 2.5, "__struct_fields__": []})
+    assert [one.rank for one in bench.ranks()] == [0]
+    assert bench.publish().nodes[0].load1 == 2.5
+    assert not bench.wrong
+
+
 def test_absurd_numbers_are_no_numbers(bench: Bench) -> None:
     absurd = "9" * 6000
     told = process(101, 1)

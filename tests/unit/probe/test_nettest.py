@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_probe import nettest_links, nettest_names, nettest_ports
+from hangtop_probe.requests import FIRST_CREDIT
 from support.probe_client import ProbeClient
 from support.processes import wait_until
 
@@ -185,3 +187,26 @@ def test_a_python_without_torch_is_told_as_such(probe: ProbeClient) -> None:
     assert look["pythons"] == [{"path": "/nowhere/python", "why": "there is no such program"}]
     (look,) = probe.pieces(op="nettest", do="look", python=sys.executable)
     assert look["pythons"][0]["version"] == sys.version.split()[0]
+
+
+def test_a_process_waits_while_the_head_takes_nothing(probe: ProbeClient, tmp_path: Path) -> None:
+    script, pid = tmp_path / "python", tmp_path / "pid"
+    script.write_text(f"#!/bin/sh\necho $$ >{pid}\nexec yes '{{\"done\": true}}'\n")
+    script.chmod(0o755)
+    # GIVEN something that never stops talking, and a head that gives no more credit
+    ident = probe.send(op="nettest", do="start", name="rank 0", python=str(script))
+    for _ in range(FIRST_CREDIT):
+        assert probe.receive(ident)["data"] == {"say": {"done": True}}
+    # THEN it comes to a stop, once its pipe is full
+    process = Path(f"/proc/{pid.read_text().strip()}")
+    written = [0]
+
+    def stands() -> bool:
+        told = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
+        written.append(int(told["wchar"]))
+        return written[-1] == written[-2]
+
+    assert wait_until(stands)
+    assert written[-1] < 1 << 20
+    probe.send(op="cancel", id=ident)
+    assert wait_until(lambda: not process.exists())

@@ -132,3 +132,15 @@ def test_py_spy_runs_again_only_after_the_process_ran(
     assert innermost("blocking") == ("first", 3)
     go_on(child)
     assert innermost()[0] == "second"
+
+
+def test_a_pid_that_another_process_gets_meanwhile_has_no_stack(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, starts = Table(permission.rights()), iter((1, 2))
+    monkeypatch.setattr(table, "identity", lambda pid: (pid, next(starts)))
+    taken = Sampler(Tools(), table).take(child.pid, "nonblocking", False, 10.0, threading.Event())
+    piece, result = taken
+    assert (result.failure or {}).get("kind") == "gone"
+    assert not result.stacks
+    assert "threads" not in piece

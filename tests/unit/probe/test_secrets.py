@@ -151,6 +151,8 @@ def test_lines_of_strace_are_masked() -> None:
     line = b'write(1, "--password %s", 40) = 40' % SECRET.encode()
     assert SECRET not in strace._shown(line)
     assert strace._shown(b'read(5, "abc", 3) = 3') == 'read(5, "abc", 3) = 3'
+    name = b'sendto(7, "<UNIX-STREAM:[1,", 9, "3T1tC6s2dQ9wKp0LmNb7", 9, ""]>, 0) = 9'
+    assert MASK in strace._shown(name), "a buffer may look like the name of a socket"
 
 
 def as_strace_prints(text: str) -> str:
@@ -167,6 +169,7 @@ def test_no_secret_is_in_a_traced_call_wherever_a_buffer_begins(begins: int) -> 
         words = ", ".join(map(as_strace_prints, one.arguments))
         for line in (
             f"12:00:00.1 write(1</dev/pts/0>, {as_strace_prints(text)}, 9) = 9 <0.1>",
+            f'write(25<UNIX-STREAM:[1->2,"/tmp/a"]>, {as_strace_prints(text)}, 9) = 9 <0.1>',
             f"[pid 7] 12:00:00.1 <... read resumed>{as_strace_prints(text)}, 900) = 9 <0.1>",
             f'12:00:00.1 execve("/usr/bin/curl", ["curl", {words}], 0x7f /* 2 vars */) = 0 <0.1>',
         ):
@@ -178,6 +181,7 @@ def test_no_secret_is_in_a_traced_call_wherever_a_buffer_begins(begins: int) -> 
     [
         'write(2</x/train.log>, "step 17 loss 0.25 of rank 0\\n", 30) = 30 <0.000010>',
         'openat(AT_FDCWD, "/usr/lib/python3.11/site-packages/torch_1/x.py", O_RDONLY) = 3',
+        'sendto(9<UNIX-STREAM:[7->8,"/tmp/hangtop-0/run1-30438.sock"]>, "ok", 2, 0) = 2',
         'sendto(9<TCP:[10.0.0.1:29500->10.0.0.2:41000]>, "\\0\\1\\377", 3, 0, NULL, 0) = 3',
     ],
 )

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
+import zlib
 from typing import Any
 
 import pytest
@@ -89,6 +91,23 @@ def test_a_damaged_part_is_refused() -> None:
     reader.feed(lines[0].rstrip(b"\n"))
     with pytest.raises(wire.WireError):
         reader.feed(broken.rstrip(b"\n"))
+
+
+def test_a_message_whose_parts_do_not_fit_together_is_refused() -> None:
+    texts = ("".join(map(chr, range(300, end))) for end in (1500, 3000))
+    first, second = (wire.encode({"text": text}, 1, 300) for text in texts)
+    assert 1 < len(first) < len(second)
+    reader = wire.Reader()
+    reader.feed(first[0].rstrip(b"\n"))
+    with pytest.raises(wire.WireError, match="changed its length"):
+        reader.feed(second[1].rstrip(b"\n"))
+
+
+def test_a_body_that_is_cut_is_refused() -> None:
+    """Also where all of it came but its checksum, so that it would be read."""
+    body = base64.b64encode(zlib.compress(b'{"id":1}')[:-2])
+    with pytest.raises(wire.WireError, match="cut body"):
+        wire.Reader().feed(wire.MAGIC + b'{"z":"%s"}' % body)
 
 
 def test_a_body_that_inflates_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,7 +314,8 @@ def in_file() -> dict[str, argparse.Action]:
     parser = argparse.ArgumentParser(add_help=False)
     add_observing(parser)
     add_screen(parser)
-    actions = {action.dest: action for action in parser._actions}
+    shown = (action for action in parser._actions if action.help is not argparse.SUPPRESS)
+    actions = {action.dest: action for action in shown}  # without the --no-... of flags
     return {key: action for key, action in actions.items() if key not in NOT_IN_FILE}
 
 

@@ -10,7 +10,7 @@ from hangtop.cli import redacting
 from hangtop.cli.output import StatusLine, draws_unicode, width
 from hangtop_core.capture import is_capture
 from hangtop_core.cores import elf, find
-from hangtop_core.cores.pattern import Place, understand
+from hangtop_core.cores.pattern import PATTERN_FIX, Place, understand
 from hangtop_core.cores.read import Core, read
 from hangtop_core.cores.text import head, lines, merged, shown
 from hangtop_core.diagnosis import to_json
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+_HERE = ("this directory", "those of your Python processes")
 MAX_CORES = 512
 MAX_HEADS = 8
 """Cores whose beginning is told before the merged stacks of all."""
@@ -116,7 +117,7 @@ def newest() -> Given:
     pattern = find.read_pattern()
     if pattern is None:
         raise NoCoreError("/proc/sys/kernel/core_pattern cannot be read: name the core")
-    place = understand(pattern)
+    place = understand(pattern, find.uses_pid())
     directories = find.own_directories()
     cores = find.present(place, directories)
     if not cores and place.handler is not None:
@@ -134,11 +135,13 @@ def help_for(place: Place) -> str:
     if place.command is not None:
         return (
             f"{place.handler} packs cores and drops old ones. To get one: {place.command}\n"
-            "then: hangtop core core.PID"
+            f"then: hangtop core {place.opens}"
         )
     if place.handler is not None:
         return f"What {place.handler} does with them is its own business; its manual says."
-    return nothing_there([place.directory] if place.directory else ["this directory"])
+    if place.off:
+        return f"To have them written from now on: {PATTERN_FIX}"
+    return nothing_there([os.path.dirname(place.pattern)] if place.directory else _HERE)
 
 
 def nothing_there(directories: Sequence[str]) -> str:

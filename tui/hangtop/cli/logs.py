@@ -15,13 +15,13 @@ from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoLogError, UsageError
 from hangtop_core.logreport import document, logs_text
 from hangtop_core.logs.conclude import conclude, names
-from hangtop_core.logs.files import Found, find, read_all, refused
+from hangtop_core.logs.files import MAX_FILES, Found, find, read_all, refused
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lines import Choice, Follower, Kept, Shown, around, span
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.logs.whose import FileLog
 from hangtop_core.rankset import parse
-from hangtop_core.text import clean
+from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +34,8 @@ AROUND_S = 30.0
 POLL_S = 0.25
 SLOW_FILES = 32
 """From so many files on, progress is told."""
+PROBLEMS = 20
+"""Files that were not read and are told one by one."""
 ERRORS = ("root", "timeout")
 """Parts that following tells as they come."""
 
@@ -91,7 +93,7 @@ def chosen(arguments: argparse.Namespace) -> Choice:
     try:
         ranks = parse(",".join(arguments.rank)) if arguments.rank else None
         grep = re.compile(arguments.grep) if arguments.grep else None
-    except (ValueError, re.error) as error:
+    except (ValueError, re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"--rank or --grep cannot be read: {error}") from error
     return Choice(ranks, arguments.node, grep)
 
@@ -128,7 +130,7 @@ def print_around(found: Sequence[Found], arguments: argparse.Namespace, choice: 
         raise UsageError(f"--around: {text!r} is no time", "Write 11:17:50 or 2026-11-21 11:17:50.")
     kept = Kept()
     files = []
-    for number, one in enumerate(found):
+    for number, one in enumerate(found[:MAX_FILES]):
         if one.path == "-":
             raise UsageError("--around needs files that can be searched, not standard input")
         try:
@@ -188,9 +190,13 @@ def print_lines(lines: Iterable[Shown], names_of: Renamer) -> int:
 
 def tell_problems(files: Iterable[FileLog]) -> None:
     """Say on stderr what was not read."""
+    files = list(files)
+    bad = [one for one in files if one.problem is not None]
+    for one in bad[:PROBLEMS]:
+        print(f"hangtop: {clean(one.path, 200)}: {clean(one.problem or '', 200)}", file=sys.stderr)
+    if len(bad) > PROBLEMS:
+        print(f"hangtop: and {plural(len(bad) - PROBLEMS, 'more file')} not read", file=sys.stderr)
     for one in files:
-        if one.problem is not None:
-            print(f"hangtop: {clean(one.path, 200)}: {clean(one.problem, 200)}", file=sys.stderr)
         for start, end in one.left:
             what = f"{clean(one.path, 200)}: bytes {start} to {end} were not read (--all)"
             print(f"hangtop: {what}", file=sys.stderr)

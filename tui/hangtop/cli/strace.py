@@ -17,6 +17,7 @@ from hangtop.cli.output import StatusLine
 from hangtop.cli.straceargs import MAX_SECONDS
 from hangtop.cli.targets import launchers
 from hangtop_core.analysis.ends import ends
+from hangtop_core.analysis.peers import peers, unread
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import HangtopError, UsageError
@@ -27,10 +28,10 @@ from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from hangtop_core.model import Rank
+    from hangtop_core.model import Rank, Snapshot
     from hangtop_core.session import StraceResult
 
 SCHEMA = "hangtop.strace/1"
@@ -79,15 +80,31 @@ def others(session: Session, ranks: Sequence[Rank]) -> dict[tuple[str, int], dic
     pids: dict[str, list[int]] = {}
     for rank in ranks:
         pids.setdefault(rank.node, []).append(rank.process.pid)
-    wait([session.descriptors(node, some) for node, some in pids.items()], timeout=ANSWER_S)
+    chosen = {(node, pid) for node, some in pids.items() for pid in some}
+    snapshot = _read(session, pids)
+    if snapshot is None:
+        return {}
+    # Of sockets to other nodes the tables there tell whose the other end is.
+    far: dict[str, set[int]] = {}
+    known = peers(snapshot)
+    for one in _of(snapshot, chosen):
+        for node, some in unread(snapshot, one, known).items():
+            far.setdefault(node, set()).update(some)
+    snapshot = _read(session, far) or snapshot if far else snapshot
+    return {(one.node, one.process.pid): ends(snapshot, one) for one in _of(snapshot, chosen)}
+
+
+def _read(session: Session, pids: Mapping[str, Collection[int]]) -> Snapshot | None:
+    """Have descriptors read; the picture with what has come in time."""
+    wait([session.descriptors(node, list(some)) for node, some in pids.items()], timeout=ANSWER_S)
     at = time.time()
     update = session.wait(lambda update: update.snapshot.at >= at, ANSWER_S)
-    found = {}
-    for job in update.snapshot.jobs if update is not None else ():
-        for one in job.ranks:
-            if update is not None and one.process.pid in pids.get(one.node, ()):
-                found[one.node, one.process.pid] = ends(update.snapshot, one)
-    return found
+    return None if update is None else update.snapshot
+
+
+def _of(snapshot: Snapshot, chosen: Collection[tuple[str, int]]) -> list[Rank]:
+    every = (rank for job in snapshot.jobs for rank in job.ranks)
+    return [rank for rank in every if (rank.node, rank.process.pid) in chosen]
 
 
 def follow(session: Session, traces: Sequence[Traced], seconds: float) -> None:

@@ -77,7 +77,7 @@ def add_completion(commands: Commands[argparse.ArgumentParser]) -> None:
         epilog="examples:\n"
         '  eval "$(hangtop completion bash)"       in ~/.bashrc\n'
         "  hangtop completion bash > ~/.local/share/bash-completion/completions/hangtop\n"
-        '  hangtop completion zsh > "${fpath[1]}/_hangtop"\n'
+        '  eval "$(hangtop completion zsh)"        in ~/.zshrc, below compinit\n'
         "  hangtop completion fish > ~/.config/fish/completions/hangtop.fish",
         formatter_class=Formatter,
     )

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from hangtop_core.capture.form import Header
+from hangtop_core.check import Clock
 from hangtop_core.cores.explain import Explanation
 from hangtop_core.cores.take import Taken
 from hangtop_core.descriptors import Descriptor, Opener
@@ -131,6 +132,8 @@ class NetNode(Struct):
     tested_at: Spot | None
     interfaces: tuple[Link, ...]
     default_interface: str | None
+    clock: Clock | None
+    """How far it is ahead of that of the machine the test was begun on."""
     settings: dict[str, str]
     """Variables that choose interfaces, as they are set there."""
     names: dict[str, tuple[str, ...] | str]

@@ -41,6 +41,8 @@ class LogsPage(Page):
         self.wrapped = False
         self.search = ""
         """What lines of the output must hold to be shown."""
+        self._too_slow = ""
+        """A search that took too long as a pattern."""
         self._logs: tuple[object, Logs] | None = None
         self._errors: list[int] = []
         """Which of the shown lines begin an error."""
@@ -142,9 +144,7 @@ class LogsPage(Page):
         if logs is None or stream is None:
             pane.set_lines([])
             return
-        shown = logs.lines(stream)
-        if self.search:
-            shown = views.searched(shown, self.search)
+        shown = self._searched(logs.lines(stream))
         self._errors = [index for index, one in enumerate(shown) if one.error]
         heading, note = views.title_of(stream, len(shown))
         hint = line(("F", "key"), (" following" if self.following else " not following", "dim"))
@@ -152,16 +152,24 @@ class LogsPage(Page):
         pane.follow = self.following
         pane.set_lines([one.line for one in shown] or self._nothing(logs, stream))
 
+    def _searched(self, shown: list[views.Shown]) -> list[views.Shown]:
+        """The lines that are looked for; a pattern that took too long is not tried again."""
+        if not self.search:
+            return shown
+        if self.search == self._too_slow:
+            return []
+        try:
+            return views.searched(shown, self.search)
+        except TimeoutError:
+            self._too_slow = self.search
+            return []
+
     def _nothing(self, logs: Logs, stream: Stream) -> list[Line]:
         if self.search:
-            return [
-                line(
-                    (
-                        f"No line holds {self.search!r}, as text or as a pattern; Esc clears it.",
-                        "dim",
-                    )
-                )
-            ]
+            text = f"No line holds {self.search!r}, as text or as a pattern; Esc clears it."
+            if self.search == self._too_slow:
+                text = f"The pattern {self.search!r} takes too long; Esc clears it."
+            return [line((text, "dim"))]
         if stream.rank is None:
             return [line(("Every line of this file is told to be some rank's.", "dim"))]
         if stream.shared:

@@ -30,6 +30,7 @@ SAID = {
     "spins": "busy all the time at little power: a kernel only waits, as NCCL's do for a peer",
     "busy": "kernels run; without its power it cannot be told whether they only wait",
     "idle": "no kernel runs: its rank gives it nothing to do",
+    "MIG": "split into the MIG devices below; NVML tells no utilisation of it",
     "unknown": "its utilisation cannot be read",
 }
 
@@ -78,7 +79,8 @@ def _one(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
     if row.trouble:
         yield "wrong", line((row.trouble, "bad"))
     if gpu.worked_at is not None:
-        yield "worked", f"last seen to do more than wait {ago(gpu.worked_at, now)}"
+        when = ago(gpu.worked_at, now)
+        yield "worked", f"{'does' if when == 'now' else 'last seen to do'} more than wait {when}"
     if row.ranks:
         yield "rank", fold(row.ranks)
     yield "is", "  ".join(part for part in (gpu.name, gpu.bus_id) if part) or "unknown"
@@ -92,7 +94,7 @@ def _one(row: GpuRow, gpu: Gpu, now: float) -> Iterator[tuple[str, Line | str]]:
     for process in gpu.processes or ():
         yield "process", _process(process)
     for part in gpu.mig_devices:
-        pids = ", ".join(str(process.pid) for process in part.processes or ()) or "no process"
+        pids = ", ".join(f"pid {process.pid}" for process in part.processes or ()) or "no process"
         yield "MIG", f"{part.slot}  {part.uuid or ''}  {size(part.memory_used)}  {pids}"
     for name, reason in sorted(gpu.missing.items()):
         yield "not read", line((f"{name}: {reason}", "dim"))

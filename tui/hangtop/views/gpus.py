@@ -27,6 +27,7 @@ DOES_ROLES: dict[Doing, str] = {
     "busy": "",
     "idle": "info",
     "broken": "bad",
+    "MIG": "",
     "unknown": "dim",
 }
 FOLD_FROM = 64

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.columns import Column
 from hangtop.items import Item
+from hangtop.patience import within
 from hangtop.spans import EMPTY, Line, line, plain
 from hangtop.views.common import ago, clock, rank_key
 from hangtop_core import nodesets
@@ -36,6 +37,8 @@ MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on"
 _QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
 SEARCHED = 2000
 """Characters of a line in which a pattern is searched."""
+PATTERN_S = 0.3
+"""Seconds of the processor that a pattern may take in all lines."""
 _ORDER = ("root", "timeout", "survived", "error", "cascade", "exit")
 
 
@@ -271,16 +274,21 @@ def columns(now: float) -> tuple[Column[Stream], ...]:
 
 
 def searched(shown: Sequence[Shown], text: str) -> list[Shown]:
-    """Lines that hold a text, whatever its case; where none does, those it fits as a pattern."""
+    """Lines that hold a text, whatever its case; where none does, those it fits as a pattern.
+
+    Raises:
+        TimeoutError: to try the pattern takes longer than `PATTERN_S`.
+    """
     wanted = text.casefold()
     found = [one for one in shown if wanted in plain(one.line).casefold()]
     if found:
         return found
     try:
         pattern = re.compile(text, re.IGNORECASE)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):  # of `a{9999999999}`, of `((((`...
         return []
-    return [one for one in shown if pattern.search(plain(one.line)[:SEARCHED])]
+    with within(PATTERN_S):
+        return [one for one in shown if pattern.search(plain(one.line)[:SEARCHED])]
 
 
 def _last(one: Stream) -> Line:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop.actions import can_strace
 from hangtop.spans import Line, line
 from hangtop.state import TRACE_SECONDS, Trace
-from hangtop_core.syscalls import explained, in_place, shown, thread_title
+from hangtop_core.syscalls import explained, shown, thread_title
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def trace_lines(
     none = [line(("No system call has completed yet.", "dim"))] if not trace.lines else []
     end = [line((trace.ended, "bold"))] if trace.ended is not None else none
     if form == "lines":
-        return [*(line(in_place(one, names)) for one in trace.lines), *end]
+        return [*trace.drawn(names), *end]
     threads = {one.tid: one.name for one in rank.process.threads} if rank is not None else {}
     return [*end, *_table(trace, form, names, threads)]
 

@@ -42,18 +42,28 @@ class TextPane(LinePane):
         self.paint()
 
     def prepare(self, width: int) -> int:
-        """Wrap, when the text or the width is another."""
+        """Wrap, when the text or the width is another; of text that has grown only what is new."""
         wanted = (width, self._lines, self.wrapped)
         if self._laid_for != wanted:
+            kept = self._as_before(wanted)
             self._laid_for = wanted
-            self._laid, self._begins = [], []
-            for item in self._lines:
+            del self._laid[self._begins[kept] if kept < len(self._begins) else len(self._laid) :]
+            del self._begins[kept:]
+            for item in self._lines[kept:]:
                 self._begins.append(len(self._laid))
                 if self.wrapped and cells(item) > width:
                     self._laid += wrap(item, width, self._indent_of(item))
                 else:
                     self._laid.append(item)
         return len(self._laid)
+
+    def _as_before(self, wanted: tuple[int, tuple[Line, ...], bool]) -> int:
+        """How many lines, from the first on, are laid out as they should be."""
+        if self._laid_for is None or (self._laid_for[0], self._laid_for[2]) != wanted[::2]:
+            return 0
+        pairs = enumerate(zip(self._laid_for[1], wanted[1], strict=False))
+        most = min(len(self._laid_for[1]), len(wanted[1]))
+        return next((at for at, (old, new) in pairs if old is not new), most)
 
     def _indent_of(self, item: Line) -> int:
         """Under the value of a labelled line, else under its first character and `indent`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.ladder.rung import Rung, ok, skipped, warning
-from hangtop_core.cores.pattern import understand
+from hangtop_core.cores.pattern import PATTERN_FIX, understand
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 NAME = "cores"
 LIMIT_FIX = "start the job with `ulimit -c unlimited` (Slurm: srun --propagate=CORE)"
-_PATTERN_FIX = "sudo sysctl -w kernel.core_pattern=/var/crash/core.%e.%p"
 _SHARED_FIX = "sudo sysctl -w kernel.core_uses_pid=1"
 
 
@@ -26,15 +25,14 @@ def rung(check: Check, fact: Fact | None) -> Rung:
     place = understand(fact.path, uses_pid=fact.version == "pid")
     where = clean(f"cores go {place.told}", 300)
     if place.off:
-        return warning(NAME, "nobody leaves a core: core_pattern is empty", _PATTERN_FIX)
-    # A command gets the core whatever the limit is (core(5)).
-    limited = [] if place.handler else [r for r in check.ranks if r.core_size == 0]
+        return warning(NAME, "nobody leaves a core: core_pattern is empty", PATTERN_FIX)
+    limited = [r for r in check.ranks if r.core_size == 0] if place.limited else []
     if limited:
         count = plural(len(check.ranks), "rank")
         text = f"{len(limited)} of {count} would leave no core: ulimit -c is 0"
         return warning(NAME, text, LIMIT_FIX, where)
     cut = [r for r in check.ranks if r.core_size]
-    if cut and not place.handler:
+    if cut and place.limited:
         text = f"the cores of {plural(len(cut), 'rank')} would be cut: ulimit -c is too small"
         return warning(NAME, text, LIMIT_FIX, where)
     alone = place.handler or place.uses_pid or "%p" in fact.path or "%P" in fact.path

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.ladder import cores, recorder
 from hangtop_core.analysis.ladder.rung import Rung, missing, ok, skipped, unreached, warning
-from hangtop_core.text import clean, plural, size
+from hangtop_core.text import AS_ROOT, clean, from_afar, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,6 @@ _DRIVER_FIX = (
     "install the driver's libnvidia-ml1, or start the container with its GPUs (--gpus all)"
 )
 _LOST_FIX = "see what nvidia-smi and `dmesg | grep -i nvrm` say there"
-_SUDO = "sudo hangtop"
 _NOT_SENT = ("installed", "shared")
 
 
@@ -58,14 +57,9 @@ def rungs(seen: Examined, check: Check) -> list[Rung]:
         cores.rung(check, facts.get("core")),
         _clock(seen),
     ]
-    return found if seen.here else [_from_afar(rung) for rung in found]
-
-
-def _from_afar(rung: Rung) -> Rung:
-    """On another node, it is an option that makes hangtop root there."""
-    if rung.fix is None or _SUDO not in rung.fix:
-        return rung
-    return replace(rung, fix=rung.fix.replace(_SUDO, "hangtop --sudo"))
+    if seen.here:
+        return found
+    return [replace(one, fix=from_afar(one.fix)) if one.fix else one for one in found]
 
 
 def _cache(check: Check) -> Rung:
@@ -93,13 +87,13 @@ def _processes(check: Check) -> Rung:
             "processes",
             f"/proc is mounted with hidepid={clean(seen.hidepid or '', 20)}: only those of "
             f"{clean(check.rights.user, 60)} are seen",
-            f"{_SUDO}, or the mount option gid= with a group of yours",
+            f"{AS_ROOT}, or the mount option gid= with a group of yours",
             detail,
         )
     if seen.contained:
         return ok("processes", "those of its PID namespace, as in a container", detail)
     if not seen.sees_init:
-        return warning("processes", "not all are shown: process 1 is not", _SUDO, detail)
+        return warning("processes", "not all are shown: process 1 is not", AS_ROOT, detail)
     return ok("processes", "all of them", detail)
 
 
@@ -130,7 +124,7 @@ def _ptrace(check: Check, fact: Fact | None) -> Rung:
 def _ptrace_refused(check: Check, fact: Fact | None, number: int) -> Rung:
     """Without ptrace(2) py-spy may still read memory: a filter of system calls lets it."""
     text = f"the kernel refuses it: {os.strerror(number)}"
-    fix: str | None = f"{_SUDO}, or run it outside of the container"
+    fix: str | None = f"{AS_ROOT}, or run it outside of the container"
     if fact is not None and not fact.ok:
         text, fix = clean(fact.why or text), _fix(fact)
     elif check.rights.seccomp == 2 and number in (errno.EPERM, errno.ENOSYS, errno.EACCES):

@@ -15,7 +15,7 @@ from hangtop_core.diagnosis import BlindSpot
 from hangtop_core.kernelline import deaths
 from hangtop_core.nodestates import UNSEEN
 from hangtop_core.rankset import fold
-from hangtop_core.text import SAID, clean, duration, name_pids, plural
+from hangtop_core.text import SAID, clean, duration, from_afar, name_pids, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,18 +61,13 @@ def _spot(
     return BlindSpot(what, nodes, ranks, clean(why), clean(fix))
 
 
-def _from_afar(fix: str) -> str:
-    """On another node, it is an option that makes hangtop root there."""
-    return fix.replace("sudo hangtop", "hangtop --sudo")
-
-
 def _stacks(job: Job, afar: set[str]) -> Iterator[BlindSpot]:
     for one in stacks.missing(job.ranks):
         if one.why.startswith("the process is gone"):
             continue
         fix = one.fix or _NO_FIX
         if afar.issuperset(one.nodes):
-            fix = _from_afar(fix)
+            fix = from_afar(fix)
         yield _spot("stacks", one.nodes, one.ranks, one.why, fix)
 
 
@@ -167,7 +162,7 @@ def _capabilities(nodes: tuple[Node, ...], names: tuple[str, ...]) -> Iterator[B
                 why = f"{SAID}{able.why}" if able.why else "not available"
                 fix = able.fix or _NO_FIX
                 if node.shell is not None:
-                    fix = _from_afar(fix)
+                    fix = from_afar(fix)
                 groups[name, why, fix].append(node.name)
     for (name, why, fix), on in groups.items():
         yield _spot(name, tuple(sorted(on)), (), why, fix)

@@ -74,6 +74,12 @@ class Case:
         return tuple(s for s in self.subjects if s.activity.kind not in COMMUNICATION)
 
     @cached_property
+    def gave_up(self) -> tuple[Subject, ...]:
+        """Ranks that have left because they waited in vain, as they have printed."""
+        numbers = self.said.gave_up
+        return tuple(s for s in self.subjects if s.activity.kind in GONE and s.number in numbers)
+
+    @cached_property
     def nodes(self) -> Mapping[str, Node]:
         """The nodes that are observed, by name."""
         return {node.name: node for node in self.snapshot.nodes}

@@ -26,14 +26,15 @@ def core_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
         return (f"{_WHY}: hangtop core {cwd or 'CORE'}", NEXT_TIME)
     if place.off:
         return ("core_pattern of the node is empty: no core was written", NEXT_TIME)
+    if process.limits.core_size == 0 and place.limited:
+        return (f"it leaves no core: ulimit -c is 0; {NEXT_TIME}",)
     if place.handler is not None:
         steps: list[Step] = []
         if place.command is not None:
             text = place.command.replace("PID", str(subject.pid))
             steps.append(Command(subject.rank.node, text))
-        return (*steps, f"{_WHY}: hangtop core core.{subject.pid}")
-    if process.limits.core_size == 0:
-        return (f"it leaves no core: ulimit -c is 0; {NEXT_TIME}",)
+        opens = (place.opens or "core.PID").replace("PID", str(subject.pid))
+        return (*steps, f"{_WHY}: hangtop core {opens}")
     return (_read(case, subject, place), "PYTHONFAULTHANDLER=1 prints the stack of the next crash")
 
 

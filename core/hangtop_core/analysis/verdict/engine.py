@@ -16,6 +16,7 @@ from hangtop_core.analysis.verdict.case import Case
 from hangtop_core.analysis.verdict.evidence import culprit, waiting_facts
 from hangtop_core.analysis.verdict.excluded import exclusions
 from hangtop_core.analysis.verdict.logs import log_facts
+from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import needs
 from hangtop_core.analysis.verdict.numbers import STEP, first_of, numbers_facts
 from hangtop_core.analysis.verdict.others import beside
@@ -113,7 +114,8 @@ def _ask(case: Case, rules: Iterable[Rule]) -> Iterable[tuple[Rule, Hit]]:
     for rule in rules:
         if rule.last and found:
             continue
-        if state not in rule.states or (state in ("unknown", "starting") and not waits):
+        slow = "progressing" in rule.states
+        if state not in rule.states or (state in ("unknown", "starting") and not (waits or slow)):
             continue
         for hit in rule.find(case, tuple(left)):
             blames = bool(hit.subjects or hit.absent)
@@ -149,7 +151,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         cause=rule.cause,
         confidence=round(confidence, 2),
         culprits=culprits,
-        victims=tuple(sorted(s.number for s in case.waiters if id(s) not in blamed)),
+        victims=_victims(case, blamed),
         summary=hit.summary,
         evidence=(
             *hit.evidence,
@@ -163,6 +165,14 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
             *(spelt(step, case.nodes) for step in hit.steps),
         ),
     )
+
+
+def _victims(case: Case, blamed: Container[int]) -> tuple[int, ...]:
+    """Who waits; who has waited in vain and left; and, of those that ended, who lost another."""
+    waited = (*case.waiters, *case.gave_up)
+    if case.progress.state == "exited":
+        waited = (*waited, *(s for s in case.subjects if lost(case, s) is not None))
+    return tuple(sorted({s.number for s in waited if id(s) not in blamed}))
 
 
 def _logged(case: Case, hit: Hit) -> Iterable[Evidence]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.gpus import SLOWDOWN, describe, doing, name_gpu, reasons, slow
+from hangtop_core.analysis.gpus import (
+    SLOWDOWN,
+    describe,
+    doing,
+    name_gpu,
+    reasons,
+    slow,
+    usual_clock,
+)
 from hangtop_core.analysis.verdict.base import ALWAYS, STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
@@ -70,9 +78,9 @@ def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for _, gpu in everything if held else ():
         if gpu.sm_mhz and doing(gpu) in ("computes", "spins", "busy"):
             clocks[gpu.name].append(gpu.sm_mhz)
+    usual = {name: usual_clock(some) for name, some in clocks.items()}
     for subject, gpu in held:
-        usual = slow(gpu, clocks[gpu.name])
-        if usual is None or doing(gpu) == "idle":
+        if not slow(gpu, usual.get(gpu.name)) or doing(gpu) == "idle":
             continue
         hot = f" at {gpu.temperature} C" if gpu.temperature is not None else ""
         yield Hit(
@@ -80,7 +88,7 @@ def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{name_gpu(gpu)} on {subject.rank.node}, of {who((subject,))}, is slowed down to "
-                f"{gpu.sm_mhz} MHz{hot}: {reasons(gpu)[0]}; its peers run at {usual} MHz",
+                f"{gpu.sm_mhz} MHz{hot}: {reasons(gpu)[0]}; its peers run at {usual[gpu.name]} MHz",
                 blamed=(subject,),
             ),
             evidence=common_facts(case, (subject,)),

@@ -111,6 +111,21 @@ class Said:
             return None
         return next((rank for rank in first.ranks if rank in ranks), None)
 
+    @cached_property
+    def gave_up(self) -> frozenset[int]:
+        """Ranks that waited in vain until a timeout, where no error came before that.
+
+        What somebody unknown has logged may have been caught, and is no such error.
+        """
+        first = self.judged.first if self.judged is not None else None
+        if self.judged is None or first is None:
+            return frozenset()
+        caught = first.record.how == "logged" and not first.ranks
+        if first.record.part != "timeout" and not caught:
+            return frozenset()
+        folds = (first, *self.judged.follows)
+        return frozenset(r for one in folds if one.record.part == "timeout" for r in one.ranks)
+
     def error_of(self, rank: int) -> Record | None:
         """The first error that a rank has printed itself.
 

@@ -8,6 +8,7 @@ from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import absent, fact, place_facts, sentence, who
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, overtaken
+from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ _LOST = frozenset({"G1", "N6", "N10"})
 """Codes of lines that tell of a connection that the other end has closed."""
 _STEPS = (
     "Read the end of that rank's log: it says why it left, or stops where it was killed",
-    "On its node: journalctl -k --since -2h | grep -i -e oom -e killed -e segfault -e xid",
+    f"On its node: {KERNEL_LOG} | grep -i -e oom -e killed -e segfault -e xid",
 )
 
 
-def _lost(case: Case, subject: Subject) -> Record | None:
+def lost(case: Case, subject: Subject) -> Record | None:
+    """The error by which a rank has printed that the other end of a connection has left."""
     error = case.said.error_of(subject.number)
     if error is None or error.part != "cascade":
         return None
@@ -36,7 +38,7 @@ def _left_others(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     some = [s for s in case.seats if s.node is None and not s.beside and s.unseen is None]
     if not some or len(some) > len(case.subjects) or any(s.activity.kind in GONE for s in left):
         return
-    found = [(s, error) for s in left if (error := _lost(case, s)) is not None]
+    found = [(s, error) for s in left if (error := lost(case, s)) is not None]
     if not found or overtaken(case, [error.at for _, error in found]):
         return
     victims = tuple(subject for subject, _ in found)

@@ -6,8 +6,20 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.evidence import (
+    common_facts,
+    culprit,
+    fact,
+    is_are,
+    sentence,
+    several,
+    who,
+)
+from hangtop_core.analysis.verdict.lastseen import last_facts, last_place, last_waited
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, live_steps, overtaken
+from hangtop_core.analysis.verdict.lost import lost
+from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
 from hangtop_core.logs.steps import STEPS
 
@@ -15,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import JobState
 
 CAUSES: tuple[str, ...] = (
     "missing-collective",
@@ -32,22 +45,76 @@ CAUSES: tuple[str, ...] = (
 _AT_START = frozenset({"launch-misconfigured", "port-blocked", "nccl-init-incomplete"})
 
 
+_STATES: frozenset[JobState] = STALLED | {"exited"}
+AGREED = 0.92
+"""Confidence where logs and the last stacks of ranks tell the same."""
+
+
 def _printed(cause: str, case: Case) -> Iterator[Hit]:
-    if not case.waiters or case.by_recorders is not None or overtaken(case, case.said.times(cause)):
+    waited = (*case.waiters, *case.gave_up)
+    if not waited or case.by_recorders is not None or overtaken(case, case.said.times(cause)):
         return
-    for one in case.said.verdicts:
-        if one.cause != cause:
-            continue
+    said = [one for one in case.said.verdicts if one.cause == cause]
+    for one in said or (_stayed_away(case) if cause == "missing-collective" else ()):
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
         yield Hit(
             subjects=blamed,
-            explained=case.waiters,
-            summary=sentence(case, one.summary, blamed=blamed),
-            evidence=(*one.evidence, *common_facts(case, blamed)),
+            explained=waited,
+            summary=sentence(case, one.summary + _were(case, blamed), blamed=blamed),
+            evidence=(
+                *one.evidence,
+                *last_facts(case, blamed),
+                *common_facts(case, [s for s in blamed if s.activity.kind not in GONE]),
+                *last_facts(case, case.gave_up),
+            ),
             steps=live_steps(case, cause, blamed),
-            confidence=one.confidence,
+            confidence=_agreed(case, one.confidence, blamed),
         )
+
+
+def _stayed_away(case: Case) -> Iterator[Verdict]:
+    """Ranks that are seen here and of which logs say nothing, where others gave up waiting."""
+    numbers = {s.number for s in case.gave_up}
+    silent = [s for s in case.subjects if s.number not in numbers and lost(case, s) is None]
+    errors = [e for s in case.gave_up if (e := case.said.error_of(s.number)) is not None]
+    if not errors or not silent or len(silent) * 2 > len(case.subjects):
+        return
+    where = f" at {errors[0].where.text}" if errors[0].where is not None else ""
+    text = f"{name_ranks(silent)} did not come where {name_ranks(case.gave_up)} waited: "
+    facts = [fact("log", e.rank, f"it printed {e.text}") for e in errors[:3]]
+    first = case.said.judged.first if case.said.judged is not None else None
+    if first is not None and first.record.part != "timeout":
+        facts.append(
+            fact("log", None, f"a process, which one is not told, logged {first.record.text}")
+        )
+    culprits = tuple(culprit(case, s) for s in silent)
+    said = text + (errors[0].means or errors[0].text) + where
+    yield Verdict("missing-collective", 0.7, culprits, (), said, tuple(facts), ())
+
+
+def _were(case: Case, blamed: Sequence[Subject]) -> str:
+    """What those to blame do, or did when they were last seen, where all did the same."""
+    if not blamed or not case.gave_up:
+        return ""
+    alive = all(s.activity.kind not in GONE for s in blamed)
+    seen = {s.activity.text + s.activity.at if alive else last_place(case, s) for s in blamed}
+    if len(seen) != 1 or not all(seen):
+        return ""
+    if alive:
+        first = blamed[0].activity
+        text = several(f"{first.text} at {first.at}", blamed)
+        return f"; {is_are(blamed, 'it', 'they')} {text}"
+    return f"; when last seen {is_are(blamed, 'it was', 'they were')} in {seen.pop()}"
+
+
+def _agreed(case: Case, confidence: float, blamed: Sequence[Subject]) -> float:
+    """Surer where stacks say the same: who waited was last seen in a call that waits, who is to
+    blame was not."""
+    seen = [last_waited(case, s) for s in case.gave_up]
+    others = [last_waited(case, s) for s in blamed]
+    agree = bool(seen) and bool(others) and all(seen) and not any(others) and None not in others
+    return max(confidence, AGREED) if agree else confidence
 
 
 def _rule(cause: str) -> Rule:
@@ -77,7 +144,7 @@ def _rule(cause: str) -> Rule:
         confidence=0.75,
         next_steps=STEPS[cause],
         find=lambda case, left: _printed(cause, case),
-        states=STALLED | {"starting"} if cause in _AT_START else STALLED,
+        states=_STATES | {"starting"} if cause in _AT_START else _STATES,
         last=True,
     )
 
@@ -131,5 +198,32 @@ WENT_ON = Rule(
     confidence=0.65,
     next_steps=("Let a rank that has an error end, or make all ranks skip the same step",),
     find=_went_on,
+    last=True,
+)
+
+
+def _in_vain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """All that is told is that ranks waited in vain and left."""
+    for one in case.said.verdicts[:1] if case.gave_up else ():
+        if one.cause == "unknown":
+            yield Hit(
+                subjects=(),
+                explained=(*case.waiters, *case.subjects),
+                summary=one.summary,
+                evidence=(*one.evidence, *last_facts(case, case.gave_up)),
+                steps=live_steps(case, "missing-collective", ()),
+            )
+
+
+IN_VAIN = Rule(
+    cause="unknown",
+    title="Ranks waited in vain and left",
+    seen="The first error in the logs is that ranks waited until a timeout, and nothing tells for "
+    "whom: all have printed it.",
+    excluded="Anything above has been found.",
+    confidence=0.3,
+    next_steps=STEPS["missing-collective"],
+    find=_in_vain,
+    states=_STATES,
     last=True,
 )

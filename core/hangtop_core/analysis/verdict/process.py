@@ -19,8 +19,10 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.logs import error_text
+from hangtop_core.analysis.verdict.lost import lost
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, on, tails, word
+from hangtop_core.logs.ended import LATER
 from hangtop_core.logs.steps import KERNEL_LOG
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ _KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e oom -e killed -e segfault"
 
 def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     gone = [s for s in left if s.activity.kind in ("exited", "zombie")]
+    if case.gave_up:
+        gone = _before_they_gave_up(case, gone)
     if case.progress.state == "exited":
         gone = _first_to_fail(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
@@ -59,6 +63,7 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             ),
             evidence=(
                 *(fact("process", s.number, f"pid {s.pid} {s.activity.text}") for s in group[:4]),
+                *_told(case, group),
             ),
             steps=exit_steps(group[0].rank),
             confidence=_sure(case, group),
@@ -69,8 +74,21 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _sure(case: Case, group: Sequence[Subject]) -> float | None:
     """How sure it is that they have failed; None for as sure as the rule is."""
-    told = case.progress.state != "exited" or group[0].rank.process.exit_code
-    return None if told or case.said.first_of([s.number for s in group]) else FIRST_TO_LEAVE
+    told = case.progress.state != "exited" or group[0].rank.process.exit_code or case.gave_up
+    logged = case.said.first_of([s.number for s in group]) is not None
+    followed = any(_follows(case, s) for s in case.subjects)
+    return None if told or logged or followed else FIRST_TO_LEAVE
+
+
+def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
+    """Ranks that left before others waited in vain for them; who has waited is no cause.
+
+    Those that left just then were ended with the job.
+    """
+    waited = {id(s) for s in case.gave_up}
+    began = min((case.ended_at(s) or case.at for s in case.gave_up), default=case.at)
+    others = [s for s in gone if id(s) not in waited]
+    return [s for s in others if (case.ended_at(s) or case.at) < began - LATER]
 
 
 def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
@@ -82,6 +100,12 @@ def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
     told = case.said.first_of([s.number for s in gone])
     if told is not None:
         return [s for s in gone if s.number == told][:1]
+    blamed = {one.rank for verdict in case.said.verdicts[:1] for one in verdict.culprits}
+    if any(s.number in blamed for s in gone):
+        return [s for s in gone if s.number in blamed]
+    alone = [s for s in gone if not _follows(case, s)]
+    if alone and len(alone) * 2 <= len(gone):
+        return alone
     failed = [s for s in gone if s.rank.process.exit_code]
     if failed:
         return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)]
@@ -91,9 +115,30 @@ def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
     return [s for s in early if left_at[s.number] < last - TOGETHER_S]
 
 
+def _follows(case: Case, subject: Subject) -> bool:
+    """Whether a rank has printed that it left because of another one."""
+    error = case.said.error_of(subject.number)
+    return error is not None and (error.part == "timeout" or lost(case, subject) is not None)
+
+
 def _said(case: Case, group: Sequence[Subject]) -> str:
     text = error_text(case, group[0].number)
     return f"with {text}" if text else ""
+
+
+def _told(case: Case, group: Sequence[Subject]) -> Iterator[Evidence]:
+    """What others say of how some have left that have printed no error themselves."""
+    if any(case.said.error_of(s.number) is not None for s in group):
+        return
+    for verdict in case.said.verdicts[:1]:
+        if {one.rank for one in verdict.culprits} & {s.number for s in group}:
+            yield from verdict.evidence
+            return
+    for subject in case.subjects:
+        error = lost(case, subject)
+        if error is not None:
+            yield fact("log", subject.number, f"it printed {error.text}")
+            return
 
 
 def exit_steps(rank: Rank) -> tuple[Step, ...]:

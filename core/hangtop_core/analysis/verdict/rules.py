@@ -96,5 +96,6 @@ RULES: tuple[Rule, ...] = (
     cuda.LAUNCH_BLOCKING,
     cuda.SYNC,
     collective.LONG_PHASE,
+    printed.IN_VAIN,
     collective.UNKNOWN,
 )

@@ -20,7 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.recorders import SUBSET
-from hangtop_core.analysis.verdict.steps import answers, as_host, trace_steps
+from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.joining import master
 from hangtop_core.launchline import endpoint, launch_options
 from hangtop_core.nodestates import AWAY, OBSERVED
@@ -39,6 +39,9 @@ _TOGETHER_S = 20.0
 _STARTING: frozenset[JobState] = frozenset({"hung", "unknown", "starting"})
 MAX_LAUNCHERS = 8
 """Launchers that are named one by one."""
+_OWN_STORE = "_create_tcp_store_server"
+"""Where torchrun, once all nodes have come, connects to the store that it has opened under its
+own name (torch 2.8 to 2.15, elastic/rendezvous/dynamic_rendezvous.py)."""
 _GENERIC = frozenset({"sleep", "busy", "waiting", "importing", "unknown", "idle-worker"})
 
 
@@ -47,21 +50,26 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     evidence: list[Evidence] = []
     waiting: list[Process] = []
+    alone: list[Process] = []
     for launcher in case.job.launchers:
         activity = case.reader.process(launcher, case.job.launcher_sample(launcher))
         if activity.kind != "rendezvous":
             continue
         waiting.append(launcher)
+        if activity.top is not None and activity.top.name.endswith(_OWN_STORE):
+            alone.append(launcher)
         on = f" on {launcher.node}" if launcher.node else ""
         evidence.append(
             fact("stacks", None, f"launcher pid {launcher.pid}{on} is in {where(activity.top)}")
         )
     if not waiting:
         return
+    if alone:
+        yield _own_store(case, alone[0], evidence)
+        return
     options, meets = launch_options(waiting[0].cmdline), endpoint(waiting[0].cmdline)
     wanted = options.get("nnodes")
     told = options.get("rdzv_endpoint") or (":".join(meets) if meets else case.job.master)
-    told = told or "its rendezvous endpoint"
     if wanted:
         evidence.append(fact("environment", None, f"the command line asks for {wanted} nodes"))
     named = f"(pid {waiting[0].pid}) waits"
@@ -74,14 +82,39 @@ def _rendezvous(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=(),
         summary=sentence(
             case,
-            f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous {told} for {nodes}, "
+            f"{waiting[0].launcher or 'torchrun'} {named} at the rendezvous"
+            f"{f' {told}' if told else ''} for {nodes}, "
             f"of which {len(waiting)} {are} seen here{missing}; no rank has been started",
             case.ago(case.progress.since),
         ),
         evidence=tuple(evidence[:MAX_LAUNCHERS]),
         steps=(
             "start the launcher on every node, with the same --nnodes, --rdzv-id and endpoint",
-            _reach(told),
+            _reach(told or ""),
+        ),
+    )
+
+
+def _own_store(case: Case, launcher: Process, evidence: Sequence[Evidence]) -> Hit:
+    """All nodes have come, and the store for the ranks cannot be reached, by its own node even."""
+    return Hit(
+        subjects=(),
+        summary=sentence(
+            case,
+            f"{launcher.launcher or 'torchrun'} (pid {launcher.pid}) does not get through to the "
+            "store that it has opened itself, under the name of its machine; no rank has been "
+            "started",
+            case.ago(case.progress.since),
+        ),
+        evidence=tuple(evidence[:MAX_LAUNCHERS]),
+        steps=(
+            Command(
+                launcher.node,
+                'getent hosts "$(hostname -f)"',
+                "see whether the machine's own name leads to it",
+            ),
+            "mend that name in /etc/hosts or DNS; on a single node give torchrun "
+            "--local-addr=127.0.0.1 meanwhile",
         ),
     )
 
@@ -265,8 +298,9 @@ def _look_at(one: str, everyone: str) -> tuple[str, ...]:
 
 RENDEZVOUS = Rule(
     cause="rendezvous-incomplete",
-    title="torchrun waits for nodes that have not come",
-    seen="A launcher without any rank, its main thread in next_rendezvous.",
+    title="torchrun waits for nodes that have not come, or cannot reach its own store",
+    seen="A launcher without any rank, its main thread in next_rendezvous. Where that connects to "
+    "the store for the ranks, all nodes have come, and this machine's own name leads nowhere.",
     excluded="Ranks exist.",
     confidence=0.9,
     next_steps=("Start the launcher on the missing nodes", "Check the endpoint from there"),

@@ -82,7 +82,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    blocked = [s for s in left if s.activity.kind == "io" or _saves_to_nowhere(s)]
+    blocked = [
+        s
+        for s in left
+        if s.activity.family != "over-memory" and (s.activity.kind == "io" or _saves_to_nowhere(s))
+    ]
     for group in alike(blocked, _what):
         first = group[0]
         one = descriptor(first)

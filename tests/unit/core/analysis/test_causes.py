@@ -585,6 +585,28 @@ def test_torchrun_without_ranks_waits_for_nodes() -> None:
     assert "bash -c '</dev/tcp/n1/29400'" in verdict.next_steps[1]
 
 
+def test_torchrun_that_does_not_get_to_its_own_store_waits_for_no_other_node() -> None:
+    """As on a machine whose own name is not in /etc/hosts."""
+    world = World()
+    command = ("torchrun", "--nproc-per-node=2", "train.py")
+    launcher = world.process(
+        3000, SLEEP, role="launcher", launcher="torchrun", cmdline=command, node="n1"
+    )
+    own = frame(
+        "DynamicRendezvousHandler._create_tcp_store_server",
+        "torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",
+        1127,
+    )
+    samples = {"n1:3000": world.sample((own, *RENDEZVOUS), pid=3000)}
+    verdict = first(
+        world, launchers=(launcher,), launcher_samples=samples, world_size=None, nodes=("n1",)
+    )
+    assert verdict.cause == "rendezvous-incomplete"
+    assert "the store that it has opened itself" in verdict.summary
+    assert "other nodes" not in verdict.summary
+    assert 'getent hosts "$(hostname -f)"' in verdict.next_steps[0]
+
+
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:0", "localhost:29400", "n1", "n1:0"])
 def test_no_endpoint_is_to_be_tried_that_nobody_can_reach(endpoint: str) -> None:
     world = World()

@@ -117,7 +117,7 @@ def test_a_rank_that_nobody_saw(cause: str, group: Cgroup) -> None:
             Cgroup(
                 OWN, None, 500 << 20, 500 << 20, Counts(at_high=90), 80, before=Counts(at_high=2)
             ),
-            "slowed down for using more than 500 MiB (memory.high)",
+            f"slowed down for using more than the 500 MiB of {OWN}/memory.high",
         ),
         (
             "memory-thrash",
@@ -136,6 +136,29 @@ def test_short_memory_of_a_cgroup(cause: str, group: Cgroup, text: str) -> None:
     assert (first.cause, [c.rank for c in first.culprits]) == (cause, [3])
     assert text in first.summary
     assert (cause == "memory-thrash") == any(OWN in step for step in first.next_steps)
+
+
+OVER_HIGH = ("D", "mem_cgroup_handle_over_high", None, None, None)
+"""As Linux 6.1 shows a main thread whose group is over memory.high."""
+
+
+@pytest.mark.parametrize("waiters", [0, 3])
+@pytest.mark.parametrize("moved_s", [1.0, 20.0])
+def test_ranks_held_up_over_memory_high(waiters: int, moved_s: float) -> None:
+    """They run for some ms every two seconds: slow, or hung, and no wait for a disk."""
+    group = Cgroup(
+        OWN, None, 200 << 20, 280 << 20, Counts(at_high=90), 65, before=Counts(at_high=2)
+    )
+    world = World()
+    world.waiters(waiters)
+    for _ in range(2):
+        stack = user("step", 32, "big += 1")
+        world.add(stack, OVER_HIGH, process=IN_OWN, moved_at=world.at - moved_s)
+    first = judged(world, group, memory_full=60.0).verdicts[0]
+    assert (first.cause, first.confidence >= 0.78) == ("memory-thrash", True)
+    assert [c.rank for c in first.culprits] == [waiters, waiters + 1]
+    assert f"200 MiB of {OWN}/memory.high" in first.summary
+    assert any(f"echo max > {OWN}/memory.high" in step for step in first.next_steps)
 
 
 @pytest.mark.parametrize(

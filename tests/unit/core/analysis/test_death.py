@@ -140,6 +140,8 @@ def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:
         ("/cores/%t $(reboot)-%p", None, "hangtop core /cores/*' $(reboot)-4010'"),
         ("core.%p", 0, "ulimit -c is 0"),
         ("|/usr/lib/systemd/systemd-coredump %P", 0, "coredumpctl dump 4010 -o core.4010"),
+        ("|/usr/lib/systemd/systemd-coredump %P %c", 0, "ulimit -c is 0"),
+        ("|/usr/share/apport/apport -p%p", 0, "core /var/lib/apport/coredump/core.*.4010.*"),
         ("", None, "core_pattern of the node is empty"),
     ],
 )

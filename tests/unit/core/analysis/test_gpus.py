@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from hangtop_core.analysis.gpus import Slots, doing, down, reasons, slow, troubles, visible
+from hangtop_core.analysis.gpus import (
+    Slots,
+    doing,
+    down,
+    reasons,
+    slow,
+    troubles,
+    usual_clock,
+    visible,
+)
 from hangtop_core.hardware import Gpu, GpuProcess, MigDevice, NvLink
 from hangtop_core.model import Node
 from support.build import NOW, World, c10d, thread
@@ -27,6 +36,7 @@ from support.gpus import BUSY, IDLE, SPINS, gpu
         ({**SPINS, "memory_util": 1}, "spins"),
         ({"util": 100, "power_w": 118, "power_limit_w": None}, "busy"),
         ({"util": None, "power_w": 118}, "unknown"),
+        ({"util": None, "power_w": 118, "mig": True}, "MIG"),
         ({"state": "lost", **BUSY}, "broken"),
     ],
 )
@@ -55,10 +65,12 @@ def test_links_that_are_all_down_are_how_the_machine_is_built() -> None:
 
 
 def test_slow_is_far_below_the_peers() -> None:
-    peers = [345, 1980, 1980, 1980]
-    assert slow(gpu(0, sm_mhz=345), peers) == 1980
-    assert slow(gpu(0, sm_mhz=1800), peers) is None
-    assert slow(gpu(0, sm_mhz=345), []) is None
+    assert usual_clock([345, 1980, 1980, 1755]) == 1980
+    assert usual_clock([345, 1980]) == 1980, "no GPU has a clock between them"
+    assert usual_clock([345, 345, 345, 1980]) == 345
+    assert slow(gpu(0, sm_mhz=345), 1980)
+    assert not slow(gpu(0, sm_mhz=1800), 1980)
+    assert not slow(gpu(0, sm_mhz=345), usual_clock([]))
 
 
 class TestSlots:

@@ -331,6 +331,7 @@ CUT = tuple(msgspec.structs.replace(one, core_size=4096) for one in RANKS)
         ("core", RANKS, "warning", "overwrite"),
         ("", RANKS, "warning", "core_pattern is empty"),
         ("|/usr/lib/systemd/systemd-coredump %P", LIMITED, "ok", "systemd-coredump"),
+        ("|/usr/lib/systemd/systemd-coredump %P %c", LIMITED, "warning", "ulimit -c is 0"),
         (None, RANKS, "not-applicable", "not known"),
     ],
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor, DescriptorTable, Holder, Socket
 from hangtop_core.logs.output import Output
 from hangtop_core.model import Node
 from support import build
-from support.build import FUTEX, POLL, World, c10d
+from support.build import FUTEX, POLL, SLEEP, World, c10d
 from support.logs import parsed
 
 if TYPE_CHECKING:
@@ -97,3 +98,74 @@ def test_the_rank_that_aborted_is_the_one_whose_sizes_did_not_fit() -> None:
     process = {"exit_code": -6, "gone_at": build.HUNG_SINCE}
     world.add(c10d("all_reduce"), FUTEX, process=process, state="exited")
     assert first(run(world, ABORT)) == ("mismatched-size", [2])
+
+
+GAVE_UP = (
+    'Traceback (most recent call last):\n  File "train.py", line 22, in step\n'
+    "    dist.all_reduce(x)\n"
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 12000ms for recv "
+    "operation to complete\n"
+)
+CLOSED = (
+    'Traceback (most recent call last):\n  File "train.py", line 22, in step\n'
+    "    dist.all_reduce(x)\n"
+    "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:41\n"
+)
+CAUGHT = (
+    "ERROR:root:skipping\nTraceback (most recent call last):\n"
+    '  File "train.py", line 17, in step\nValueError: bad batch\n'
+)
+LEFT_3 = (
+    "E1122 00:06:24.908000 7289 torch/distributed/elastic/multiprocessing/api.py:1002] failed "
+    "(exitcode: 3) local_rank: 1 (pid: 4010) of binary: /usr/bin/python\n"
+)
+
+
+def of_rank(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+def ended(text: str, ends: tuple[float, ...] = (5.0, 5.0, 5.0), alive: bool = False) -> Diagnosis:
+    """A job of three: rank 1 slept while the others waited; then ranks left, so long ago."""
+    world = World()
+    for rank, ago in enumerate(ends):
+        state = "sleeping" if alive and rank == 1 else "exited"
+        gone: dict[str, object] = {} if state == "sleeping" else {"gone_at": build.NOW - ago}
+        stack = build.user("load", 8) if rank == 1 else c10d("all_reduce")
+        facts = SLEEP if rank == 1 else FUTEX
+        added = world.add(stack, facts, state=state, process=gone)
+        if gone and added.sample is not None:
+            last = msgspec.structs.replace(added.sample, at=build.NOW - ago - 2.0)
+            world.ranks[rank] = msgspec.structs.replace(added, sample=last)
+    return run(world, text)
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_who_waited_until_a_timeout_and_left_is_a_victim(alive: bool) -> None:
+    text = of_rank(0, GAVE_UP) + of_rank(2, GAVE_UP)
+    for logs in (text, CAUGHT + text):
+        found = ended(logs, alive=alive)
+        assert [v.cause for v in found.verdicts] == ["missing-collective"]
+        assert first(found) == ("missing-collective", [1])
+        assert found.verdicts[0].victims == (0, 2)
+        assert "load" in found.verdicts[0].summary
+        assert found.verdicts[0].confidence >= (0.59 if alive else 0.92)
+
+
+def test_a_rank_that_had_left_long_before_is_why_others_waited_in_vain() -> None:
+    found = ended(of_rank(0, GAVE_UP) + of_rank(2, GAVE_UP), (5.0, 60.0, 5.0))
+    assert first(found) == ("rank-exited", [1])
+    assert found.verdicts[0].victims == (0, 2)
+
+
+def test_where_all_waited_in_vain_and_left_nobody_is_blamed() -> None:
+    found = ended("".join(of_rank(rank, GAVE_UP) for rank in range(3)))
+    assert [first(found)] == [("unknown", [])]
+    assert found.verdicts[0].victims == (0, 1, 2)
+
+
+@pytest.mark.parametrize("said", ["", LEFT_3, of_rank(1, TRACEBACK + "ValueError: bad batch\n")])
+def test_who_lost_the_connection_and_left_is_a_victim(said: str) -> None:
+    found = ended(of_rank(0, CLOSED) + of_rank(2, CLOSED) + said)
+    assert first(found) == ("rank-exited", [1])
+    assert found.verdicts[0].victims == (0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,6 +85,30 @@ def test_groups_are_those_of_the_site_and_an_unknown_one_is_said() -> None:
         assert "nodeset -l" in caught.value.help
     with pytest.raises(UsageError, match="group source 'rack' cannot be used"):
         expand("@rack:3")
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["@g;touch {0}", "@g\ntouch {0}", "@g>{0}", "@g[1,2];>{0}", "n1,@t:g|tee {0}", "@$(touch {0})",
+     "@`touch {0}`", "@g&>{0}", "@-x", "@t:-x", "@g x"],
+)  # fmt: skip
+def test_no_name_of_a_group_says_anything_to_a_shell(group: str, tmp_path: Path) -> None:
+    """A site's groups may come from commands, into which ClusterShell writes the name."""
+    asked, made = tmp_path / "asked", tmp_path / "made"
+    source = UpcallGroupSource("t", f"echo $GROUP >> {asked}; echo n1")
+    hosts = tmp_path / "hosts"
+    hosts.write_text(group.format(made).replace("\n", " "))
+    NodeSet.set_std_group_resolver(GroupResolver(source))
+    try:
+        for use in (lambda: expand(group.format(made)), lambda: read_hostfile(hosts)):
+            with contextlib.suppress(UsageError):  # of `@g x` a host file takes the first word
+                use()
+        assert not made.exists()
+        assert not asked.exists() or asked.read_text() == "g\n"
+        assert expand(" @g , n2 ") == ("n1", "n2")
+        assert asked.read_text().endswith("g\n")
+    finally:
+        NodeSet.set_std_group_resolver(None)
 
 
 HOSTFILES = {

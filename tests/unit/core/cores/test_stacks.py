@@ -13,8 +13,10 @@ from hangtop_core.cores.explain import explain
 from hangtop_core.cores.native import parse
 from hangtop_core.cores.pattern import expected, understand
 from hangtop_core.cores.python import PythonThread
+from hangtop_core.cores.read import spawned
 from hangtop_core.cores.threads import CoreThread, merge
 from hangtop_core.frame import Frame
+from hangtop_core.model import Local
 from support.cores.image import STACK, core
 
 if TYPE_CHECKING:
@@ -146,6 +148,18 @@ def test_what_the_signal_says(tmp_path: Path, code: str, options: dict[str, obje
     assert [one.code for one in explain(elf.read(str(path)), ())] == [code]
 
 
+def test_the_rank_of_a_child_of_mp_spawn_is_in_its_stack() -> None:
+    """As pystack gives it of torch 2.13; the environment of such a child has no RANK."""
+    frames = (
+        Frame("main", "/job.py", "job.py", 10),
+        Frame("_wrap", "torch/multiprocessing/spawn.py", "spawn.py", 87),
+    )
+    values = ((Local("i", "7", True),), (Local("args", "(True)", True), Local("i", "1", True)))
+    beside = CoreThread(2, frames=frames[:1], locals=values[:1])
+    assert spawned((beside, CoreThread(1, frames=frames, locals=values))) == 1
+    assert spawned((beside,)) is None
+
+
 WHO = {"pid": 4711, "comm": "python3", "cwd": "/job", "node": "n1"}
 
 
@@ -158,6 +172,8 @@ WHO = {"pid": 4711, "comm": "python3", "cwd": "/job", "node": "n1"}
         ("/cores/%h/%s-%p", False, "/cores/n1/11-4711", "11-4711"),
         ("|/usr/lib/systemd/systemd-coredump %P %u", False, None, "core.python3.1000.x.4711.zst"),
         ("|/usr/share/apport/apport -p%p", False, None, "core._usr_bin_python3"),
+        ("|/usr/libexec/abrt-hook-ccpp %s", False, None, "coredump"),
+        ("cores/%h/core", True, "/job/cores/n1/core.4711", "core.4711"),
         ("|/opt/own-handler", False, None, None),
         ("", False, None, None),
     ],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read
+from hangtop_core.logs.files import CHUNK, TAIL, WHOLE, find, read, read_all
 from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lines import PIECE, PIECES, Choice, Follower, Kept, around, span
 from hangtop_core.logs.names import places
@@ -235,3 +235,14 @@ def test_growing_cut_and_replaced_files_are_followed(tmp_path: Path) -> None:
     assert poll() == ["other"]
     assert judge(follower.logs()).first is not None
     follower.close()
+
+
+def test_files_beyond_what_is_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.log").write_text("x\n")
+    monkeypatch.setattr("hangtop_core.logs.files.MAX_FILES", 3)
+    logs = read_all(find([str(tmp_path)])[0])
+    assert [one.lines for one in logs] == [1, 1, 1, 0, 0]
+    assert [one.problem for one in logs[2:]] == [None, *["there are more than 3 files"] * 2]

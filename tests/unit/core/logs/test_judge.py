@@ -195,3 +195,33 @@ def test_logs_without_errors_have_no_first() -> None:
     found = judged("step 1\nstep 2\n")
     assert found.first is None
     assert conclude(found) == ()
+
+
+def test_who_left_by_itself_without_a_word_is_to_blame_by_what_torchrun_says() -> None:
+    closed = "[rank{}]: RuntimeError: [gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:41\n"
+    head = "[rank{}]: Traceback (most recent call last):\n"
+    report = """\
+E1122 00:06:24.908000 7289 torch/distributed/elastic/multiprocessing/api.py:1002] failed \
+(exitcode: 3) local_rank: 1 (pid: 7357) of binary: /usr/bin/python
+job.py FAILED
+Failures:
+[1]:
+  time      : 2026-11-22_00:06:24
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 7356)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 7356
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_00:06:24
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : 3 (pid: 7357)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+"""
+    one = verdict((head + closed).format(0, 0) + (head + closed).format(2, 2) + report)
+    assert (one.cause, blamed(one)) == ("rank-exited", [1])
+    assert "exit status 3" in one.summary
+    assert "ranks 0,2 lost the connection to it" in one.summary

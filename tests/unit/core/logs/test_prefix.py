@@ -56,6 +56,14 @@ def test_digits_of_nodes_count_where_all_lines_have_them_and_are_no_times() -> N
     assert clock.take("[12:01]:d") == (Origin(), "[12:01]:d")
 
 
+def test_nodes_and_local_ranks_count_without_a_colon_where_nearly_all_lines_have_them() -> None:
+    some = Prefixes("[host1:0]  File\n[host1:1]  File\n[host1:0]KeyError: 1\n[host1:1]    f()\n")
+    head = Origin(local=1, node="host1", group="host1:")
+    assert some.take("[host1:1]    f()") == (head, "    f()")
+    lines = Prefixes("[trainer:98] a\n[data:12] b\n[trainer:99] c\n")
+    assert lines.take("[data:12] b") == (Origin(), "[data:12] b")
+
+
 def test_nodes_of_pdsh_count_where_all_lines_have_one() -> None:
     some = Prefixes("n1: a\nn2: [default0]:b\nn1: c\nn2: d\n")
     assert some.take("n2: [default0]:b") == (Origin(local=0, node="n2", group="default"), "b")
@@ -132,3 +140,32 @@ def test_many_pieces_of_one_tag_are_put_together_in_time() -> None:
     began = time.monotonic()
     assert [len(one) for one in split(line)] == [14 + 40 * 200_000]
     assert time.monotonic() - began < 3.0
+
+
+@pytest.mark.parametrize(
+    ("row", "heads", "rank"),
+    [
+        ("[default2]:bar 5/6[rank2]: Traceback", ("[default2]:",) * 9, 2),
+        ("[vm:1]:bar 5/6[vm:2]:bar 5/6[rank2]: Traceback", ("[vm:1]:", "[vm:2]:"), 2),
+        ("[1,2]<stderr>:\rbar 5/6[rank2]: Traceback", ("[1,1]<stderr>:",), 2),
+        (
+            "[1,3]<stderr>:\rbar 5/6[1,1]<stderr>:\rbar 5/6[1,1]<stderr>:[rank1]: Traceback",
+            ("[1,1]<stderr>:",),
+            1,
+        ),
+        ("2: \rbar 4/6\rbar 5/6[rank2]: Traceback", ("1: ", "2: "), 2),
+        ("\rbar 4/6\rbar 5/6[rank2]: Traceback", ("",), 2),
+    ],
+)
+def test_an_error_behind_a_progress_bar_is_of_the_stream_it_goes_on_in(
+    row: str, heads: tuple[str, ...], rank: int
+) -> None:
+    """As real launchers wrote them: the frames of the traceback stand behind both prefixes."""
+    steps = "".join(f"{head}step {n}\n" for n in range(9) for head in heads)
+    prefixes = Prefixes(steps + heads[0] + 99 * "\rbar" + "\n")
+    *bars, (origin, text) = [prefixes.take(line) for _, line in prefixes.split(row)]
+    head = row[: row.index("bar")].rstrip("\r") if "[vm:2]" not in row else "[vm:2]:"
+    head = "[1,1]<stderr>:" if rank == 1 else head
+    [(_, after)] = prefixes.split(f"{head}[rank{rank}]:   File")
+    assert (origin, text) == (prefixes.take(after)[0], "Traceback")
+    assert {text for _, text in bars} <= {"bar 4/6", "bar 5/6"}

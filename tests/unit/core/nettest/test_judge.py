@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from hangtop_core.attach.largepackets import TO
+from hangtop_core.check import Clock
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.nettest import judge, report, said
@@ -89,6 +91,45 @@ def test_nothing_is_wrong_where_all_is_well() -> None:
     made = facts()
     assert judge.findings(made) == ()
     assert judge.status(made, (), True) == 0
+
+
+@pytest.mark.parametrize(
+    ("ahead", "odd"),
+    [
+        ([0.0, 0.4, 0.0], ""),
+        ([0.0, 42.0, 0.0], "that of n2 is 42 s ahead"),
+        # It is this machine's clock that is off: no matter for the job.
+        ([42.0, 42.0, 42.0], ""),
+        ([42.0, 42.0, -8.0], "that of n3 is 50 s behind"),
+        # Of two nodes this machine decides.
+        ([0.0, -3.0], "that of n2 is 3.0 s behind"),
+        ([42.0], ""),
+    ],
+)
+def test_clocks_that_are_not_those_of_most(ahead: list[float], odd: str) -> None:
+    made = facts(clocks={f"n{n}": Clock(by, 0.001) for n, by in enumerate(ahead, 1)})
+    found = judge.findings(made)
+    assert [one.summary for one in found] == ([f"clocks differ: {odd}"] if odd else [])
+    told = " ".join(text for one in found for text in one.evidence)
+    assert ("takes a node for dead" in told) == (" 42 s" in odd or " 50 s" in odd)
+
+
+def test_a_clock_that_took_long_to_tell_is_not_blamed() -> None:
+    late = {f"n{n}": Clock(by, within) for n, by, within in ((1, 0, 0.1), (2, 0, 0.1), (3, 4, 5))}
+    assert judge.findings(facts(clocks=late)) == ()
+
+
+@pytest.mark.parametrize(
+    ("why", "cause", "status"),
+    [
+        ("no hello from the probe within 20 s", "node-unreachable", judge.INCOMPLETE),
+        (f"no hello from the probe within 20 s: {TO}", "mtu-mismatch", judge.FAILED),
+    ],
+)
+def test_nodes_that_are_not_reached(why: str, cause: str, status: int) -> None:
+    made = facts(missing={"n4": why})
+    assert causes(made) == [("failure", cause)]
+    assert judge.status(made, judge.findings(made), True) == status
 
 
 # Which interface

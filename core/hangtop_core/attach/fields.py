@@ -1,0 +1,162 @@
+"""What changed of processes and nodes, field by field: of a piece of `messages.WatchPiece`.
+
+A value that does not fit is dropped and named; the others of its process or node are kept.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hangtop_core import fixes
+from hangtop_core.attach.messages import MISFITS
+from hangtop_core.meters import MetersPart, told
+from hangtop_core.model import Node, Process, Thread
+from hangtop_core.text import Text, clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAX_STRINGS = 65_536
+"""Entries of one connection's string table before it is begun anew; twice as many are refused."""
+
+_Cell = str | int | None
+
+
+class Fields:
+    """Fields of which some are sent, each of a type of its own."""
+
+    def __init__(self, types: Mapping[str, Any]) -> None:
+        """``types`` by name."""
+        self.types = types
+        self._some: Any = msgspec.defstruct(
+            "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()]
+        )
+
+    def read(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+        """Decode known fields, all at once where they are good, else one by one."""
+        try:
+            some = msgspec.convert(raw, self._some)
+        except MISFITS:
+            return self._each(raw, wrong)
+        sent = (name for name in raw if name in self.types)
+        return {name: value for name in sent if (value := getattr(some, name)) is not UNSET}
+
+    def _each(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+        good: dict[str, Any] = {}
+        for name in raw.keys() & self.types.keys():
+            try:
+                good[name] = msgspec.convert(raw[name], self.types[name])
+            except MISFITS as error:
+                wrong.append(f"{name}: {clean(str(error), 200)}")
+        return good
+
+
+_ThreadRow = tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]
+_PROCESS = Fields(
+    {
+        **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
+        "denied": tuple[Text, Text | None] | None,  # why, and a fix as `hangtop_probe.fixes` has it
+        "meters": MetersPart,
+        "threads": list[_ThreadRow],
+    }
+)
+_OWN = frozenset(
+    {
+        "load1",
+        "memory_total",
+        "memory_available",
+        "shm_total",
+        "shm_free",
+        "mounts",
+        "addresses",
+        "cpus",
+        "processes",
+        "python_processes",
+        "other_users",
+        "capabilities",
+        "cgroups",
+        "oom_kills",
+        "memory_full",
+        "io_full",
+        "kernel_lines",
+        "full_mounts",
+    }
+)
+"""Fields of a node that its pieces tell."""
+_NODE = Fields({i.name: i.type for i in msgspec.structs.fields(Node) if i.name in _OWN})
+
+
+def pid_of(key: str) -> int | None:
+    """Return the process id that a key of `set` or `gone` is, or None when it is none."""
+    return int(key) if key.isdecimal() and len(key) < 11 else None
+
+
+def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
+    """Add new entries to a connection's string table; return what is wrong with them."""
+    wrong: list[str] = []
+    for key, value in new.items():
+        known = key.isdecimal() and len(key) < 10
+        if not known or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
+            wrong.append(f"string table entry {clean(key, 20)!r}")
+            continue
+        table[int(key)] = _string(value[:1200])
+    return wrong
+
+
+@lru_cache(4096)
+def _string(value: str) -> str:
+    """Return an entry, cleaned: all nodes of a job tell the same ones."""
+    return clean(value, 200)
+
+
+def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
+    """Decode the changed fields of one process; return them, and what could not be read.
+
+    Of ``meters`` those that changed, by name.
+    """
+    if not isinstance(raw, dict):
+        return {}, ["is not an object"]
+    wrong: list[str] = []
+    changes = _PROCESS.read(raw, wrong)
+    if changes.get("denied") is not None:
+        changes["denied"] = fixes.denied(*changes["denied"])
+    if "meters" in changes:
+        changes["meters"] = told(changes["meters"], raw["meters"])
+    if "threads" in changes:
+        try:
+            changes["threads"] = _threads(changes["threads"], strings)
+        except KeyError as error:
+            del changes["threads"]
+            wrong.append(f"threads: {error}")
+    return changes, wrong
+
+
+def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Decode the changed fields of a node; return them, and what could not be read."""
+    wrong: list[str] = []
+    fields = _NODE.read(raw, wrong)
+    if "capabilities" in fields:
+        fields["capabilities"] = fixes.worded(fields["capabilities"])
+    return fields, wrong
+
+
+def _threads(rows: Iterable[_ThreadRow], strings: Mapping[int, str]) -> tuple[Thread, ...]:
+    """Make threads of rows, whose texts are themselves or numbers of known ones."""
+    threads = []
+    # One by one: a list of them takes six times as long, and there are tens of thousands.
+    for tid, name, state, wchan, syscall, fd, futex in rows:
+        thread = Thread(
+            tid,
+            (strings[name] if isinstance(name, int) else name) or "",
+            (strings[state] if isinstance(state, int) else state) or "?",
+            strings[wchan] if isinstance(wchan, int) else wchan,
+            strings[syscall] if isinstance(syscall, int) else syscall,
+            fd,
+            strings[futex] if isinstance(futex, int) else futex,
+        )
+        threads.append(thread)
+    return tuple(threads)
