@@ -83,7 +83,6 @@ def show(arguments: argparse.Namespace) -> None:
     """The app on a simulated cluster."""
     from hangtop.app import begin, run_app
 
-    begin()
     story = Story(
         nodes=(arguments.nodes or [128])[0],
         hang_at=arguments.hang_at,
@@ -92,6 +91,7 @@ def show(arguments: argparse.Namespace) -> None:
         flapping=tuple(arguments.flapping),
         dead=tuple(arguments.dead),
     )
+    begin(story.nodes)
     if arguments.room is not None:
         with Session(options(), diagnose, launchers(arguments.room, story)) as session:
             run_app(session)

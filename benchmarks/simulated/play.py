@@ -12,12 +12,14 @@ the play is over.
 from __future__ import annotations
 
 import array
+import base64
 import contextlib
 import os
 import selectors
 import socket
 import sys
 import time
+import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -46,7 +48,6 @@ class Connection:
         self._reader = wire.Reader()
         self._rest = b""
         self._out = bytearray()
-        self._number = 0
         os.set_blocking(fd_in, False)
         os.set_blocking(fd_out, False)
 
@@ -63,9 +64,7 @@ class Connection:
 
     def say(self, message: Message) -> None:
         """Queue a message."""
-        self._number += 1
-        for line in wire.encode(message, self._number):
-            self._out += line
+        self._out += encoded(message)
 
     def flush(self) -> bool:
         """Write what the pipe takes; False when nobody reads any more."""
@@ -85,6 +84,18 @@ class Connection:
         with contextlib.suppress(OSError):
             self.control.send(bytes([status]))
         self.control.close()
+
+
+def encoded(message: Message) -> bytes:
+    """The line that `wire.encode` makes, in a third of the time: who plays has no cores apart.
+
+    What would have to be cut is not among what nodes of a story say.
+    """
+    body = msgspec.json.encode(message)
+    if len(body) >= wire.COMPRESS_FROM:
+        body = b'{"z":"' + base64.b64encode(zlib.compress(body, 1)) + b'"}'
+    assert len(body) < wire.MAX_LINE - len(wire.MAGIC)
+    return wire.MAGIC + body + b"\n"
 
 
 class Player:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 PAUSE_NODE_S, PAUSE_S = 0.002, 2.0
 """Seconds without another one after which nobody waits any more: for each node, and at most."""
+SHOW_SHARE = 0.25
+"""Of that, for which the rest waits after the last one: the picture of all is being shown."""
 ALL_S = 20.0
 """Seconds that all together may take, going by how many have come so far; a stream that takes
 longer leaves time for other things."""
@@ -43,9 +45,7 @@ class Arrivals:
     def pending(self, now: float) -> bool:
         """Whether what can wait is to wait for those that are still to come."""
         pause = min(self._nodes * PAUSE_NODE_S, PAUSE_S)
+        if not self._missing:
+            return now - self._last < pause * SHOW_SHARE
         share = (self._nodes - len(self._missing)) / max(self._nodes, 1)
-        return (
-            bool(self._missing)
-            and now - self._last < pause
-            and now - self._began < max(pause, share * ALL_S)
-        )
+        return now - self._last < pause and now - self._began < max(pause, share * ALL_S)

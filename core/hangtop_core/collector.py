@@ -14,10 +14,10 @@ from hangtop_core.arrivals import Arrivals
 from hangtop_core.asks import GRACE, Ask, Asks
 from hangtop_core.attach import messages
 from hangtop_core.attach.engine import Closed, Engine, Event
-from hangtop_core.attach.fields import MAX_STRINGS
 from hangtop_core.attach.link import Link
 from hangtop_core.attach.local import boot_id
 from hangtop_core.attach.router import Router
+from hangtop_core.attach.strings import MAX_STRINGS
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.attach.turns import Turns
 from hangtop_core.commandlog import CommandLog

@@ -14,8 +14,9 @@ import msgspec
 
 from hangtop_core import cgroups, jobs, kernelline, nodeclock, sampling
 from hangtop_core.attach import messages
-from hangtop_core.attach.fields import pid_of, read_changes, read_node, read_strings
+from hangtop_core.attach.fields import pid_of, read_changes, read_node
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
+from hangtop_core.attach.strings import read_strings
 from hangtop_core.meters import Meters
 from hangtop_core.model import Job, Node, Process, Snapshot
 from hangtop_core.nodeview import NodeView

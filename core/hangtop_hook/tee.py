@@ -8,6 +8,7 @@ notice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -65,6 +66,18 @@ class Copy:
                 select.select([], [self.fd], [])
 
 
+def let_go() -> None:
+    """Close whatever else of the rank's came along: its sockets are to close with it.
+
+    gloo and NCCL leave theirs open in what a rank starts, and where those live on its peers would
+    not see that it has ended.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > DONE:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
 def start_time(pid: int) -> Optional[bytes]:
     """When a process was started, in the kernel's words; None when it has ended."""
     try:
@@ -85,6 +98,7 @@ def main(arguments: List[str]) -> None:
     """Copy until the rank has ended."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
+    let_go()
     label, pid = os.fsencode(arguments[0]), int(arguments[1])
     started = start_time(pid)
     rest = arguments[2:]

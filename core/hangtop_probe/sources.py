@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import node, procfs, secrets
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
+NEWER = "  (as it is now: this file is newer than the process)"
+"""Behind a line of a file that somebody may have edited since the process read it."""
 _MAX_READ = 2000
 """Bytes of a line that are looked at for secrets, before it is cut."""
 _CACHED_LINES = 2000
@@ -51,7 +54,15 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
 def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return line ``number`` of ``path`` as ``pid`` sees it, or None."""
     path_here = local_path(pid, path, mounts) if number > 0 else None
-    return _line(path_here, number) if path_here is not None else None
+    if path_here is None:
+        return None
+    found = _line(path_here, number)
+    if found is None:
+        return None
+    text, changed = found
+    about = procfs.read_stat(pid)
+    began = time.time() - procfs.age(about) if about is not None else changed
+    return text + NEWER if changed > began + 1.0 else text
 
 
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
@@ -85,7 +96,8 @@ def _same_mounts(pid: int) -> bool:
     return procfs.link("/proc/%d/ns/mnt" % pid) == procfs.link("/proc/self/ns/mnt")
 
 
-def _line(path: str, number: int) -> Optional[str]:
+def _line(path: str, number: int) -> Optional[Tuple[str, float]]:
+    """A line of a file, and when that was last changed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -102,7 +114,8 @@ def _line(path: str, number: int) -> Optional[str]:
                 lines = file.read(MAX_FILE).split(b"\n", number)
             line = procfs.text(lines[number - 1][:_MAX_READ]) if number <= len(lines) else ""
             _cache[key] = secrets.mask_text(line.strip())[:MAX_LINE] or None
-        return _cache[key]
+        text = _cache[key]
+        return (text, info.st_mtime) if text is not None else None
     except OSError:
         return None
     finally:

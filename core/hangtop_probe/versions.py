@@ -24,8 +24,11 @@ from . import procfs, sources
 MAX_MAPS = 8 << 20
 MAX_FILE = 64 << 10
 
-_TORCH = re.compile(rb"\s(/[^\n]*/torch)/lib/libtorch(?:_cpu|_cuda|_python)?\.so")
-_NCCL = re.compile(rb"\s(/[^\n]*/libnccl\.so[^\n/ ]*)")
+# The path of a line begins with its first slash: looked for anywhere, it would cost cubic time.
+_TORCH = re.compile(
+    rb"^[^/\n]*(/[^\n]*/torch)/lib/libtorch(?:_cpu|_cuda|_python)?\.so", re.MULTILINE
+)
+_NCCL = re.compile(rb"^[^/\n]*(/[^\n]*/libnccl\.so[^\n/ ]*)", re.MULTILINE)
 _PYTHON = re.compile(r"python(\d\.\d+)")
 _WHEEL = re.compile(r"nvidia_nccl_cu\d+-([0-9][0-9.]*)\.dist-info")
 _ASSIGNED = re.compile(

@@ -30,6 +30,7 @@ from hangtop_core.attach import (
 )
 from hangtop_core.attach.ssh import Login
 from hangtop_core.capture import Facts, form, is_capture, load, save
+from hangtop_core.capture.redact import Redaction, Redactor
 from hangtop_core.cores import elf, native, pattern, python
 from hangtop_core.cores.explain import explain
 from hangtop_core.diagnosis import to_json
@@ -129,6 +130,26 @@ def packed_log(data: bytes) -> None:
     """A damaged packed log is a problem of that file."""
     with file_of(data, ".out.gz") as path:
         files.read(files.Found(str(path), places([str(path)])[str(path)]), 0)
+
+
+NAMED = b"""rank 3 on gpu[01-16], train-gpu07.site.org:29500 (10.0.0.7, fe80::1) in /home/alice/x/train.py
+step 4 of gpu07 at train.py:3 (train_step) wrote ../ckpt/a b.pt to ~/runs/node-1_gpu07.log
+"""
+
+
+@target(lambda: [NAMED])
+def redaction(data: bytes) -> None:
+    """Lines keep their number with other names in them, and no name of a host is left by itself."""
+    lines = text_of(data).split("\n")
+    redactor = Redactor(Redaction(paths=True, hosts=True))
+    redactor.learn_hosts(
+        ["gpu07.site.org", *(f"gpu{n:02}" for n in range(1, 17)), *lines[0].split()]
+    )
+    redactor.learn_paths(lines)
+    found = redactor.data(lines)
+    assert len(found) == len(lines)
+    assert redactor.text("on gpu07, gpu07.site.org").count("gpu07") == 0
+    assert redactor.anew().data(lines) == found
 
 
 def reports() -> list[bytes]:

@@ -32,6 +32,7 @@ from hangtop_probe import (
     secrets,
     sockets,
     stacks,
+    strace,
     torchstore,
     versions,
     wire,
@@ -130,6 +131,29 @@ def process_table(data: bytes) -> None:
     assert set(found) <= {10, 20, 21}
     assert len(secrets.mask_arguments(cmdline)) <= 129
     json.dumps(secrets.allowed_environment(environ))
+
+
+MASKED = (
+    b"train --api-key sk-abcdefghijklmnopqrstuv WANDB=0123456789abcdef0123456789abcdef01234567",
+    b"Authorization: Bearer abcdefghijklmnop https://u:p@host/x?sig=abc&y=1 login u password p",
+    b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----\nx",
+    b'12:00:00.5 write(1</a>, "hf_abcdefghijklmnopqrst"..., 64) = 64 <0.00001>',
+    b'[pid 7] 12:00:00.5 execve("/bin/x", ["x", "--token", "abc"...], 0x7ffe /* 9 vars */) = 0',
+    b"7f1c8000-7f1c9000 r-xp 00000000 fe:00 17   /opt/a b/torch/lib/libtorch_cpu.so",
+)
+
+
+@target(lambda: list(MASKED))
+def masking(data: bytes) -> None:
+    """Whatever is masked stays about as long, and masking it again changes no more than that."""
+    text = text_of(data)
+    masked = secrets.mask_text(text)
+    assert masked.count("\n") == text.count("\n")
+    assert len(masked) <= len(text) + 3 * masked.count(secrets.MASK)
+    for line in data.split(b"\n"):
+        assert len(strace._shown(line)) <= 1000
+        strace._IDLE.search(line), strace._POLLING.match(line)
+    versions._mapped(versions._TORCH, data), versions._mapped(versions._NCCL, data)
 
 
 def dumped() -> list[bytes]:

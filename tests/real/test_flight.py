@@ -359,9 +359,13 @@ def killed_meanwhile(pid: int) -> None:
         client.process.kill()
         client.process.wait()
     assert wait_until(lambda: not traced())
-    for folder in set(Path("/tmp").glob("hangtop-*")) - before:
-        if (folder / "recorder").exists():
-            shutil.rmtree(folder)
+
+    def made() -> set[Path]:
+        return {one.parent for one in Path("/tmp").glob("hangtop-*/recorder")} - before
+
+    assert wait_until(lambda: bool(made())), "gdb was ended: within its call it ends the rank"
+    for folder in made():
+        shutil.rmtree(folder)
 
 
 def test_a_byte_in_its_pipe_makes_an_nccl_rank_dump(

@@ -41,7 +41,8 @@ def is_alive(pid: int) -> bool:
 def command_line(pid: int) -> str:
     """Command line for messages."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        return words.decode(errors="replace")[:120]
     return "(gone)"
 
 

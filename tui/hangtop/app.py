@@ -6,6 +6,7 @@ import codecs
 import gc
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 from hangtop.hangup import end_with_terminal
@@ -27,19 +28,26 @@ TEXTUAL_SETTINGS = {
 """Read by Textual at import. A monitor needs neither animation nor sixty frames a second."""
 
 
-SWITCH_S = 0.0005
-"""Seconds after which a thread that works lets the others run. A key takes a dozen turns, and with
-Python's own 0.005 it took 80 ms and more while the recorders of 1,024 ranks were put together."""
+FEW = 64
+"""Up to so many nodes modules are loaded while those log in, which takes them as long."""
 
 
-def begin() -> None:
-    """Let modules be loaded and nodes come in fast; the app ends that once they are there.
+def begin(nodes: int) -> None:
+    """Prepare to start a session with so many nodes.
 
-    Nearly all that is made then is to stay, so looking for garbage in it again and again finds
-    none; and who loads modules is not to hold up who connects to nodes.
+    No garbage is looked for while modules are loaded and nodes come in, for nearly all that is made
+    meanwhile is to stay; the app ends that. Modules are loaded before more than a `FEW` nodes keep
+    the processor busy: a screen that tells how many of them are there comes half a second sooner.
     """
     gc.disable()
-    sys.setswitchinterval(SWITCH_S)
+    if nodes > FEW:
+        _load()
+
+
+def _load() -> None:
+    for name, value in TEXTUAL_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import_module("hangtop.application")  # after the settings
 
 
 def prepare(environ: Mapping[str, str] = os.environ) -> None:
@@ -91,9 +99,7 @@ def run_app(
         UsageError: when the terminal cannot show screens.
     """
     prepare()
-    begin()
-    for name, value in TEXTUAL_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    _load()
     from hangtop.application import FilesApp, HangtopApp  # after the settings
     from hangtop.theme import use_light
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import time
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Child:
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
-        """Start ``argv``; no other descriptor of ours is open in it, for Python makes them so.
+        """Start ``argv``; no other descriptor of ours is open in it.
 
         By posix_spawn, which takes half of the time of `subprocess`: all threads of ours wait for
         it, and many nodes are connected to at once.
@@ -49,7 +50,10 @@ class Child:
                 list(argv),
                 # A copy: exec reads the C array otherwise, which another thread may be growing.
                 dict(os.environb),
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(theirs)],
+                file_actions=[
+                    *((os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(theirs)),
+                    *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()),
+                ],
                 setsid=True,
                 setsigdef=_IGNORED,
             )
@@ -103,6 +107,20 @@ class Child:
                 self._code = os.waitstatus_to_exitcode(status)
             self._ended = True
         return self._ended
+
+
+@cache
+def _inherited() -> list[int]:
+    """Return what whoever started us left open for all programs: looked for once.
+
+    What Python opens is closed by the start of a program.
+    """
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing itself is over
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 def _pipe() -> list[int]:

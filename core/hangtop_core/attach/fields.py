@@ -5,7 +5,6 @@ A value that does not fit is dropped and named; the others of its process or nod
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,17 +12,13 @@ from msgspec import UNSET, UnsetType
 
 from hangtop_core import fixes
 from hangtop_core.attach.messages import MISFITS
+from hangtop_core.attach.strings import ThreadRow, threads
 from hangtop_core.meters import MetersPart, told
-from hangtop_core.model import Node, Process, Thread
+from hangtop_core.model import Node, Process
 from hangtop_core.text import Text, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-MAX_STRINGS = 65_536
-"""Entries of one connection's string table before it is begun anew; twice as many are refused."""
-
-_Cell = str | int | None
+    from collections.abc import Mapping
 
 
 class Fields:
@@ -55,13 +50,12 @@ class Fields:
         return good
 
 
-_ThreadRow = tuple[int, _Cell, _Cell, _Cell, _Cell, int | None, _Cell]
 _PROCESS = Fields(
     {
         **{item.name: item.type for item in msgspec.structs.fields(Process) if item.name != "node"},
         "denied": tuple[Text, Text | None] | None,  # why, and a fix as `hangtop_probe.fixes` has it
         "meters": MetersPart,
-        "threads": list[_ThreadRow],
+        "threads": list[ThreadRow],
     }
 )
 _OWN = frozenset(
@@ -95,24 +89,6 @@ def pid_of(key: str) -> int | None:
     return int(key) if key.isdecimal() and len(key) < 11 else None
 
 
-def read_strings(table: dict[int, str], new: Mapping[str, Any]) -> list[str]:
-    """Add new entries to a connection's string table; return what is wrong with them."""
-    wrong: list[str] = []
-    for key, value in new.items():
-        known = key.isdecimal() and len(key) < 10
-        if not known or not isinstance(value, str) or len(table) >= 2 * MAX_STRINGS:
-            wrong.append(f"string table entry {clean(key, 20)!r}")
-            continue
-        table[int(key)] = _string(value[:1200])
-    return wrong
-
-
-@lru_cache(4096)
-def _string(value: str) -> str:
-    """Return an entry, cleaned: all nodes of a job tell the same ones."""
-    return clean(value, 200)
-
-
 def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any], list[str]]:
     """Decode the changed fields of one process; return them, and what could not be read.
 
@@ -128,7 +104,7 @@ def read_changes(raw: object, strings: Mapping[int, str]) -> tuple[dict[str, Any
         changes["meters"] = told(changes["meters"], raw["meters"])
     if "threads" in changes:
         try:
-            changes["threads"] = _threads(changes["threads"], strings)
+            changes["threads"] = threads(changes["threads"], strings)
         except KeyError as error:
             del changes["threads"]
             wrong.append(f"threads: {error}")
@@ -142,21 +118,3 @@ def read_node(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if "capabilities" in fields:
         fields["capabilities"] = fixes.worded(fields["capabilities"])
     return fields, wrong
-
-
-def _threads(rows: Iterable[_ThreadRow], strings: Mapping[int, str]) -> tuple[Thread, ...]:
-    """Make threads of rows, whose texts are themselves or numbers of known ones."""
-    threads = []
-    # One by one: a list of them takes six times as long, and there are tens of thousands.
-    for tid, name, state, wchan, syscall, fd, futex in rows:
-        thread = Thread(
-            tid,
-            (strings[name] if isinstance(name, int) else name) or "",
-            (strings[state] if isinstance(state, int) else state) or "?",
-            strings[wchan] if isinstance(wchan, int) else wchan,
-            strings[syscall] if isinstance(syscall, int) else syscall,
-            fd,
-            strings[futex] if isinstance(futex, int) else futex,
-        )
-        threads.append(thread)
-    return tuple(threads)

@@ -92,7 +92,7 @@ class Traceback:
         self.exceptions: list[str] = []
         self._own = own
         self._before = before
-        self._indent = len(line) - len(line.lstrip(" "))
+        self._indent = _indent(line)
         self._in_frames = True
         self._blanks = 0
         self._chained = False
@@ -130,7 +130,7 @@ class Traceback:
             if not self._chained and not text.startswith("Original "):
                 return False
             self._in_frames = True
-            self._indent = len(line) - len(line.lstrip(" "))
+            self._indent = _indent(line)
         elif self._chained or not self._goes_on(text):
             return False
         else:
@@ -280,6 +280,12 @@ class Summary:
             lines=(text,),
             at=stamp(entry.get("time", ""), self._near),
         )
+
+
+def _indent(line: str) -> int:
+    """By how much a traceback is indented; one may stand behind a progress bar that is."""
+    before = line.partition(TRACEBACK)[0]
+    return len(before) if before.isspace() else 0
 
 
 def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:

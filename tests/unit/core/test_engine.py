@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import queue
 import resource
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hangtop_core.attach.child import Child
+from hangtop_core.attach.child import Child, _inherited
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, Event, Lines, PipeEngine
 from support.processes import wait_until
 
@@ -191,6 +192,27 @@ def test_the_terminal_s_interrupt_does_not_reach_a_child(bench: Bench) -> None:
         bench.take()
     pid = int(bench.lines[conn][0])
     assert os.getsid(pid) == pid != os.getsid(0)
+
+
+def test_a_child_has_no_descriptor_but_its_own() -> None:
+    """It would hold open what was left open for hangtop, and the pipes of other children."""
+    null = os.open("/dev/null", os.O_RDONLY)
+    left = fcntl.fcntl(null, fcntl.F_DUPFD, 100)  # without close-on-exec
+    os.close(null)
+    _inherited.cache_clear()
+    children = [Child(["cat"])]
+    try:
+        others = (left, children[0].stdin, children[0].stdout, children[0].stderr)
+        script = "".join(f"test -e /proc/$$/fd/{fd} && exit 1; " for fd in others)
+        children.append(Child(["sh", "-c", f"{script} exit 0"]))
+        assert children[1].end() == 0
+    finally:
+        for child in children:
+            for pipe in (child.stdin, child.stdout, child.stderr):
+                os.close(pipe)
+            child.end(at_once=True)
+        os.close(left)
+        _inherited.cache_clear()
 
 
 def test_a_child_gets_a_copy_of_the_environment() -> None:

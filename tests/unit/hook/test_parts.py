@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import hangtop_hook
 from hangtop_hook import importing, logs, permit, server, tee
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from support.processes import all_pids
 
 OLD = 1_600_000_000
 
@@ -158,3 +157,37 @@ def test_a_line_without_end_is_copied_in_parts(tmp_path: Path) -> None:
             assert len(one.rest) <= tee.MAX_LINE
         os.close(one.file)
     assert shown.read_bytes().startswith(b"[n:0]:xxx")
+
+
+RANK = """
+import os, socket, sys, time
+from hangtop_hook import logs
+ends = socket.socketpair()
+os.dup2(ends[0].fileno(), 77)  # which is inherited, as gloo's are
+logs.redirect(sys.argv[1], 0)
+print("begun", flush=True)
+time.sleep(1000)
+"""
+
+
+def copies(pid: int, rank: int) -> bool:
+    """Whether a process is the one beside a rank that copies its lines."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[3:4] == [os.fsencode(tee.__file__)] and words[5] == b"%d" % rank
+    return False
+
+
+def test_what_copies_lines_keeps_nothing_else_of_the_rank_s_open(tmp_path: Path) -> None:
+    """While it had a socket, the other end would not see that the rank has ended."""
+    (tmp_path / "logs").mkdir()
+    with subprocess.Popen([sys.executable, "-c", RANK, tmp_path], stdout=subprocess.PIPE) as rank:
+        try:
+            assert rank.stdout
+            assert rank.stdout.readline().endswith(b":0]:begun\n")
+            (beside,) = (pid for pid in all_pids() if copies(pid, rank.pid))
+            held = [os.readlink(one.path) for one in os.scandir(f"/proc/{beside}/fd")]
+            assert len(held) >= 6, held
+            assert not [one for one in held if one.startswith("socket:")], held
+        finally:
+            rank.kill()

@@ -154,6 +154,7 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
         facts.extend(gpu_facts(case, subject))
         facts.extend(socket_facts(case, subject))
         facts.extend(cgroup_facts(case, subject))
+        facts.extend(full_facts(case, subject))
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
@@ -165,6 +166,18 @@ def cgroup_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     groups = cgroups.of(case.nodes.get(subject.rank.node), subject.rank.process)
     for one in islice(cgroups.telling(groups), SHOWN):
         yield fact("process", subject.number, cgroups.describe(one))
+
+
+def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """File systems of its node without room: who sleeps by turns may try again to make a file.
+
+    Nothing shows where: a file that cannot be made is not open.
+    """
+    node = case.nodes.get(subject.rank.node)
+    mounts = node.full_mounts[:SHOWN] if node is not None else ()
+    if mounts and subject.activity.kind == "sleep":
+        text = f"{subject.rank.node}: no space or inodes are left on {', '.join(mounts)}"
+        yield fact("process", subject.number, text)
 
 
 def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

@@ -46,8 +46,12 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     gone = [s for s in left if s.activity.kind in ("exited", "zombie")]
     if case.gave_up:
         gone = _before_they_gave_up(case, gone)
+    confidence = None
     if case.progress.state == "exited":
-        gone = _first_to_fail(case, gone)
+        failed = _first_to_fail(case, gone)
+        # Of who is only known to have left before others it is not known that it has failed.
+        confidence = None if failed or case.gave_up else FIRST_TO_LEAVE
+        gone = failed or _first_to_leave(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)
         ago = f" {case.ago(when)[4:]} ago" if case.ago(when) else ""
@@ -66,18 +70,10 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *_told(case, group),
             ),
             steps=exit_steps(group[0].rank),
-            confidence=_sure(case, group),
+            confidence=confidence,
         )
     if case.progress.state != "exited":
         yield from _vanished(case)
-
-
-def _sure(case: Case, group: Sequence[Subject]) -> float | None:
-    """How sure it is that they have failed; None for as sure as the rule is."""
-    told = case.progress.state != "exited" or group[0].rank.process.exit_code or case.gave_up
-    logged = case.said.first_of([s.number for s in group]) is not None
-    followed = any(_follows(case, s) for s in case.subjects)
-    return None if told or logged or followed else FIRST_TO_LEAVE
 
 
 def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
@@ -92,11 +88,7 @@ def _before_they_gave_up(case: Case, gone: Sequence[Subject]) -> list[Subject]:
 
 
 def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
-    """The first failure takes the others down, as launchers end the rest: by logs, or by time.
-
-    Nobody where nothing tells that one has failed, and all have left together: so they do when
-    all is well.
-    """
+    """The first failure takes the others down, as launchers end the rest: by logs, or by status."""
     told = case.said.first_of([s.number for s in gone])
     if told is not None:
         return [s for s in gone if s.number == told][:1]
@@ -107,12 +99,15 @@ def _first_to_fail(case: Case, gone: list[Subject]) -> list[Subject]:
     if alone and len(alone) * 2 <= len(gone):
         return alone
     failed = [s for s in gone if s.rank.process.exit_code]
-    if failed:
-        return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)]
-    left_at = {s.number: case.ended_at(s) or case.at for s in gone}
-    last = max(left_at.values(), default=case.at)
+    return [min(failed, key=lambda s: s.rank.process.gone_at or case.at)] if failed else []
+
+
+def _first_to_leave(case: Case, gone: Sequence[Subject]) -> list[Subject]:
+    """Those that left before others; nobody where all left together, as when all is well."""
+    ends = [case.ended_at(s) or case.at for s in case.subjects]
+    last = max(ends, default=case.at)
     early = [s for s in gone if s.rank.process.exit_code is None]
-    return [s for s in early if left_at[s.number] < last - TOGETHER_S]
+    return [s for s in early if (case.ended_at(s) or case.at) < last - TOGETHER_S]
 
 
 def _follows(case: Case, subject: Subject) -> bool:

@@ -62,7 +62,10 @@ def test_working_directory_on_a_full_disk(cause: str) -> None:
     world.nodes["n1"] = Node("n1", "ready", full_mounts=full)
     world.waiters(3)
     world.add(user("retry", 41, "time.sleep(1)"), SLEEP, process={"cwd": "/scratch/run1"})
-    assert judged(world).verdicts[0].cause == cause
+    first = judged(world).verdicts[0]
+    assert first.cause == cause
+    told = f"n1: no space or inodes are left on {', '.join(full)}"
+    assert told in [one.text for one in first.evidence], "where it fails to make a file is unseen"
 
 
 @pytest.mark.parametrize(("percent", "cause"), [(45.0, "memory-thrash"), (3.0, "busy-in-python")])

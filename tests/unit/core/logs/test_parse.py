@@ -99,6 +99,12 @@ def test_progress_without_line_ends_does_not_hide_what_follows() -> None:
     assert (one.text, one.origin.rank) == ("KeyError: 'labels'", 1)
 
 
+def test_a_traceback_behind_an_indented_progress_bar_has_its_frames() -> None:
+    text = "\r  7%|#  | 7/99\r  8%|#  | 8/99" + TRACEBACK.format(line=13)
+    (one,) = errors(parsed(text))
+    assert (one.text, len(one.calls)) == ("KeyError: 'labels'", 2)
+
+
 def test_escape_sequences_and_other_hostile_bytes_are_gone() -> None:
     text = "[rank1]: \x1b[31mTraceback (most recent call last):\x1b[0m\n"
     text += '[rank1]:   File "\x1b]0;x\x07/a\u202e.py", line 3, in f\n'
