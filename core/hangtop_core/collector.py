@@ -276,8 +276,7 @@ class Collector:
         if view.at is None:
             return
         odd = self._odd.get(link.name, frozenset())
-        now = self._now.epoch
-        options = self._options
+        now, options = self._now.epoch, self._options
         cost = self._sample_cost.get(link.name, sampling.SAMPLE_COST_S)
         share = options.budget
         if share is None and options.sample_early is not None:
@@ -287,7 +286,8 @@ class Collector:
             apart = 0.0
         again = sampling.REAL_AGAIN * max(1.0, len(self.links) / sampling.REAL_NODES)
         every, early = options.sample_every, options.sample_early
-        rate = sampling.Rate(every, early, options.rest, apart, again, view.pause)
+        tables = max(sampling.ASK_AGAIN, sampling.TABLE_COST_S / (options.budget or 1.0))
+        rate = sampling.Rate(every, early, options.rest, apart, again, view.pause, tables)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:

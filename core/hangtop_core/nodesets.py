@@ -37,15 +37,32 @@ def _fold(names: tuple[str, ...]) -> str:
 
 
 MAX_NAMES = 20_000
-_SPAN = re.compile(r"[\[,](\d+)-(\d+)")
+_BRACKETS = re.compile(r"\[([^\]]*)")
+_RANGES = re.compile(r"[0-9,/-]*")
+_SPAN = re.compile(r"([0-9]+)-([0-9]+)")
+_DIGITS = 18
+
+
+def is_bounded(text: str, most: int) -> bool:
+    """Whether the ranges of a set are written in plain digits, and of ``most`` numbers at most.
+
+    ClusterShell makes all numbers of a range as soon as it has read it, and takes for one what
+    Python does: `99_999_999`, ` 99999999`, digits of other scripts.
+    """
+    inside = _BRACKETS.findall(text)
+    if not all(map(_RANGES.fullmatch, inside)):
+        return False
+    spans = _SPAN.findall(" ".join(inside))
+    if any(len(last) > _DIGITS for _, last in spans):
+        return False
+    return sum(int(last) - int(first[-_DIGITS:]) for first, last in spans) <= most
 
 
 def unfold(text: str) -> list[str]:
     """Return the names of a set such as ``gpu[01-16]``; none where it cannot be read as one."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-    # Nothing that fills the memory: a span is expanded as soon as it is read.
-    if sum(int(last) - int(first) for first, last in _SPAN.findall(text)) > MAX_NAMES:
+    if not is_bounded(text, MAX_NAMES):
         return []
     try:
         found = NodeSet(text, resolver=RESOLVER_NOGROUP)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hangtop_core.numerics import Frame, Numerics, earliest
+from hangtop_core.report import wrap
 from hangtop_core.text import clean, shorten
 from hangtop_core.version import __version__
 
@@ -54,6 +55,8 @@ def numerics_text(ranks: Sequence[Numerics], width: int = 100, frames: int = 21)
     lines.append("")
     for one in ranks:
         lines += _rank_lines(one)
+    width = max(width, 40)
+    lines = [part for line in lines for part in _wrapped(line, width)]
     if found is not None:
         who, first = found
         shown = first.frames[-frames:]
@@ -63,7 +66,13 @@ def numerics_text(ranks: Sequence[Numerics], width: int = 100, frames: int = 21)
     for one in ranks:
         if one.traced:
             lines += ["", f"Traced on {one.who}:", *frame_lines(one.traced)]
-    return "".join(f"{shorten(line, max(width, 40))}\n" for line in lines)
+    return "".join(f"{shorten(line, width)}\n" for line in lines)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """A sentence in lines, all but the first indented; nothing of it is cut off."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return wrap(line.lstrip(), width, indent, indent + "  ") if line else [line]
 
 
 def _on(one: Numerics) -> str:

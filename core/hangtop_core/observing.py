@@ -86,11 +86,13 @@ def only_named(job: Job) -> bool:
 def answers_to(job: Job, key: str) -> bool:
     """Whether a job goes by this key, name or run id, or meets at this HOST:PORT or PORT.
 
-    A key may be `run 4711 gpu01:29500`, of which `gpu01:29500` and `29500` are easier to type.
+    A key may be `run 4711 gpu01:29500`, or `gpu01/net 4026532:29500` of a container with a network
+    of its own: of both `gpu01:29500` and `29500` are easier to type.
     """
     places = [place for place in (job.master, *job.key.split()[-1:]) if place]
     ports = [port for place in places if (port := place.rpartition(":")[2]).isdecimal()]
-    return key in (job.key, job.name, job.id, *places, *ports)
+    on_nodes = [f"{node}:{port}" for node in job.nodes for port in ports]
+    return key in (job.key, job.name, job.id, *places, *ports, *on_nodes)
 
 
 def conclusion(update: Update, job: Job) -> Diagnosis | None:

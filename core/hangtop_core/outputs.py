@@ -72,7 +72,7 @@ class Outputs:
         known = msgspec.structs.replace(known, pids=tuple(pids)[-PIDS:], at=piece.at - skew)
         if piece.failure is not None:
             known = msgspec.structs.replace(known, why=piece.failure.text)
-        elif piece.text is not None:
+        elif piece.text is not None and not _was_read(known, piece):
             known = _with(known, piece, skew)
         self._files.pop(key, None)
         self._files[key] = known
@@ -162,6 +162,15 @@ def _gone(job: Job) -> frozenset[int]:
         for rank in job.ranks
         if rank.process.gone_at is not None or rank.process.state == "Z"
     )
+
+
+def _was_read(known: Output, piece: LogPiece) -> bool:
+    """Whether it answers an earlier question, and another answer said the most of it already.
+
+    What has come since is told by the next one, which begins where what is known ends.
+    """
+    goes_on = known.text and known.why is None and not piece.cut
+    return bool(goes_on) and piece.start < known.size <= piece.size
 
 
 def _with(known: Output, piece: LogPiece, skew: float) -> Output:

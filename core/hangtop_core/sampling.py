@@ -55,6 +55,9 @@ STEADY_MOVES = 6
 ASK_AGAIN, ASK_LAST = 30.0, 60.0
 """Seconds between two descriptor tables or recorder readings of a process that moves; between
 two looks for the recorder of one that has rested for long, at most."""
+TABLE_COST_S = 0.25
+"""CPU seconds of a descriptor table with who is at the other ends: a walk over all descriptors of
+the node (`hangtop_probe.owners`), where that has 30,000 of them."""
 WORKER_SERVER = "pt_workerserver"
 """Name of a rank's debug-server thread: torch 2.13 torch/csrc/distributed/c10d/control_plane."""
 
@@ -85,6 +88,9 @@ class Rate(NamedTuple):
     """Seconds after which what rests is really sampled again, at first."""
     silent: float = 0.0
     """Seconds for which the node has said that it says nothing, as nothing is new there."""
+
+    tables: float = ASK_AGAIN
+    """Seconds between two descriptor tables of a process that moves."""
 
     def of(self, known: Tracked, now: float) -> tuple[float, int]:
         """Return the seconds for one process, and how many of its samples do not slow it down."""
@@ -143,7 +149,7 @@ def plan(
                 (moving if moves else due).append(((0 if role == "rank" else 1, last), pid))
             last_any = max(last_any, known.full_sample_at)
         if len(result.descriptors) < MAX_TABLES and _table_due(
-            known, now, pid in odd, rate.rest, read_at
+            known, now, pid in odd, rate, read_at
         ):
             result.descriptors.append(pid)
         if role == "rank" and _recorder_due(known, now, rate, read_at):
@@ -254,10 +260,11 @@ def _came_to_rest(known: Tracked, sample: StackSample, read_at: float, rest: flo
     return read_at - known.moved_at > (max(LONG_REST, rest) if wakes_often else rest)
 
 
-def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: float) -> bool:
+def _table_due(known: Tracked, now: float, odd: bool, rate: Rate, read_at: float) -> bool:
     if known.process.role not in _TABLE_ROLES:
         return False
-    if not _quiet(known, read_at, rest) and not (odd and _goes_round(known, now)):
+    quiet = _quiet(known, read_at, rate.rest)
+    if not quiet and not (odd and _goes_round(known, now)):
         return False
     if not (odd or _waits_on_file(known)):
         return False
@@ -265,7 +272,7 @@ def _table_due(known: Tracked, now: float, odd: bool, rest: float, read_at: floa
     if table is None:
         return True
     if known.moved_at is not None and known.moved_at > table.at:
-        return now - table.at > ASK_AGAIN
+        return now - table.at > (ASK_AGAIN if quiet else rate.tables)
     # Who is at the other ends is looked for in all processes of the node, and changes seldom.
     return now - table.at > _again(known, read_at, 2 * ASK_AGAIN, REAL_AGAIN * REAL_MOST)
 

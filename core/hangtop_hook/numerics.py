@@ -154,6 +154,7 @@ class Watcher:
         self.off = True
         for handle in self.handles:
             handle.remove()
+        self._file.last()
 
     def _begin(self) -> None:
         self._torch = torch = sys.modules["torch"]

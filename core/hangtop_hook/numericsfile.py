@@ -6,6 +6,7 @@ it hangs. The file is made when the first batch is over: ranks know their number
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
@@ -69,14 +70,30 @@ class File:
         self._path = ""
         self._rank: Optional[int] = None
         self._said_at = -SEEN_S
+        self._over: Optional[int] = None
+        self._told: Optional[int] = None
+        """The last batch that is over, and the last of which that was written."""
+        self._pid = 0
+        """The process that says so at its end, and no child that it forks."""
         self._said = False
         self._room = MAX_TRACED
 
     def seen(self, batch: int) -> None:
-        """Say now and then that a batch is over."""
+        """Say now and then that a batch is over, and of the last one when the program ends."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            atexit.register(self.last)
+        self._over = batch
         if time.monotonic() - self._said_at >= SEEN_S:
             self._said_at = time.monotonic()
+            self._told = batch
             self._write({"type": "seen", "batch": batch, "at": _now()})
+
+    def last(self) -> None:
+        """Say which batch was the last one, as watching ends with it."""
+        if self._over != self._told and os.getpid() == self._pid:
+            self._told = self._over
+            self._write({"type": "seen", "batch": self._over, "at": _now()})
 
     def note(self, text: str) -> None:
         """Write why watching ended."""

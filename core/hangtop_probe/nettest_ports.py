@@ -16,6 +16,7 @@ import hmac
 import os
 import queue
 import socket
+import struct
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
@@ -30,6 +31,10 @@ NONCE = 16
 MAC = 32
 LOAD = bytes(64 << 10)
 ARRIVED = b"k"
+MIN_LOAD = 500
+"""Bytes that no packet of the load is smaller than."""
+_ACKNOWLEDGED = 120
+"""Where tcpi_bytes_acked is in `struct tcp_info` (include/uapi/linux/tcp.h), Linux 4.1."""
 MAX_SECONDS = 600.0
 MAX_CALLERS = 256
 CALL_S = 10.0
@@ -160,8 +165,9 @@ def connect(request: Request) -> Message:
     """Connect to ``targets``, rows of an id, an address and a port, in this order.
 
     Pieces of rows {id, how, took}: ``how`` is ok, refused, timed-out, no-route, reset, stranger
-    (somebody else answers), stalled (small packets pass, large ones do not), no-address,
-    forbidden, not-tried, or an error; ``took`` are seconds.
+    (somebody else answers), stalled (small packets pass, large ones do not), lossy (some of all
+    sizes do), late (all do, but nobody answers), no-address, forbidden, not-tried, or an error;
+    ``took`` are seconds.
     """
     message = request.message
     token, own = _token(message), message.get("source")
@@ -224,12 +230,23 @@ def call(address: str, port: int, token: bytes, own: Optional[str], limit: float
             caller.sendall(LOAD)
             return "ok" if _receive(caller, 1) == ARRIVED else "stranger"
         except socket.timeout:
-            return "stalled" if passed else "timed-out"
+            return _held_up(caller) if passed else "timed-out"
         except _EndedError:
             return "reset" if passed else "stranger"
         except OSError as error:
             how = _WHY.get(error.errno or 0)
             return how or ("error: %s" % (error.strerror or error))[:100]
+
+
+def _held_up(caller: socket.socket) -> str:
+    """Say why a load gets no answer, by how much of it was acknowledged."""
+    try:
+        info = caller.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+        (acknowledged,) = struct.unpack_from("=Q", info, _ACKNOWLEDGED)
+    except (OSError, struct.error):
+        return "stalled"
+    arrived = acknowledged - NONCE - MAC
+    return "late" if arrived >= len(LOAD) else "lossy" if arrived > MIN_LOAD else "stalled"
 
 
 class _EndedError(OSError):

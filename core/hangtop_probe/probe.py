@@ -127,8 +127,8 @@ class Probe:
         except (TypeError, ValueError):
             raise Refused("error", "interval, budget or rest is no number") from None
         watch = Watch(self.table, interval, Hardware(self.gpus), budget, rest)
-        self.resolver.start(watch.interval)
         while True:
+            self.resolver.start(watch.pause)
             request.wait_credit()
             if message.pop("resync", False):
                 watch.restart()

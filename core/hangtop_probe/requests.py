@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, Optional
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, Dict, List, Optional
 
 FIRST_CREDIT = 64
+_NOBODY = nullcontext()
 Message = Dict[str, Any]
 
 
@@ -74,17 +76,18 @@ class Request:
             self._changed.wait_for(lambda: self._credit > 0 or self.cancelled.is_set())
         self.check()
 
-    def piece(self, make: Callable[[], Message]) -> None:
+    def piece(self, make: Callable[[], Message], among: ContextManager[Any] = _NOBODY) -> None:
         """Send what ``make`` gives, as soon as there is credit.
 
         It is called when the piece is put in the queue and not before, so that what it counts
-        as sent is sent. Other threads may grant and cancel meanwhile.
+        as sent is sent: before any piece of another request that counts on it, where both are sent
+        under the lock ``among``. Other threads may grant and cancel meanwhile.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._credit > 0 or self.cancelled.is_set())
             self.check()
             self._credit -= 1
-        with self._order:
+        with among, self._order:
             self._put(make())
 
     def give(self, data: Message) -> None:

@@ -206,6 +206,7 @@ class Sampler:
         self._tools = tools
         self._table = processes
         self._told: Set[str] = set()
+        self._telling = threading.Lock()
         self._edition = 0
         self._native = threading.Lock()
         self._rested: rest.Rested[Tuple[bool, Sample]] = rest.Rested()
@@ -249,7 +250,7 @@ class Sampler:
             piece["stacks"] = new
             return piece
 
-        request.piece(make)
+        request.piece(make, self._telling)
 
     def take(
         self, pid: int, mode: str, wants: bool, seconds: float, cancel: threading.Event

@@ -276,7 +276,7 @@ class Watch:
         self._cost = 0.7 * self._cost + 0.3 * spent if self._passes > 2 else spent
 
     def _spent(self) -> float:
-        return time.thread_time() + self.table.guarded_cpu()
+        return time.thread_time() + self.table.guarded_cpu() + self._guard.cpu_s
 
     @property
     def pause(self) -> float:

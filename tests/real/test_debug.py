@@ -21,6 +21,7 @@ from hangtop_probe import workerserver
 from support.jobs import run_hangtop
 from support.launch import SUPPORT, Started, free_port
 from support.processes import PATIENCE, environment, is_alive, wait_until
+from support.terminals import interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +167,7 @@ def test_a_rank_in_c_is_told_and_not_stopped_later(job: Job) -> None:
     done = job.debug(1)
     assert done.returncode == 1
     assert "did not come back to the interpreter" in done.stderr
-    assert "all_reduce" in done.stderr
+    assert "all_reduce" in done.stderr, done.stderr
     assert "--native" in done.stderr
     assert not list(SOCKETS.glob("debug-*"))
 
@@ -186,6 +187,11 @@ def test_a_core_of_a_live_rank(job: Job, tmp_path: Path) -> None:
     assert "--yes" in refused.stderr
     assert "stops the process" in refused.stderr
     assert not list(tmp_path.iterdir())
+    take = [sys.executable, "-m", "hangtop", "core", "--take", "--yes", *options]
+    code, _, told = interrupted(take, b"writing the core of rank 1")
+    assert code == 130
+    assert b"given up; the rank goes on" in told
+    assert wait_until(lambda: not list(tmp_path.iterdir()))
     done = run_hangtop("core", "--take", "--yes", "--json", *options)
     assert done.returncode == 0, done.stderr
     taken = json.loads(done.stdout)["taken"]

@@ -311,6 +311,15 @@ def test_the_command_of_the_verdict_shows_that_rank(seen: Update) -> None:
     assert "hang_in_collective (support/gloo_job.py:" in done.stdout
 
 
+def test_the_files_of_a_rank_name_ranks_on_other_nodes(seen: Update) -> None:
+    """Tables of its peers are read, too: those of its own node do not tell."""
+    argv = [*HANGTOP, "files", "0", "-w", "node-[1-4]", "--job-key", f"node-1:{HUNG}"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "= rank 1 on node-2" in done.stdout
+    assert "= rank 2 on node-3" in done.stdout
+
+
 def test_ctrl_c_gives_what_has_arrived_and_says_what_is_missing(
     cluster: Cluster, seen: Update
 ) -> None:

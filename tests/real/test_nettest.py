@@ -154,6 +154,7 @@ def test_ports_that_are_blocked_and_names_that_mislead(cluster: Cluster) -> None
     with (
         firewall(two, "INPUT -p tcp --syn ! --dport 22 -j DROP"),
         firewall(three, f"INPUT -p tcp --dport {PORT} -j REJECT"),
+        firewall(one, f"INPUT -p tcp -s {four.address} -m length --length 1300:65535 -j DROP"),
         hosts(one, "10.77.0.4 node-3", "10.77.0.3 node-3"),
         subprocess.Popen(holder, stdout=subprocess.PIPE) as held,
     ):
@@ -174,6 +175,10 @@ def test_ports_that_are_blocked_and_names_that_mislead(cluster: Cluster) -> None
     assert f"port {PORT}" in rejected["summary"]
     assert "REJECT" in rejected["evidence"][0]
     assert any("MASTER_PORT" in step for step in rejected["next_steps"])
+    (large,) = told(said, "mtu-mismatch")
+    assert large["summary"] == (
+        "large packets from node-4 (10.77.0.5) to node-1 (10.77.0.2) get lost"
+    )
     (name,) = told(said, "name-wrong")
     assert name["summary"] == (
         "node-1 takes node-3 to be 10.77.0.3, which is node-2's, not 10.77.0.4"

@@ -108,7 +108,10 @@ def test_the_program_ends_where_that_was_asked_for(cases: tuple[Path, str]) -> N
     assert "abort: " in output
     assert "the first nan is in output of blocks.1 at batch 2" in output
     assert "after: ended after batch 1, as --abort-after-batch says" in output
-    assert found(folder, "after").notes == ("ended after batch 1, as asked for",)
+    ended = found(folder, "after")
+    assert ended.notes == ("ended after batch 1, as asked for",)
+    assert ended.seen is not None
+    assert ended.seen.batch == 1
 
 
 @pytest.fixture(scope="module")

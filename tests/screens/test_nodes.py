@@ -303,9 +303,11 @@ async def test_a_trace_can_be_read_while_it_runs(monkeypatch: pytest.MonkeyPatch
         assert "call_0(" in await keys(pilot)
         assert "call_80" in await keys(pilot, "F")
         wrapped.clear()
-        tracing[1]([f"00:00:09 call_{n}({'x' * 200})" for n in (81, 82)])
-        assert "call_82" in await keys(pilot)
-        assert [one[9:16] for one in wrapped] == ["call_81", "call_82"], "no line twice"
+        calls = range(81, 93)
+        tracing[1]([f"00:00:09.1 call_{n}({'x' * 200}) = 0 <0.100>" for n in calls])
+        assert "call_92" in await keys(pilot)
+        assert [one[11:18] for one in wrapped] == [f"call_{n}" for n in calls], "no line twice"
+        assert "thread 4004 (main)" in await keys(pilot, "f"), "calls are seen from the first on"
 
 
 async def test_the_palette_finds_nodes_without_ranks() -> None:

@@ -24,6 +24,9 @@ HANG_AFTER_S = 30.0
 PATIENCE = 10
 """How many times as long a rank may take that computes outside of Python: a native call that has
 let go of the GIL (linear algebra, a compiler, a tokenizer) shows nothing until it returns."""
+BUSY_NODE_S = 20.0
+"""Seconds for which what a rank did last is believed: a node with far too much to do is read as
+seldom as that, and that it says nothing meanwhile does not mean that its ranks stand still."""
 COMPUTES_SHARE = 0.03
 """Cores it takes at least, also on a machine with too much to do."""
 
@@ -87,11 +90,11 @@ def judge(
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)
     # Where nobody waits for anybody, running is all there is to see.
-    lately = snapshot.at - FLOOR_S
+    lately = [max(one.seen, snapshot.at - BUSY_NODE_S) - FLOOR_S for one in standings]
     sampled = [i for i in alive if job.ranks[i].sample is not None]
-    ran = loading or any((job.ranks[i].moved_at or 0.0) > lately for i in alive)
+    ran = loading or any((job.ranks[i].moved_at or 0.0) > lately[i] for i in alive)
     runs = ran and not waits and len(sampled) == len(alive)
-    moves = any(standings[i].moved and standings[i].since > lately for i in sampled)
+    moves = any(standings[i].moved and standings[i].since > lately[i] for i in sampled)
     return Progress("progressing" if moves or runs else "unknown", since, stalled, standings)
 
 

@@ -10,6 +10,8 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING
 
+from hangtop_core.attach.spawn import spawn
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,8 +21,6 @@ KILL_WAIT = 2.0
 """Seconds a killed child may take; one in uninterruptible sleep takes longer, and is left."""
 _FIRST_LOOK, _LAST_LOOK = 0.0005, 0.05
 """Seconds between two looks whether it has ended, ever longer."""
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and programs expect not to."""
 
 
 class Child:
@@ -33,9 +33,6 @@ class Child:
     def __init__(self, argv: Sequence[str]) -> None:
         """Start ``argv``; no other descriptor of ours is open in it.
 
-        By posix_spawn, which takes half of the time of `subprocess`: all threads of ours wait for
-        it, and many nodes are connected to at once.
-
         Raises:
             OSError: when it cannot be started.
         """
@@ -45,19 +42,8 @@ class Child:
                 ends += _pipe()
             self.stdin, self.stdout, self.stderr = ends[1], ends[2], ends[4]
             theirs = ends[0], ends[3], ends[5]
-            self.pid = os.posix_spawnp(
-                argv[0],
-                list(argv),
-                # A copy: exec reads the C array otherwise, which another thread may be growing.
-                dict(os.environb),
-                file_actions=[
-                    *((os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(theirs)),
-                    *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()),
-                ],
-                setsid=True,
-                setsigdef=_IGNORED,
-            )
-        except OSError:
+            self.pid = spawn(argv, theirs, _inherited())
+        except (OSError, ValueError):
             for fd in ends:
                 os.close(fd)
             raise

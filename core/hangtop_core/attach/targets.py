@@ -18,6 +18,7 @@ from ClusterShell.NodeUtils import (
 )
 
 from hangtop_core.errors import UsageError
+from hangtop_core.nodesets import is_bounded
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_NODES = 16_384
+MAX_SPANS = 4 * MAX_NODES
+"""Numbers in all ranges of an expression, of which some may be taken out again."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,254}")
 """A host name, an alias of the user's ssh config, or an address. Never an option: `-oX` is none."""
@@ -37,8 +40,8 @@ _BETWEEN = re.compile(r"\s*([,!&^])\s*")
 # Each begins where a run does, so that a long one costs no quadratic time.
 _LOGIN = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]+@[A-Za-z0-9_.\[\]-]+")
 """`alice@n1`, as for ssh; NodeSet would take the second half for a group."""
-_RANGE = re.compile(r"(?<![0-9])([0-9]+)-([0-9]+)")
-_DIGITS = 18
+_INSIDE = re.compile(r"\[[^\]]*")
+_BLANKS = re.compile(r"\s*([\[,/-])\s*")
 _SLOTS = re.compile(r"^([^:\s]+):\d+$")
 
 
@@ -49,9 +52,10 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
         UsageError: when it cannot be read, names an unknown group, or holds something that is
             no node name.
     """
-    spans = _RANGE.findall(expression)
-    if any(len(b) > _DIGITS or int(b) - int(a[-_DIGITS:]) > MAX_NODES for a, b in spans):
-        raise UsageError(f"{what}: more than {MAX_NODES} nodes in {clean(expression, 80)!r}")
+    expression = _INSIDE.sub(lambda found: _BLANKS.sub(r"\1", found[0]), expression)
+    if not is_bounded(expression, MAX_SPANS):
+        text = f"more than {MAX_NODES} nodes, or no plain numbers,"
+        raise UsageError(f"{what}: {text} in {clean(expression, 80)!r}")
     if login := _LOGIN.search(expression):
         raise UsageError(
             f"{what}: {clean(login.group(), 80)!r}: nodes are named without a user",

@@ -9,6 +9,7 @@ import re
 from typing import Protocol
 
 from hangtop_core.logs.known import LAUNCHERS, TRACEBACK, Part, recognise
+from hangtop_core.logs.life import BAR
 from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
 from hangtop_core.text import clean
@@ -141,7 +142,7 @@ class Traceback:
     def _goes_on(self, text: str) -> bool:
         if self._own:
             return not text.startswith("[")
-        return not self._blanks and text.startswith(_GOES_ON)
+        return not self._blanks and text.startswith(_GOES_ON) and not BAR.match(text)
 
     def records(self) -> list[Record]:
         """One record, of the last exception and with what all of them say."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HEADING = 20
 """Lines, of other ranks, too, that may be between what a logger says and the traceback after it."""
+NEAR = 5
+"""The same where the lines before a traceback do not tell that a logger has printed it."""
 _WEIGHT = {"root": 0, "timeout": 1, "cascade": 2, "exit": 3}
 
 
@@ -117,15 +119,19 @@ def judge(
 
 
 def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:
-    """File and line of log lines that only say that the traceback after them was logged."""
-    logged = [record for record in records if record.how == "logged"]
+    """File and line of log lines that only say that there was the error whose traceback follows.
+
+    A logger's message may have several lines, and the exception may be raised again after it.
+    """
+    tracebacks = [record for record in records if record.code == "traceback"]
     return {
         (one.file, one.order)
         for one in records
-        for other in logged
+        for other in tracebacks
         if one.code == "E"
-        and (one.file, one.rank, one.count) == (other.file, other.rank, other.count)
-        and 0 < other.order - one.order <= HEADING
+        and (one.file, one.rank) == (other.file, other.rank)
+        and one.count <= other.count
+        and 0 < other.order - one.order <= (HEADING if other.how == "logged" else NEAR)
     }
 
 

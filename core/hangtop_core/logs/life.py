@@ -27,6 +27,8 @@ CHARS = 1 << 16
 OPEN = 8
 """Errors of one process for whose signs of life is looked at the same time."""
 
+BAR = re.compile(r"\s*\d{1,9}(?:%\||(?:/\d{1,9}|it) \[)")
+"""A progress bar (tqdm's, without a description), which may go on behind an exception."""
 _DYING = re.compile(
     r"\s|$|\[[WEF]\d{3,4} |[WEF]\d{4} |Exception (?:ignored|in|raised)|<omitting |wandb: "
     r"|During handling|The above exception|what\(\): |terminate called|frame #|-{5}|={5}"
@@ -76,7 +78,7 @@ class Life:
 
     def take(self, line: str, near: float, time: str) -> None:
         """Take the next line of this process that is not known, and the time put before it."""
-        if _DYING.match(line):
+        if _DYING.match(line) and not BAR.match(line):
             return
         at = stamp(line, near) or stamp(time, near)
         for one in tuple(self._open):

@@ -236,7 +236,7 @@ class Conductor:
         limit = self._wanted.connect_limit
         what = f"connecting {len(nodes)} nodes with each other"
         facts.ways = self._connected(token, rows, limit, what)
-        late = [way for way in facts.ways if way.how == "timed-out"]
+        late = [way for way in facts.ways if way.how in ("timed-out", "late")]
         if late and are_slow(facts.ways, limit):
             some = [(way.source, way.target, way.kind, way.port) for way in late]
             what = f"connecting once more, with more time: {len(some)} ways"

@@ -15,7 +15,7 @@ from hangtop_core.nettest.facts import SETTING, Finding
 from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.nettest.blame import Blame
     from hangtop_core.nettest.facts import Facts, JobRun, Outcome
@@ -191,14 +191,13 @@ def of_rates(facts: Facts) -> Iterator[Finding]:
     Those are left out that are many times faster than it: they have only waited for it.
     """
     for run in facts.jobs:
-        into, out = rates(run)
+        in_pairs = _best_of_pairs(facts, run.backend)
         slow: list[tuple[float, float, str, str]] = []
-        for told, word in ((into, "receives"), (out, "sends")):
-            usual = statistics.median(told.values()) if len(told) > 2 else 0.0
+        for told, alone, word in zip(rates(run), in_pairs, ("receives", "sends"), strict=True):
             slow += [
                 (rate, usual, place, word)
-                for place, rate in told.items()
-                if rate < SLOW * usual and usual - rate > NOTABLE
+                for place, (rate, usual) in _slow(told).items()
+                if not alone or place in _slow(alone)
             ]
         slow.sort()
         for rate, usual, place, word in slow:
@@ -210,6 +209,30 @@ def of_rates(facts: Facts) -> Iterator[Finding]:
                     (place.partition(" ")[0],),
                     next_steps=("hangtop nettest --pairs tells it for each pair of nodes",),
                 )
+
+
+def _slow(told: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Places that are much slower than most, with their rate and what is usual."""
+    usual = statistics.median(told.values()) if len(told) > 2 else 0.0
+    return {
+        place: (rate, usual)
+        for place, rate in told.items()
+        if rate < SLOW * usual and usual - rate > NOTABLE
+    }
+
+
+def _best_of_pairs(facts: Facts, backend: str) -> tuple[dict[str, float], dict[str, float]]:
+    """What each place received and sent at best where every pair had a job of its own.
+
+    With those, being slow once in a job of all is not enough: a busy machine may be that.
+    """
+    into: dict[str, float] = {}
+    out: dict[str, float] = {}
+    for run in facts.pair_jobs:
+        if run.backend == backend:
+            for best, told in zip((into, out), rates(run), strict=True):
+                best.update({place: max(best.get(place, 0.0), told[place]) for place in told})
+    return into, out
 
 
 def rates(run: JobRun) -> tuple[dict[str, float], dict[str, float]]:

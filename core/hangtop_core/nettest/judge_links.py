@@ -174,21 +174,23 @@ def _of_own_names(facts: Facts) -> Iterator[Finding]:
 
 
 def of_settings(facts: Facts) -> Iterator[Finding]:
-    """Settings that name interfaces which a node does not have."""
+    """Settings that name interfaces which nodes do not have; equal ones together."""
+    found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node, look in facts.looked.items():
         up = [clean(link.name) for link in look.links if link.up and link.addresses]
         for name in SETTING.values():
             value = clean(look.settings.get(name, ""))
-            if not value or any(fits(value, link) for link in up):
-                continue
-            yield Finding(
-                "wrong-interface",
-                "failure",
-                f"{name}={value} fits no interface of {node} that has an address",
-                (node,),
-                evidence=(f"it has {', '.join(up)}",),
-                next_steps=(f"correct or leave out {name}",),
-            )
+            if value and not any(fits(value, link) for link in up):
+                found[name, value, ", ".join(up)].append(node)
+    for (name, value, there), nodes in found.items():
+        yield Finding(
+            "wrong-interface",
+            "failure",
+            f"{name}={value} fits no interface of {nodesets.fold(nodes)} that has an address",
+            tuple(nodes),
+            evidence=(f"there are {there}" if there else "there is none",),
+            next_steps=(f"correct or leave out {name}",),
+        )
 
 
 def fits(value: str, interface: str) -> bool:

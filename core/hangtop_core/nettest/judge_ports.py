@@ -23,9 +23,20 @@ MEANS = {
     "reset": "the connection was reset once it was made: something between cuts it",
     "stranger": "something else answers there: another machine has the address, or a proxy",
     "stalled": "small packets pass, large ones do not: an MTU on the way is smaller than set",
+    "lossy": "some packets arrive, others do not: a bad cable, port or switch, or a full link",
+    "late": "all arrives, but no answer comes in time: the node is busy, or hangs",
     "no-address": "the address is gone from the node",
     "forbidden": "the node's own firewall forbids it to connect",
     "not-tried": "not tried: time was up",
+}
+
+
+_CAUSES = {
+    "stalled": "mtu-mismatch",
+    "lossy": "packets-lost",
+    "late": "node-slow",
+    "stranger": "address-taken",
+    "no-route": "no-route",
 }
 
 
@@ -69,17 +80,18 @@ def _finding(facts: Facts, one: Blame, kind: Kind, what: str, same: bool) -> Fin
 
 def _cause(ways: Iterable[Way]) -> str:
     how = Counter(way.how for way in ways).most_common(1)[0][0]
-    return {"stalled": "mtu-mismatch", "stranger": "address-taken", "no-route": "no-route"}.get(
-        how, "port-blocked"
-    )
+    return _CAUSES.get(how, "port-blocked")
 
 
 def _summary(facts: Facts, one: Blame, what: str, cause: str) -> str:
     first = facts.at(one.nodes[0])
-    if cause == "mtu-mismatch" and one.what in ("into", "from"):
-        return f"large packets {one.what} {first} get lost"
-    if cause == "mtu-mismatch" and one.what == "pair":
-        return f"large packets from {first} to {facts.at(one.nodes[1])} get lost"
+    if packets := {"mtu-mismatch": "large packets", "packets-lost": "packets"}.get(cause):
+        if one.what in ("into", "from"):
+            return f"{packets} {one.what} {first} get lost"
+        if one.what == "pair":
+            return f"{packets} from {first} to {facts.at(one.nodes[1])} get lost"
+    if cause == "node-slow" and one.what in ("into", "pair"):
+        return f"{facts.at(one.nodes[-1])} takes connections but answers too late"
     if one.what == "some":
         count = len({(way.source, way.target) for way in facts.ways})
         return (
@@ -123,6 +135,15 @@ def _steps(facts: Facts, one: Blame, ways: list[Way], kind: Kind, cause: str) ->
     if cause == "mtu-mismatch":
         yield f"on {way.source}: ping -M do -s 1472 {target}    (1472 fits an MTU of 1500)"
         yield "give interfaces and switches on the way one MTU"
+        return
+    if cause == "packets-lost":
+        for node in (way.source, way.target):
+            interface = clean(facts.spots[node].interface)
+            yield f"on {node}: ip -s link show dev {interface}    (errors, dropped)"
+        yield f"on {way.source}: ping -c 100 -i 0.01 {target}"
+        return
+    if cause == "node-slow":
+        yield f"on {way.target}: uptime; vmstat 1 5"
         return
     where = one.nodes[0] if one.what != "pair" else way.target
     yield f"on {where}: iptables -S; nft list ruleset; firewall-cmd --list-all"

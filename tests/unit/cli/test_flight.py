@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop.cli.main import main
+from hangtop_core.capture import load
 from support.documents import misfits
 from support.flight import Job, write
+from support.record import path_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -209,3 +211,11 @@ def test_what_a_file_says_cannot_move_the_cursor(capsys: Capture, tmp_path: Path
     directory = str(write(tmp_path / "d", job.dumps()))
     for arguments in ([], ["-j", "--stacks"], ["--json"]):
         assert "\x1b" not in flight(capsys, directory, *arguments)[1]
+
+
+def test_of_a_capture_a_job_can_be_chosen(capsys: Capture) -> None:
+    path = str(path_of("recorder"))
+    whole = flight(capsys, path)
+    assert flight(capsys, path, "--job-key", str(load(path).header.job)) == whole
+    assert main(["flight", path, "--job-key", "no-such-job"]) == 12
+    assert main(["flight", path, "--job-key", "no-such-job", "--all-users"]) == 2

@@ -8,9 +8,11 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -123,6 +125,21 @@ def test_stopping_ends_the_command_too(tmp_path: Path) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_command_that_is_only_being_started_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        made.append(popen(*arguments, **options))
+        signal.raise_signal(signal.SIGTERM)
+        return made[0]
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(KeyboardInterrupt), told_to_stop():
+        run_command(["sleep", "60"], {}, 60.0, apart=True)
+    assert made[0].returncode == -signal.SIGTERM
 
 
 def nodes_told(capsys: pytest.CaptureFixture[str], teller: Teller, *nodes: Node) -> list[str]:

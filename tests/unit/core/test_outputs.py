@@ -51,6 +51,16 @@ def test_what_is_new_is_added_to_what_was_read() -> None:
     assert outputs.read()[0].text == "new\n"
 
 
+def test_an_answer_that_was_overtaken_does_not_take_away_what_was_read() -> None:
+    outputs = Outputs()
+    outputs.fold("n1", piece("error\n"), 0.0)
+    outputs.fold("n1", piece("step 1\n", start=6), 0.0)
+    outputs.fold("n1", piece("step 1\nste", start=6), 0.0)
+    assert outputs.since("n1") == {"1:2": 13}
+    outputs.fold("n1", piece("step 2\n", start=13), 0.0)
+    assert outputs.read()[0].text == "error\nstep 1\nstep 2\n"
+
+
 def test_a_gap_begins_anew_and_long_texts_lose_their_beginning() -> None:
     outputs = Outputs()
     outputs.fold("n1", piece("one\n"), 0.0)

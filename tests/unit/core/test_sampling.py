@@ -58,8 +58,8 @@ def table() -> StackTable:
     return stacks
 
 
-def plan(*processes: Tracked, odd: frozenset[int] = frozenset()) -> sampling.Plan:
-    return sampling.plan(processes, NOW, sampling.Rate(EVERY), odd)
+def plan(*processes: Tracked, odd: frozenset[int] = frozenset(), **rate: float) -> sampling.Plan:
+    return sampling.plan(processes, NOW, sampling.Rate(EVERY, **rate), odd)
 
 
 def test_everything_is_sampled_once() -> None:
@@ -243,6 +243,20 @@ def test_descriptors_are_not_read_again_and_again() -> None:
     assert plan(rests, odd=frozenset({100})).descriptors == []
     rests.descriptors = DescriptorTable(NOW - 301)
     assert plan(rests, odd=frozenset({100})).descriptors == [100]
+
+
+def test_of_an_odd_rank_that_moves_descriptors_are_read_as_seldom_as_a_budget_asks_for() -> None:
+    known = with_sample(with_sample(tracked(ran=0.1), 400), 1)
+    known.descriptors = DescriptorTable(NOW - 40)
+    known.moved_at = NOW - 0.1
+    assert plan(known, odd=frozenset({100})).descriptors == [100]
+    assert plan(known, odd=frozenset({100}), tables=250.0).descriptors == []
+    known.descriptors = DescriptorTable(NOW - 251)
+    assert plan(known, odd=frozenset({100}), tables=250.0).descriptors == [100]
+    # it has come to rest: that is what matters
+    rests = with_sample(tracked(ran=20.0), 1)
+    rests.descriptors = DescriptorTable(NOW - 40)
+    assert plan(rests, odd=frozenset({100}), tables=250.0).descriptors == [100]
 
 
 def test_the_recorder_is_asked_where_it_can_be_and_when_something_moved() -> None:

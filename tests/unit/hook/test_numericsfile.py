@@ -83,6 +83,12 @@ def test_what_is_written_is_read(written: Path) -> None:
     text = numerics_text([told])
     assert "First: rank 3" in text
     assert "  5.00e-01        inf  output  3x8\n" in text
+    narrow = numerics_text([told], 40).split("\n")
+    assert max(map(len, narrow)) <= 40
+    assert "  activation: inf in output of layers.2 (Mlp) at batch 7, train.py:41" in " ".join(
+        line if number == 0 or not line.startswith("    ") else line.strip()
+        for number, line in enumerate(narrow)
+    )
 
 
 def test_the_probe_reads_it_by_the_descriptor(written: Path) -> None:

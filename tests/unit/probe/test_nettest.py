@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -101,9 +102,7 @@ def test_who_says_nothing_times_out(probe: ProbeClient) -> None:
         assert call(probe, silent.getsockname()[1]) == "timed-out"
 
 
-def test_the_load_that_does_not_pass_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A peer that answers the greeting and reads no more stands for a way that loses large packets.
-    monkeypatch.setattr(nettest_ports, "LOAD", bytes(16 << 20))
+def test_a_node_that_takes_all_and_does_not_answer_is_late() -> None:
     with socket.create_server((HERE, 0)) as server:
         done = threading.Event()
 
@@ -117,8 +116,20 @@ def test_the_load_that_does_not_pass_is_told_apart(monkeypatch: pytest.MonkeyPat
 
         threading.Thread(target=answer, daemon=True).start()
         port = server.getsockname()[1]
-        assert nettest_ports.call(HERE, port, TOKEN.encode(), None, 0.3) == "stalled"
+        assert nettest_ports.call(HERE, port, TOKEN.encode(), None, 0.3) == "late"
         done.set()
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "how"), [(49, "stalled"), (20_000, "lossy"), (65_585, "late")]
+)
+def test_why_a_load_gets_no_answer(acknowledged: int, how: str) -> None:
+    class Asked(socket.socket):
+        def getsockopt(self, *_: int) -> bytes:  # type: ignore[override]
+            return struct.pack("=120xQ", acknowledged)
+
+    with Asked() as one:
+        assert nettest_ports._held_up(one) == how
 
 
 def test_a_port_closes_with_the_connection() -> None:

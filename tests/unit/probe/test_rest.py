@@ -14,10 +14,10 @@ from hangtop_probe.requests import Message, Request
 from hangtop_probe.stacks import Sampler
 from hangtop_probe.table import Table
 from hangtop_probe.tools import Tools
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 WAITS = """
@@ -144,3 +144,31 @@ def test_a_pid_that_another_process_gets_meanwhile_has_no_stack(
     assert (result.failure or {}).get("kind") == "gone"
     assert not result.stacks
     assert "threads" not in piece
+
+
+def test_no_answer_refers_to_a_stack_that_another_one_has_yet_to_tell(
+    child: subprocess.Popen[bytes],
+) -> None:
+    sampler = Sampler(Tools(), Table(permission.rights()))
+    said: list[Message] = []
+    telling, go_on_telling = threading.Event(), threading.Event()
+
+    def slowly(message: Message, urgent: bool) -> None:
+        telling.set()
+        assert go_on_telling.wait(PATIENCE)
+        said.append(message)
+
+    def ask(number: int, send: Callable[[Message, bool], None]) -> threading.Thread:
+        words = {"id": number, "op": "stacks", "pids": [child.pid], "edition": 0}
+        thread = threading.Thread(target=sampler.handle, args=(Request(words, send),))
+        thread.start()
+        return thread
+
+    first = ask(1, slowly)
+    assert telling.wait(PATIENCE)
+    second = ask(2, lambda message, urgent: said.append(message))
+    second.join(0.5)  # as long as it has to overtake the first one, if it does
+    go_on_telling.set()
+    first.join(PATIENCE)
+    second.join(PATIENCE)
+    assert [(one["id"], len(one["data"]["stacks"])) for one in said] == [(1, 1), (2, 0)]

@@ -162,3 +162,22 @@ async def test_the_mark_of_the_order_does_not_cut_the_title() -> None:
         assert "KEY▼" in rows_of(table)[1]
         table.set_order(Order("count", inverted=True))
         assert "COUNT▲" in rows_of(table)[1]
+
+
+BESIDE: tuple[Column[Item], ...] = (
+    Column("long", "LONG", lambda item: line(item.text), minimum=6, maximum=60, flex=True),
+    Column("short", "SHORT", lambda item: line(item.key), minimum=3, maximum=20, flex=True),
+)
+
+
+class Pair(App[None]):
+    def compose(self) -> ComposeResult:
+        yield LineTable[Item]("T", pane_id="t", columns=BESIDE, key=lambda item: item.key)
+
+
+async def test_a_long_text_does_not_cut_the_short_one_beside_it() -> None:
+    app = Pair()
+    async with app.run_test(size=(40, 8)):
+        table = app.query_one(LineTable)
+        table.set_items([Item("one-writes", 0, "x" * 50)])
+        assert any("…" in row and "one-writes" in row for row in rows_of(table)), rows_of(table)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import choose, find_job
-from hangtop.cli.output import StatusLine
+from hangtop.cli.output import StatusLine, width
 from hangtop.cli.targets import launchers
 from hangtop_core import rankset
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.cores import take
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import NoJobError, UsageError
+from hangtop_core.report import wrap
 from hangtop_core.session import Session
 from hangtop_core.text import clean, duration
 
@@ -35,6 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--take takes a core of a rank: name no core", "Try: --take --rank 3")
     if arguments.readonly:
         raise UsageError("--take stops a rank for a while, and --readonly forbids that")
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        # The session has ended, and with it the probe and its gdb.
+        print("hangtop: given up; the rank goes on, and no core is left", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: argparse.Namespace) -> int:
     directory = str(arguments.to) if arguments.to is not None else None
     with Session(session_options(arguments), diagnose, launchers(arguments)) as session:
         found, _ = find_job(session, arguments.job_key, arguments.pid)
@@ -42,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         node, pid = rank.node, rank.process.pid
         cost = _wait(take.cost(session, node, pid, directory), take.COST_S, "")
         who = f"rank {rank.rank} ({clean(node)}, pid {pid})"
-        print(f"a core of {who}: {cost.told}", file=sys.stderr)
+        for line in wrap(f"a core of {who}: {cost.told}", width(), "", "  "):
+            print(line, file=sys.stderr)
         if not cost.fits:
             raise UsageError(
                 f"there is too little room in {clean(cost.dir, 300)}", "--to DIR names another one."
@@ -99,8 +110,8 @@ def _wait(future: Future[T], limit: float, told: str) -> T:
     began = time.monotonic()
     with StatusLine() as status:
         while (spent := time.monotonic() - began) < limit:
-            with contextlib.suppress(TimeoutError):
-                return future.result(timeout=0.5)
             if told:
                 status.show(f"{told}: {duration(spent)} (Ctrl-C gives it up) ...")
+            with contextlib.suppress(TimeoutError):
+                return future.result(timeout=0.5)
     raise TimeoutError

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import argparse
 
     from hangtop_core.debugging import Debugging
+    from hangtop_core.gather import Sampled
     from hangtop_core.model import Job, Rank
+    from hangtop_core.updates import Update
 
 SAMPLE_S = 10.0
 NO_PROMPT = 1
@@ -55,8 +57,9 @@ def planned(session: Session, job: Job, rank: Rank) -> Debugging:
     """Take the rank's stack now, and say how to get a prompt."""
     with contextlib.suppress(TimeoutError, RequestError):
         future = session.sample({rank.node: [rank.process.pid]})
-        at = future.result(SAMPLE_S)[0].sample.at
-        session.wait(lambda update: update.snapshot.at >= at, 5.0)
+        sampled = future.result(SAMPLE_S)[0]
+        # A picture that was made meanwhile does not have it yet; a newer one may have a newer one.
+        session.wait(lambda update: has_sample(update, sampled), 5.0)
     update = session.latest
     if update is None:
         raise RequestError("the session has ended")
@@ -64,6 +67,20 @@ def planned(session: Session, job: Job, rank: Rank) -> Debugging:
     rank = next((one for one in now.ranks if one.process.pid == rank.process.pid), rank)
     node = next((one for one in update.snapshot.nodes if one.name == rank.node), None)
     return debugging(update.snapshot, rank, node, terminal=sys.stdin.isatty())
+
+
+def has_sample(update: Update, sampled: Sampled) -> bool:
+    """Whether a picture has a sample, or one that says the same."""
+    found = (
+        rank.sample
+        for job in update.snapshot.jobs
+        for rank in job.ranks
+        if (rank.node, rank.process.pid) == (sampled.node, sampled.pid)
+    )
+    new = sampled.sample
+    return any(
+        old is not None and (old.at >= new.at or old.threads == new.threads) for old in found
+    )
 
 
 def say(*lines: str) -> None:

@@ -60,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--trigger and --allow-inject are for running ranks", "Leave the PATH out."
         )
-    if arguments.path and (given := _for_live(arguments)):
+    capture = fromfile.only(arguments.path)
+    given = _for_live(arguments) if arguments.path else None
+    if given and not (capture is not None and given == "--job-key"):
         raise UsageError(
             f"{given} is for running ranks, and {clean(arguments.path[0], 100)} is a path of dumps",
             "Leave out one of the two; dumps are read on this machine.",
@@ -71,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--tui shows dump files: name them", "Running ranks are shown by `hangtop`, key 4."
         )
-    if fromfile.only(arguments.path) is not None:
+    if capture is not None:
         return fromfile.flight(arguments, ranks)
     if arguments.tui:
         prepare()  # before files are read: without a terminal there is nothing to read them for

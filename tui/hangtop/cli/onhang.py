@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from hangtop.cli.diagnose import exit_status
@@ -79,16 +80,19 @@ def run_command(
     with contextlib.suppress(OSError):  # a full disk
         sys.stdout.flush()
     try:
-        process = subprocess.Popen(
-            argv,
-            env={**os.environ, **told},
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr if apart else None,
-            start_new_session=True,
-        )
+        with _held_back() as came:
+            process = subprocess.Popen(
+                argv,
+                env={**os.environ, **told},
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr if apart else None,
+                start_new_session=True,
+            )
     except OSError as error:
         return f"cannot be started: {error.strerror or error}"
     with _ended(process):
+        for number in came:
+            signal.raise_signal(number)
         try:
             status = process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -96,6 +100,26 @@ def run_command(
     if status < 0:
         return f"was ended by {signal_name(-status)}"
     return f"ended with status {status}" if status else None
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[list[signal.Signals]]:
+    """Signals that come while a process is being made, which nobody could end before it is there.
+
+    Whoever uses it raises them afterwards. Python handles them in its main thread alone.
+    """
+    came: list[signal.Signals] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if callable(signal.getsignal(number)):
+                before[number] = signal.getsignal(number)
+                signal.signal(number, lambda number, _: came.append(signal.Signals(number)))
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

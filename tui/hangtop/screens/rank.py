@@ -248,6 +248,7 @@ class RankPage(Page):
         """Calls folded by thread, those of the network or of files, or the lines."""
         place = TRACE_FORMS.index(self.state.trace_form)
         self.state.trace_form = TRACE_FORMS[(place + 1) % len(TRACE_FORMS)]
+        self.pane("trace").top = 0  # the place among lines is none among calls
         self.focus_pane("trace")
 
     def do_holders(self) -> None:

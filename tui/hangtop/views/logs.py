@@ -228,7 +228,7 @@ def lack_lines(logs: Logs) -> list[Line]:
 
 
 def _mark(one: Stream) -> Line:
-    if one.first:
+    if one.first and one.part != "survived":
         return line(("▶ first", "culprit"))
     return line((MARKS[one.part], ROLES[one.part])) if one.part else EMPTY
 

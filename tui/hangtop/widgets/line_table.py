@@ -303,8 +303,9 @@ class LineTable(LinePane, Generic[T]):
         spare = width - sum(widths.values()) - len(kept) + 1
         flexible = [c.key for c in kept if c.flex]
         # Beyond their usual maximum only when all have that; what is left then stays at the end.
+        # Who lacks least comes first, so that one long text does not cut those beside it.
         for wishes in (self._widths, self._whole):
-            for key in flexible:
+            for key in sorted(flexible, key=lambda key: wishes[key] - widths[key]):
                 share = max(min(wishes[key] - widths[key], spare), 0)
                 widths[key] += share
                 spare -= share

@@ -129,7 +129,7 @@ def _missing(
         text += f"; {name(behind)} {verb(behind, 'waits', 'wait')} behind those"
     if shift is not None:
         found.insert(0, shift_fact(world, main.node.group, shift))
-    steps = [f"take the stack of {name(ranks)} on its node, by `hangtop dump` or py-spy"]
+    steps = [_stack_step(ranks)]
     if shift is None and (place := main.entry.site) is not None:
         steps.insert(0, f"look for a condition that differs between ranks around {where(place)}")
     return verdict(pattern, text, ranks, victims, found, steps)
@@ -180,8 +180,13 @@ def _chain(
         ranks,
         victims,
         facts(waits, operations, main),
-        [f"take the stack of {name(ranks)} on its node, by `hangtop dump` or py-spy"],
+        [_stack_step(ranks)],
     )
+
+
+def _stack_step(ranks: Sequence[int]) -> str:
+    there = verb(ranks, "its node", "their nodes")
+    return f"take the stack of {name(ranks)} on {there}, by `hangtop dump` or py-spy"
 
 
 def _from_absent(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:

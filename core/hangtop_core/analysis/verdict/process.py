@@ -47,10 +47,11 @@ def _exited(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if case.gave_up:
         gone = _before_they_gave_up(case, gone)
     confidence = None
-    if case.progress.state == "exited":
+    if case.progress.state == "exited" and not case.gave_up:
         failed = _first_to_fail(case, gone)
         # Of who is only known to have left before others it is not known that it has failed.
-        confidence = None if failed or case.gave_up else FIRST_TO_LEAVE
+        told = failed or any(_follows(case, s) for s in case.subjects)
+        confidence = None if told else FIRST_TO_LEAVE
         gone = failed or _first_to_leave(case, gone)
     for group in alike(gone, lambda s: (s.activity.kind, s.rank.process.exit_code)):
         when = min((case.ended_at(s) or case.at for s in group), default=case.at)

@@ -259,6 +259,22 @@ def test_all_at_work_and_nobody_waiting_is_a_long_phase() -> None:
     assert found.verdicts[0].culprits == ()
 
 
+@pytest.mark.parametrize(
+    ("read_ago", "state"), [(1.0, "progressing"), (15.0, "progressing"), (40.0, "unknown")]
+)
+def test_ranks_of_a_node_that_is_read_seldom_are_not_called_stalled(
+    read_ago: float, state: str
+) -> None:
+    """They sleep between steps, in the same functions, and ran just before they were read."""
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", last_seen=NOW - read_ago)
+    for _ in range(3):
+        world.add(user("pace", 9, "time.sleep(0.3)"), SLEEP, moved_at=NOW - read_ago - 0.2)
+    found = run(world)
+    assert found.state == state
+    assert (found.stalled_for_s is None) == (state == "progressing")
+
+
 def test_all_ranks_gone_is_exited_and_the_first_failure_is_to_blame() -> None:
     world = World()
     for rank, (code, ago) in enumerate([(-15, 1.0), (1, 3.0), (-15, 1.0)]):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hangtop_core.logs.conclude import conclude
 from support.logs import judged, recording
 
@@ -225,3 +227,22 @@ Root Cause (first observed failure):
     assert (one.cause, blamed(one)) == ("rank-exited", [1])
     assert "exit status 3" in one.summary
     assert "ranks 0,2 lost the connection to it" in one.summary
+
+
+@pytest.mark.parametrize(
+    "heading",
+    ["ERROR:train:step failed\n", "ERROR:train:step failed\nin epoch 3\nwith batch 7\n"],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_that_an_error_was_logged_is_not_told_beside_its_own_traceback(
+    heading: str, again: bool
+) -> None:
+    raised = (
+        'Traceback (most recent call last):\n  File "gen.py", line 10, in <module>\n    step()\n'
+        '  File "gen.py", line 7, in step\n    raise ValueError("bad")\nValueError: bad\n'
+    )
+    far = "ERROR:train:disk is slow\n" + "step\n" * 30
+    found = judged(far + heading + raised * (1 + again))
+    assert found.first is not None
+    assert found.first.record.text == "ValueError: bad"
+    assert [fold.record.text for fold in found.notes] == ["ERROR:train:disk is slow"]

@@ -101,8 +101,12 @@ def test_progress_without_line_ends_does_not_hide_what_follows() -> None:
 
 def test_a_traceback_behind_an_indented_progress_bar_has_its_frames() -> None:
     text = "\r  7%|#  | 7/99\r  8%|#  | 8/99" + TRACEBACK.format(line=13)
+    text += "\r  9%|#  | 9/99" * 30
     (one,) = errors(parsed(text))
     assert (one.text, len(one.calls)) == ("KeyError: 'labels'", 2)
+    assert one.lines[-1] == "KeyError: 'labels'", "the bar goes on behind it"
+    assert one.after is not None
+    assert one.after.lines == 30, "who still counts has not ended"
 
 
 def test_escape_sequences_and_other_hostile_bytes_are_gone() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import msgspec
@@ -175,10 +175,10 @@ def test_settings_are_read_as_nccl_reads_them(value: str, interface: str, meant:
 
 def test_a_setting_that_fits_no_interface_is_named() -> None:
     looked = {f"n{n}": look(n) for n in (1, 2)}
-    looked["n3"] = look(3, settings={"NCCL_SOCKET_IFNAME": "ib"})
+    looked |= {f"n{n}": look(n, settings={"NCCL_SOCKET_IFNAME": "ib"}) for n in (2, 3)}
     one = only(facts(looked=looked))
-    assert (one.cause, one.level, one.nodes) == ("wrong-interface", "failure", ("n3",))
-    assert one.summary == "NCCL_SOCKET_IFNAME=ib fits no interface of n3 that has an address"
+    assert (one.cause, one.level, one.nodes) == ("wrong-interface", "failure", ("n2", "n3"))
+    assert one.summary == "NCCL_SOCKET_IFNAME=ib fits no interface of n[2-3] that has an address"
 
 
 def test_routes_and_mtus_that_differ_are_told() -> None:
@@ -228,6 +228,8 @@ def test_addresses_that_have_the_name_of_another_node() -> None:
         ("refused", "port-blocked", "a firewall rejects it"),
         ("no-route", "no-route", "no route"),
         ("stalled", "mtu-mismatch", "large ones do not"),
+        ("lossy", "packets-lost", "some packets arrive"),
+        ("late", "node-slow", "no answer comes in time"),
         ("stranger", "address-taken", "something else answers there"),
     ],
 )
@@ -235,8 +237,12 @@ def test_how_a_way_fails_says_why(how: str, cause: str, sign: str) -> None:
     made = broken(facts(), how, "n1-n3", "n2-n3")
     one = only(made)
     assert (one.cause, one.nodes) == (cause, ("n3",))
-    lost = "large packets into n3 (10.0.0.3) get lost"
-    assert one.summary.startswith(("no other node reaches n3 (10.0.0.3)", lost))
+    told = {
+        "mtu-mismatch": "large packets into n3 (10.0.0.3) get lost",
+        "packets-lost": "packets into n3 (10.0.0.3) get lost",
+        "node-slow": "n3 (10.0.0.3) takes connections but answers too late",
+    }
+    assert one.summary.startswith(told.get(cause, "no other node reaches n3 (10.0.0.3)"))
     assert sign in one.evidence[0]
     assert "from n[1-2] to n3" in one.evidence[0]
 
@@ -331,9 +337,28 @@ def test_a_node_that_is_slow_both_with_near_and_with_far() -> None:
     outcomes = [
         Outcome(Member(node), rates=((1, near), (2, far))) for node, (near, far) in rates.items()
     ]
-    one = only(facts(jobs=[run(*outcomes)]))
+    made = facts(jobs=[run(*outcomes)])
+    one = only(made)
     assert (one.cause, one.level, one.nodes) == ("slow-link", "warning", ("n2",))
     assert one.summary.startswith("n2 sends ")
+    # Where pairs were tried, too, it has to be slow with each of them.
+    made.pair_jobs = [
+        JobRun("gloo", tuple(Outcome(Member(node), rates=((1, 10**9),)) for node in pair))
+        for pair in combinations(NODES, 2)
+    ]
+    assert judge.findings(made) == ()
+    made.pair_jobs = [
+        JobRun(
+            "gloo",
+            # Who receives from n2 gets little.
+            (
+                Outcome(Member(a), rates=((1, 10**8 if b == "n2" else 10**9),)),
+                Outcome(Member(b), rates=((1, 10**8 if a == "n2" else 10**9),)),
+            ),
+        )
+        for a, b in combinations(NODES, 2)
+    ]
+    assert only(made).summary.startswith("n2 sends ")
 
 
 def test_who_only_waits_for_a_very_slow_node_is_not_called_slow() -> None:

@@ -1,0 +1,28 @@
+"""`hangtop debug` before there is a prompt: which picture it goes by."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hangtop.cli.debug import has_sample
+from hangtop_core.gather import Sampled
+from hangtop_core.updates import Update
+from support.build import SLEEP, World, user
+
+replace = msgspec.structs.replace
+
+
+def test_a_picture_made_before_the_sample_came_is_not_gone_by() -> None:
+    world = World()
+    world.add(user("train", 3), SLEEP)
+    rank = world.add(user("evaluate", 7), SLEEP)
+    update, last = Update(world.snapshot(), {}), rank.sample
+    assert last is not None
+
+    def shows(sample: object) -> bool:
+        return has_sample(update, Sampled(rank.node, rank.process.pid, sample))  # type: ignore[arg-type]
+
+    assert shows(last)
+    assert shows(replace(last, at=last.at - 1)), "one that was taken since is as good"
+    assert shows(replace(last, at=last.at + 1)), "it says the same, and so is no news"
+    assert not shows(replace(last, at=last.at + 1, threads=()))
