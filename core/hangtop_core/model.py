@@ -47,8 +47,11 @@ WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
     """Return the first of some variables that is a number, of eight digits at most."""
-    told = (environ.get(name, "") for name in names)
-    return next((int(text) for text in told if text.isdecimal() and len(text) < 9), None)
+    for name in names:
+        text = environ.get(name)
+        if text and text.isdecimal() and len(text) < 9:
+            return int(text)
+    return None
 
 
 class Fact(Struct, frozen=True, gc=False):

@@ -102,15 +102,14 @@ class Reader:
         """What a rank's main thread does."""
         if rank.state == "exited":
             return Activity("exited", _left(rank.process))
-        return self.process(rank.process, rank.sample, store_port=_store_port(rank))
+        found = self.process(rank.process, rank.sample)
+        return found if rank.descriptors is None else _resolve_store(found, _store_port(rank))
 
-    def process(
-        self, process: Process, sample: StackSample | None, store_port: str | None = None
-    ) -> Activity:
+    def process(self, process: Process, sample: StackSample | None) -> Activity:
         """What the main thread of a rank, child or launcher does."""
         main = main_thread(process)
         letter = main.state if main is not None and main.state else process.state
-        early = _halted(process, letter)
+        early = _halted(process, main, letter)
         stack = sample.threads[0] if sample is not None and sample.threads else None
         read_ = self.reading(stack.stack) if stack is not None else None
         found = early or _doing(read_, stack, sample, main, letter)
@@ -123,9 +122,9 @@ class Reader:
         if read_ is not None and read_.after and found.kind in _AT_EXIT:
             text = f"is shutting down: a function that it calls at its end {found.text}"
             found = msgspec.structs.replace(found, kind="teardown", text=text)
-        if read_ is not None:
+        if read_ is not None and found is early:
             found = _with_place(found, read_)
-        return _resolve_store(found, store_port)
+        return found
 
     def thread(self, process: Process, stack: ThreadStack) -> tuple[Reading, Thread | None]:
         """What another thread's stack says, and what the kernel says of it."""
@@ -192,9 +191,8 @@ def _left(process: Process) -> str:
     return "has exited" if process.exit_code is None else how_ended(process.exit_code)
 
 
-def _halted(process: Process, letter: str) -> Activity | None:
+def _halted(process: Process, main: Thread | None, letter: str) -> Activity | None:
     """States in which the frames do not matter."""
-    main = main_thread(process)
     if process.gone_at is not None:
         return Activity("exited", _left(process))
     if process.state in ("Z", "X") or letter in ("Z", "X"):
@@ -231,6 +229,8 @@ def _doing(
     return Activity(
         kind=kind,
         text=text,
+        site=read_.site,
+        top=read_.top,
         op=read_.op,
         family=family,
         main=main,

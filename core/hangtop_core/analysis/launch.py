@@ -10,17 +10,18 @@ from msgspec import Struct
 from hangtop_core import launchline, nodesets
 from hangtop_core.analysis.layout import node_rank
 from hangtop_core.joining import master, world_size
-from hangtop_core.model import Rank, number_in
+from hangtop_core.model import WORLD_SIZES, Rank, number_in
 from hangtop_core.places import Places, is_address, is_loopback
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     from hangtop_core.model import Job, Process, Snapshot
 
 SHOWN = 4
+_TOLD = ("MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", *WORLD_SIZES)
 _GONE = frozenset({"exited", "zombie"})
 
 
@@ -42,23 +43,26 @@ def contradictions(snapshot: Snapshot, job: Job) -> tuple[Contradiction, ...]:
     """Return what cannot all be true, the most fundamental first."""
     live = [rank for rank in job.ranks if rank.state not in _GONE]
     launchers = [one for one in job.launchers if one.gone_at is None]
-    places = Places(snapshot.nodes)
+    # Nearly always all are told the same, which one look at each environment shows.
+    told = {tuple(map(rank.process.env.get, _TOLD)): rank for rank in live}.values()
     found = [
-        _stores(live, places),
-        _twice(live, places),
-        _sizes(live),
-        _node_counts(live),
-        *(_launchers(launchers, places) if not live else ()),
+        _stores(live, told, snapshot),
+        _twice(live, snapshot),
+        _sizes(live, told),
+        _node_counts(live) if len(told) > 1 else None,
+        *(_launchers(launchers, Places(snapshot.nodes)) if not live else ()),
     ]
     return tuple(one for one in found if one is not None)
 
 
-def _stores(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
-    """MASTER_ADDR and MASTER_PORT name more than one store."""
-    told = {id(rank): master(rank.process) for rank in ranks}
-    stores = {one for one in told.values() if one is not None}
+def _stores(
+    ranks: Sequence[Rank], each: Iterable[Rank], snapshot: Snapshot
+) -> Contradiction | None:
+    """MASTER_ADDR and MASTER_PORT name more than one store; ``each`` is one of those told alike."""
+    stores = {one for rank in each if (one := master(rank.process)) is not None}
     if len(stores) < 2 and not any(is_loopback(host) for host, _ in stores):
         return None  # as nearly always: what is spelt alike means the same
+    told, places = {id(rank): master(rank.process) for rank in ranks}, Places(snapshot.nodes)
 
     def store(rank: Rank) -> str | None:
         one = told[id(rank)]
@@ -89,8 +93,11 @@ def _may_be_alias(ranks: Iterable[Rank], places: Places) -> bool:
     )
 
 
-def _twice(ranks: Sequence[Rank], places: Places) -> Contradiction | None:
+def _twice(ranks: Sequence[Rank], snapshot: Snapshot) -> Contradiction | None:
     """Two live processes claim one rank."""
+    if len({rank.rank for rank in ranks}) == len(ranks):
+        return None
+    places = Places(snapshot.nodes)
     by_number: dict[int, list[Rank]] = defaultdict(list)
     for rank in ranks:
         by_number[rank.rank].append(rank)
@@ -128,13 +135,15 @@ def _same_script(some: Sequence[Rank]) -> bool:
     return len({launchline.script(rank.process.cmdline) for rank in some}) == 1
 
 
-def _sizes(ranks: Sequence[Rank]) -> Contradiction | None:
-    """WORLD_SIZE differs, or is too small for a rank."""
-    groups = _apart(ranks, lambda rank: world_size(rank.process))
-    if len(groups) > 1:
+def _sizes(ranks: Sequence[Rank], each: Collection[Rank]) -> Contradiction | None:
+    """WORLD_SIZE differs, or is too small for a rank; ``each`` is one of those told alike."""
+    if len({world_size(rank.process) for rank in each} - {None}) > 1:
+        groups = _apart(ranks, lambda rank: world_size(rank.process))
         text = _differs("WORLD_SIZE", ranks, lambda r: str(world_size(r.process) or ""))
         return Contradiction(text, _odd(groups), "give all of them the same number of ranks")
-    beyond = [r for r in ranks if r.rank >= (world_size(r.process) or r.rank + 1)]
+    least = min((world_size(rank.process) or len(ranks) for rank in each), default=0)
+    high = [rank for rank in ranks if rank.rank >= least]
+    beyond = [r for r in high if r.rank >= (world_size(r.process) or r.rank + 1)]
     if not beyond:
         return None
     text = f"{_name(r.rank for r in beyond)} on {_nodes(beyond)}: ranks go up "

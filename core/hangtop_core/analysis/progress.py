@@ -75,14 +75,16 @@ def judge(
         return Progress("exited", None, None, standings)
     lost = {node.name for node in snapshot.nodes if node.state in UNSEEN}
     alive = [i for i in alive if job.ranks[i].node not in lost] or alive
-    since = max(standings[i].since for i in alive)
-    stalled = min(standings[i].stalled_s for i in alive)
-    still = min(standings[i].still_s for i in alive)
+    living = standings if len(alive) == len(standings) else [standings[i] for i in alive]
+    since = max([one.since for one in living])
+    stalled = max(min([one.seen - one.since for one in living]), 0.0)
+    still = max(min([one.until - one.since for one in living]), 0.0)
     kinds = {activities[i].kind for i in alive}
-    loading = any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
+    loading = "data" in kinds and any(watcher.loads(job.ranks[i], activities[i]) for i in alive)
     waits = bool(kinds & COMMUNICATION) or not (kinds & _AT_WORK or loading)
     if waits and still >= hang_after:
-        computing = any(_computes(job.ranks[i], activities[i]) for i in alive)
+        busy = [i for i in alive if activities[i].kind == "busy"]
+        computing = any(_computes(job.ranks[i], activities[i]) for i in busy)
         if not computing or still >= hang_after * PATIENCE:
             return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
@@ -98,10 +100,11 @@ def judge(
 
 def _computes(rank: Rank, activity: Activity) -> bool:
     """Whether a main thread runs native code without the GIL, which no GPU makes it wait in."""
-    native = activity.kind == "busy" and activity.running and activity.owner is None
+    if activity.kind != "busy" or not activity.running or activity.owner is not None:
+        return False
     takes = (rank.main_cpu_share or 0.0) >= COMPUTES_SHARE
     gpu = any(thread.name.startswith(GPU_THREADS) for thread in rank.process.threads)
-    return native and takes and not gpu
+    return takes and not gpu
 
 
 def _without_ranks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -26,14 +27,21 @@ MAX_KEPT = 4
 """Pictures that are kept: one per job that is looked at."""
 
 
-class _Kept(OrderedDict[tuple[tuple[int, str, int], ...], tuple[tuple[Rank, ...], Picture | None]]):
+_Key = tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]
+
+
+class _Kept(OrderedDict[_Key, tuple[tuple[Rank, ...], "Picture | None"]]):
     """The latest pictures, by rank numbers, nodes and the identities of their recorders.
 
     What is kept holds the recorders, so that no identity can come to be another object's.
     """
 
     def find(self, ranks: tuple[Rank, ...]) -> Picture | None:
-        key = tuple((one.rank, one.node, id(one.recorder)) for one in ranks)
+        key = (
+            tuple(map(attrgetter("rank"), ranks)),
+            tuple(map(attrgetter("node"), ranks)),
+            tuple(map(id, map(attrgetter("recorder"), ranks))),
+        )
         with _lock:
             found = self.get(key)
             if found is not None:

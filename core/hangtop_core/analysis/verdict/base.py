@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity
+from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Step
@@ -35,6 +36,11 @@ class Subject(Struct, frozen=True, gc=False):
     def number(self) -> int:
         """Its global rank."""
         return self.rank.rank
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks."""
+        return self.activity.kind in COMMUNICATION
 
     @property
     def pid(self) -> int:

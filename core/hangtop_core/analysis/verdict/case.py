@@ -100,6 +100,36 @@ class Case:
         found = Slots(self.snapshot.nodes)
         return {id(s): slots for s in self.subjects if (slots := found.of(s.rank))}
 
+    @cached_property
+    def live(self) -> tuple[Subject, ...]:
+        """Subjects that have not ended."""
+        return tuple([s for s in self.subjects if s.activity.kind not in GONE])
+
+    @cached_property
+    def seen_nodes(self) -> tuple[Node, ...]:
+        """The nodes of the job that are observed by name."""
+        return tuple([self.nodes[name] for name in self.job.nodes if name in self.nodes])
+
+    @cached_property
+    def own_nodes(self) -> frozenset[str]:
+        """The nodes that its ranks are on, observed or not."""
+        return frozenset({s.rank.node for s in self.subjects})
+
+    @cached_property
+    def on_gpus(self) -> tuple[Subject, ...]:
+        """Subjects that have any GPU."""
+        return tuple(s for s in self.subjects if id(s) in self.slots) if self.slots else ()
+
+    @cached_property
+    def calling(self) -> tuple[Subject, ...]:
+        """Subjects with TCP connections that do not get on, as the kernel tells."""
+        return tuple(s for s in self.subjects if s.rank.process.stalled)
+
+    @cached_property
+    def last_move(self) -> float | None:
+        """When one of the ranks that were seen to get on last did."""
+        return max((s.standing.since for s in self.subjects if s.standing.moved), default=None)
+
     def gpus(self, subject: Subject) -> tuple[Gpu, ...]:
         """The GPUs of a subject."""
         slots = self.slots.get(id(subject)) if self.slots else None
@@ -108,10 +138,9 @@ class Case:
     @cached_property
     def xids(self) -> Mapping[tuple[str, int], tuple[Event, ...]]:
         """Errors of the GPUs of its nodes, by node and GPU."""
-        mine = {subject.rank.node for subject in self.subjects}
         return {
             (name, gpu): found
-            for name in sorted(mine & self.nodes.keys())
+            for name in sorted(self.own_nodes & self.nodes.keys())
             for gpu, found in events(self.nodes[name], self.said.kernel_lines.get(name, ())).items()
         }
 
@@ -125,13 +154,12 @@ class Case:
     @cached_property
     def picture(self) -> Picture | None:
         """What the flight recorders show, without what was written before the hang."""
-        since = self.progress.since
-        return picture(
-            [
-                msgspec.structs.replace(rank, recorder=None) if _before(rank, since) else rank
-                for rank in self.job.ranks
-            ]
-        )
+        ranks, since = self.job.ranks, self.progress.since
+        old = {id(rank) for rank in ranks if rank.recorder is not None and _before(rank, since)}
+        if not old:
+            return picture(ranks)
+        structs = msgspec.structs
+        return picture([structs.replace(r, recorder=None) if id(r) in old else r for r in ranks])
 
     @cached_property
     def said(self) -> Said:
@@ -193,12 +221,20 @@ class Case:
 
     def heard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
         """Those whose node answers: of all others nobody knows what they do now."""
-        return tuple(s for s in subjects if self.silent_s(s) is None)
+        silent = self._silent
+        if not silent:
+            return tuple(subjects)
+        return tuple(s for s in subjects if s.rank.node not in silent)
+
+    def unheard(self, subjects: Sequence[Subject]) -> tuple[Subject, ...]:
+        """The others."""
+        silent = self._silent
+        return tuple(s for s in subjects if s.rank.node in silent) if silent else ()
 
     def who_waits(self, waiting: Sequence[Subject], text: str) -> str:
         """`ranks 0-1 wait TEXT`; of ranks on silent nodes, that they did when last seen."""
         heard = self.heard(waiting)
-        silent = [s for s in waiting if self.silent_s(s) is not None]
+        silent = self.unheard(waiting)
         if not heard:
             return f"{name_ranks(silent)} waited {text} when last seen"
         late = f" ({name_ranks(silent)} did when last seen)" if silent else ""
@@ -207,10 +243,16 @@ class Case:
 
     def silent_s(self, subject: Subject) -> float | None:
         """Seconds since the node of a subject was heard of; None while it answers."""
-        node = self.nodes.get(subject.rank.node)
-        if node is None or node.state not in AWAY or node.last_seen is None:
-            return None
-        return max(self.at - node.last_seen, 0.0)
+        return self._silent.get(subject.rank.node)
+
+    @cached_property
+    def _silent(self) -> Mapping[str, float]:
+        """The same by node, for those that do not answer."""
+        return {
+            node.name: max(self.at - node.last_seen, 0.0)
+            for node in self.snapshot.nodes
+            if node.state in AWAY and node.last_seen is not None
+        }
 
     def ended_at(self, subject: Subject) -> float | None:
         """When a rank ended: a zombie when it last ran, others when they were gone."""

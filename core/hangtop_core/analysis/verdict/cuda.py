@@ -33,11 +33,15 @@ _HANGS_BLOCKING = re.compile(r"^2\.(14|15|16)(\.|$)")
 def _allocating(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not case.waiters:
         return
+    calls: dict[str, str | None] = {}
     for subject in (*left, *case.waiters):
         sample = subject.rank.sample
         if sample is None or not sample.threads:
             continue
-        call = _allocation(case.reader.reading(sample.threads[0].stack))
+        stack = sample.threads[0].stack
+        if stack not in calls:
+            calls[stack] = _allocation(case.reader.reading(stack))
+        call = calls[stack]
         if call is None:
             continue
         others = [s for s in case.waiters if s is not subject]
@@ -70,9 +74,11 @@ def _allocation(reading: Reading) -> str | None:
 
 
 def _blocking(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.suspects:
+        return
     hung = [s for s in case.waiters if s.rank.process.env.get("CUDA_LAUNCH_BLOCKING") == "1"]
     known = [s for s in hung if _HANGS_BLOCKING.match(s.rank.process.versions.get("nccl", ""))]
-    if case.suspects or not known or len(known) != len(case.waiters):
+    if not known or len(known) != len(case.waiters):
         return
     version = known[0].rank.process.versions["nccl"]
     yield Hit(

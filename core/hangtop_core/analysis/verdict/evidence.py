@@ -131,8 +131,7 @@ def waiting_facts(case: Case) -> list[Evidence]:
     """Who waits, where and since when; apart, who did when its node was last heard of."""
     facts = []
     for text, members in case.waiting_classes[:SHOWN]:
-        silent = [s for s in members if case.silent_s(s) is not None]
-        heard = [s for s in members if case.silent_s(s) is None]
+        silent, heard = case.unheard(members), case.heard(members)
         if heard:
             long = " " + case.ago(max(s.standing.since for s in heard))
             said = several(f"waits {text}", heard)
@@ -190,7 +189,7 @@ def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 def waiting_gpus(case: Case, members: Sequence[Subject]) -> Iterator[Evidence]:
     """What the GPUs of ranks do that wait: busy by 100 % at low power is waiting, too."""
     groups: dict[str, list[Subject]] = defaultdict(list)
-    for subject in members:
+    for subject in members if case.slots else ():
         for gpu in case.gpus(subject):
             groups[doing(gpu)].append(subject)
     said = {

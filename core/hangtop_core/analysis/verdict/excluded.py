@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Node
 
-_LEFT = frozenset({"exited", "zombie"})
 _HALTED = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MEETING = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FULL_SHARE = 10.0
@@ -55,22 +54,13 @@ def exclusions(case: Case, causes: Collection[str]) -> Iterator[Exclusion]:
             yield Exclusion(check.causes, check.text, clean(seen, 200))
 
 
-def _nodes(case: Case) -> list[Node]:
-    """The nodes of the job that are observed by name."""
-    return [case.nodes[name] for name in case.job.nodes if name in case.nodes]
-
-
 def _node(case: Case, subject: Subject) -> Node | None:
     return case.nodes.get(subject.rank.node)
 
 
 def _heard(case: Case) -> bool:
     """Whether what is known of all ranks is true now: no node of theirs is silent."""
-    return not any(node.state in AWAY for node in _nodes(case))
-
-
-def _live(case: Case) -> list[Subject]:
-    return [s for s in case.subjects if s.activity.kind not in _LEFT]
+    return not any(node.state in AWAY for node in case.seen_nodes)
 
 
 def _all_seen(case: Case) -> bool:
@@ -78,12 +68,12 @@ def _all_seen(case: Case) -> bool:
     return (
         bool(case.subjects)
         and _heard(case)
-        and all(s.rank.sample is not None and s.rank.sample.threads for s in _live(case))
+        and all(s.rank.sample is not None and s.rank.sample.threads for s in case.live)
     )
 
 
 def _answering(case: Case) -> str | None:
-    nodes = _nodes(case)
+    nodes = case.seen_nodes
     if len(nodes) < len(case.job.nodes) or any(n.state not in OBSERVED for n in nodes) or not nodes:
         return None
     names = shorten(nodesets.fold(node.name for node in nodes), 60)
@@ -91,7 +81,7 @@ def _answering(case: Case) -> str | None:
 
 
 def _present(case: Case) -> str | None:
-    size, here = case.job.world_size, {s.number for s in _live(case)}
+    size, here = case.job.world_size, {s.number for s in case.live}
     if size is None or len(here) < size or not _heard(case):
         return None
     return f"all {size} ranks of WORLD_SIZE are there and alive"
@@ -102,11 +92,11 @@ def _unhalted(case: Case) -> str | None:
         return None
     if any(s.activity.kind in _HALTED for s in case.subjects):
         return None
-    return f"none of {plural(len(_live(case)), 'rank')} is, by state, tracer and cgroup"
+    return f"none of {plural(len(case.live), 'rank')} is, by state, tracer and cgroup"
 
 
 def _undisked(case: Case) -> str | None:
-    processes = [p for s in _live(case) for p in (s.rank.process, *s.rank.children)]
+    processes = [p for s in case.live for p in (s.rank.process, *s.rank.children)]
     threads = [thread for process in processes for thread in process.threads]
     if not threads or not _heard(case):
         return None
@@ -116,7 +106,7 @@ def _undisked(case: Case) -> str | None:
 
 
 def _unstarved(case: Case) -> str | None:
-    workers = [p for s in _live(case) for p in s.rank.children if p.role == "dataloader-worker"]
+    workers = [p for s in case.live for p in s.rank.children if p.role == "dataloader-worker"]
     if not workers or not _all_seen(case) or any(p.state == "Z" for p in workers):
         return None
     if any(s.activity.kind in ("data", "inline-data", "pin-memory") for s in case.subjects):
@@ -143,7 +133,7 @@ def _at_one_call(case: Case) -> str | None:
 
 
 def _unkilled(case: Case) -> str | None:
-    nodes = _nodes(case)
+    nodes = case.seen_nodes
     able = [node.capabilities.get("kernel log") for node in nodes]
     if not nodes or not case.subjects or not all(one is not None and one.ok for one in able):
         return None
@@ -155,32 +145,33 @@ def _unkilled(case: Case) -> str | None:
 
 
 def _remembering(case: Case) -> str | None:
-    nodes = _nodes(case)
+    nodes = case.seen_nodes
     shares = [node.memory_full for node in nodes if node.memory_full is not None]
     if not nodes or len(shares) < len(nodes) or max(shares) >= _FULL_SHARE:
         return None
-    groups = (group for s in case.subjects for group in cgroups.of(_node(case, s), s.rank.process))
+    some = case.subjects if any(node.cgroups for node in case.snapshot.nodes) else ()
+    groups = (group for s in some for group in cgroups.of(_node(case, s), s.rank.process))
     if any(group.memory_full >= _FULL_SHARE for group in groups):
         return None
     return f"{max(shares):.0f}% of the last 10 s were lost for want of memory"
 
 
 def _unfailing(case: Case) -> str | None:
-    gpus = [gpu for s in case.subjects for gpu in case.gpus(s)]
+    gpus = [gpu for s in case.on_gpus for gpu in case.gpus(s)]
     if not gpus or any(gpu.state != "ok" for gpu in gpus) or any(case.xids.values()):
         return None
     return f"{plural(len(gpus), 'GPU')} answer, and none has had an Xid"
 
 
 def _linked(case: Case) -> str | None:
-    ports = [nic for node in _nodes(case) for nic in node.nics if nic.kind != "ethernet"]
+    ports = [nic for node in case.seen_nodes for nic in node.nics if nic.kind != "ethernet"]
     if not ports or any(nic.state != "ACTIVE" or nic.new_errors for nic in ports):
         return None
     return f"{plural(len(ports), 'RDMA port')} ACTIVE, no new errors"
 
 
 def _acknowledged(case: Case) -> str | None:
-    ranks = [s.rank for s in _live(case)]
+    ranks = [s.rank for s in case.live]
     if not ranks or not _heard(case):
         return None
     if any(rank.process.stalled or rank.process.denied for rank in ranks):
@@ -190,7 +181,7 @@ def _acknowledged(case: Case) -> str | None:
 
 def _agreeing(case: Case) -> str | None:
     told = [s.rank.process.env for s in case.subjects]
-    if len(told) < 2 or any(len({env.get(name) for env in told}) > 1 for name in _MEETING):
+    if len(told) < 2 or len({tuple(map(env.get, _MEETING)) for env in told}) > 1:
         return None
     if any(name not in told[0] for name in _MEETING):
         return None
@@ -199,16 +190,23 @@ def _agreeing(case: Case) -> str | None:
 
 def _of_one_version(case: Case) -> str | None:
     ranks = [s.rank for s in case.subjects]
-    known = [key for key in NAMES if ranks and all(r.process.versions.get(key) for r in ranks)]
-    shown = [key for key in ("torch", "nccl", "python") if key in known]
-    if len(ranks) < 2 or "torch" not in known or differences(case.job):
+    if len(ranks) < 2:
         return None
-    said = (f"{NAMES[key]} {ranks[0].process.versions[key]}" for key in shown)
+    first = ranks[0].process.versions
+    alike = all(rank.process.versions == first for rank in ranks)
+    shown = [
+        key
+        for key in ("torch", "nccl", "python")
+        if first.get(key) and (alike or all(r.process.versions.get(key) for r in ranks))
+    ]
+    if "torch" not in shown or (not alike and differences(case.job)):
+        return None
+    said = (f"{NAMES[key]} {first[key]}" for key in shown)
     return f"all {len(ranks)} ranks have {', '.join(said)}"
 
 
 def _not_full(case: Case) -> str | None:
-    nodes = [node for node in _nodes(case) if node.mounts]
+    nodes = [node for node in case.seen_nodes if node.mounts]
     if not nodes or len(nodes) < len(case.job.nodes) or any(node.full_mounts for node in nodes):
         return None
     return f"none of {plural(sum(len(node.mounts) for node in nodes), 'mount')} is full"

@@ -38,7 +38,7 @@ _KERNEL_LOG = f"{KERNEL_LOG} | grep -i -e nvrm -e nvswitch"
 
 
 def _on_gpus(case: Case) -> Iterator[tuple[Subject, Gpu]]:
-    for subject in case.subjects:
+    for subject in case.on_gpus:
         if subject.activity.kind in _AT_THE_GPU:
             for gpu in case.gpus(subject):
                 yield subject, gpu

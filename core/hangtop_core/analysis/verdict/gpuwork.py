@@ -66,11 +66,13 @@ def _all_gpus(
     case: Case, subjects: Sequence[Subject], fits: Callable[[Gpu], bool]
 ) -> tuple[Subject, ...]:
     """Subjects that have GPUs, of which each fits."""
+    if not case.slots:
+        return ()
     return tuple(s for s in subjects if case.gpus(s) and all(map(fits, case.gpus(s))))
 
 
 def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    everything = [(s, gpu) for s in case.subjects for gpu in case.gpus(s)]
+    everything = [(s, gpu) for s in case.on_gpus for gpu in case.gpus(s)]
     held = [(s, gpu) for s, gpu in everything if (gpu.reasons or 0) & SLOWDOWN]
     clocks: dict[str | None, list[int]] = defaultdict(list)
     for _, gpu in everything if held else ():
@@ -100,11 +102,13 @@ def _throttled(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _shared(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     places: dict[tuple[str, int, str | None], list[Subject]] = {}
-    for subject in case.subjects:
+    for subject in case.on_gpus:
         for slot in case.slots.get(id(subject), ()):
             if slot.how == "process":
                 place = (subject.rank.node, slot.gpu.index, slot.part)
                 places.setdefault(place, []).append(subject)
+    if not places:
+        return
     own = {s.pid for s in case.subjects} | {one.pid for one in case.job.launchers}
     own |= {child.pid for s in case.subjects for child in s.rank.children}
     for (node, index, part), some in places.items():

@@ -207,8 +207,7 @@ def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:
 def overtaken(case: Case, times: Iterable[float | None]) -> bool:
     """Whether the job was seen to get on well after all these moments, so far as they are known."""
     known = [at for at in times if at is not None]
-    seen = [s.standing.since for s in case.subjects if s.standing.moved]
-    return bool(known and seen) and max(known) < max(seen) - SHORTLY_S
+    return bool(known) and case.last_move is not None and max(known) < case.last_move - SHORTLY_S
 
 
 def error_text(case: Case, rank: int) -> str:
@@ -221,6 +220,9 @@ def error_text(case: Case, rank: int) -> str:
 
 
 def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found = [one for one in case.said.verdicts if one.cause == cause]
+    if not found:
+        return
     if cause in _AT_START and not (
         not case.waiters
         or case.progress.state == "exited"
@@ -231,9 +233,7 @@ def _find(cause: str, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     if cause in _BY_DRIVER and case.xids:
         return
-    for one in case.said.verdicts:
-        if one.cause != cause:
-            continue
+    for one in found:
         ranks = {culprit.rank for culprit in one.culprits}
         blamed = tuple(s for s in case.subjects if s.number in ranks)
         if not ranks and cause in _ABORTS:

@@ -38,16 +38,16 @@ class _Tried(NamedTuple):
 
 
 def _blocked(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    places = Places(case.snapshot.nodes)
     tried = [
         each
-        for subject in case.waiters
-        if subject.activity.kind in _MEETING
+        for subject in case.calling
+        if subject.waits and subject.activity.kind in _MEETING
         for each in _connecting(subject)
         if each.port != subject.rank.process.env.get("MASTER_PORT")
     ]
     if not tried:
         return
+    places = Places(case.snapshot.nodes)
     subjects = tuple({id(each.subject): each.subject for each in tried}.values())
     target = Counter(each.host for each in tried).most_common(1)[0][0]
     first = next(each for each in tried if each.host == target)
@@ -80,7 +80,7 @@ def _no_store(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Ranks whose first connection, to the store, nobody answers."""
     tried = [
         each
-        for subject in case.subjects
+        for subject in case.calling
         if subject.activity.kind in ("init", "importing", "unknown", "waiting", "sleep")
         for each in _connecting(subject)
         if each.port == subject.rank.process.env.get("MASTER_PORT")
@@ -140,8 +140,8 @@ def _try_again(one: _Tried) -> tuple[Command, ...]:
 def _store_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     ended = [
         (subject, one)
-        for subject in case.waiters
-        if subject.activity.kind in _BY_STORE
+        for subject in case.calling
+        if subject.waits and subject.activity.kind in _BY_STORE
         for one in subject.rank.process.stalled
         if one.state == "CLOSE_WAIT" and _is_store(subject, one)
     ]

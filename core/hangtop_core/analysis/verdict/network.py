@@ -73,12 +73,14 @@ def _peer_dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _broken(case: Case) -> Iterator[_Broken]:
     """Connections of waiting ranks to other nodes of the job, both of which are observed."""
+    if not case.calling:
+        return
     places = Places(case.snapshot.nodes)
     names = {s.rank.node for s in case.subjects}
     here = {name for name in names if name in case.nodes and case.nodes[name].state in OBSERVED}
-    for subject in case.waiters:
+    for subject in case.calling:
         node = subject.rank.node
-        for one in subject.rank.process.stalled:
+        for one in subject.rank.process.stalled if subject.waits else ():
             host = one.remote.rpartition(":")[0]
             there = places.node_of(host, node)
             sent = one.state == "ESTABLISHED" and one.retransmits >= SURE
@@ -113,10 +115,12 @@ def _steps(first: _Broken) -> Iterator[Step]:
 
 
 def _wrong_interface(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    nodes = {s.rank.node for s in case.subjects} | {s.node for s in case.seats if s.node}
     joining = [s for s in case.waiters if s.activity.kind in ("init", "new-group")]
+    if not joining:
+        return
+    nodes = {s.rank.node for s in case.subjects} | {s.node for s in case.seats if s.node}
     several = len(nodes) > 1 or (case.seats and len(case.nodes) > 1)
-    if not several or not joining:
+    if not several:
         return
     found = {id(s): why for s in case.subjects if (why := _leads_nowhere(s))}
     blamed = tuple(s for s in case.subjects if id(s) in found)

@@ -23,7 +23,7 @@ SHOWN = 4
 
 
 def _down(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    used = {s.rank.node for s in case.subjects}
+    used = case.own_nodes
     if len(used) < 2:
         return  # within one node nothing goes over the network
     states: dict[str, list[bool]] = defaultdict(list)

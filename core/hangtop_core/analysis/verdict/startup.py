@@ -218,10 +218,10 @@ def _unreachable(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Ranks of nodes that went away no later than the job stopped, while others wait."""
     nodes = {node.name: node for node in case.snapshot.nodes if node.state in AWAY}
     stopped = case.progress.since
-    waiting = [s for s in case.waiters if s.rank.node not in nodes]
+    waiting = any(s.rank.node not in nodes for s in case.waiters)
     gone = [
         nodes[name]
-        for name in sorted({s.rank.node for s in case.subjects} & set(nodes))
+        for name in sorted(case.own_nodes & set(nodes))
         if waiting
         and stopped is not None
         and (seen := nodes[name].last_seen) is not None

@@ -167,6 +167,9 @@ def _logs(case: Case) -> Iterator[Moment]:
 
 def _kernel(case: Case) -> Iterator[Moment]:
     """What the kernel said since the start of devices, and of processes of the job."""
+    nodes = [case.nodes[name] for name in case.job.nodes if name in case.nodes]
+    if not any(node.kernel_lines for node in nodes):
+        return
     pids = {(s.rank.node, p.pid) for s in case.subjects for p in (s.rank.process, *s.rank.children)}
 
     def about(node: str, line: KernelLine) -> bool:
@@ -175,11 +178,10 @@ def _kernel(case: Case) -> Iterator[Moment]:
 
     began = min((s.rank.process.started_at for s in case.subjects), default=case.at)
     lines = [
-        (line.at, name, line.text)
-        for name in case.job.nodes
-        if name in case.nodes
-        for line in case.nodes[name].kernel_lines
-        if line.at >= began and about(name, line)
+        (line.at, node.name, line.text)
+        for node in nodes
+        for line in node.kernel_lines
+        if line.at >= began and about(node.name, line)
     ]
     for at, name, text in sorted(lines)[:SHOWN]:
         yield _moment(at, "kernel", None, f"{name}: {text}")
