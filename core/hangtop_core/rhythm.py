@@ -24,7 +24,7 @@ BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""
 BEHIND_S = 10.0
 """Seconds between two pictures then at most."""
-ARRIVING_SHARE, ARRIVING_S = 20.0, 5.0
+ARRIVING_SHARE, ARRIVING_S = 40.0, 5.0
 """The same two while nodes come in: once all are there, a picture of them is due at once."""
 
 

@@ -43,7 +43,7 @@ class Child:
             self.stdin, self.stdout, self.stderr = ends[1], ends[2], ends[4]
             theirs = ends[0], ends[3], ends[5]
             self.pid = spawn(argv, theirs, _inherited())
-        except (OSError, ValueError):
+        except OSError:
             for fd in ends:
                 os.close(fd)
             raise

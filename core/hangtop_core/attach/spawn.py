@@ -7,6 +7,7 @@ millisecond in which nobody reads what nodes say: of the start with a thousand n
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from functools import cache
@@ -31,12 +32,11 @@ def spawn(argv: Sequence[str], streams: Sequence[int], closed: Iterable[int]) ->
     not closed by executing a program, but for ``closed``.
 
     Raises:
-        OSError: it cannot be started.
-        ValueError: a word has a zero byte in it.
+        OSError: it cannot be started, or a word has a zero byte in it.
     """
     words, environ = [os.fsencode(word) for word in argv], os.environb.copy()
     if any(b"\0" in word for word in words):
-        raise ValueError("zero byte in an argument")
+        raise OSError(errno.EINVAL, "a zero byte in an argument")
     actions, pid = ctypes.create_string_buffer(_ROOM), ctypes.c_int()
     _check(_LIBC.posix_spawn_file_actions_init(actions))
     try:
