@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SHARE = 0.2
 """Of the time for which nothing was new on a node, to the next look at it."""
-MOST_S, NODES = 10.0, 256
+MOST_S, NODES = 10.0, 128
 """Seconds between two looks at most, where there are no more nodes than these; of more in
 proportion, since each look costs the head."""
 
