@@ -6,7 +6,9 @@ else. Nothing here blocks its caller except `Session.wait` and `Session.close`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -70,7 +72,8 @@ class Session(Asking):
         )
         self._thread = threading.Thread(target=self._run, name="hangtop-session", daemon=True)
         self._state_lock = threading.Lock()
-        self._news = threading.Condition()
+        self._news = threading.Lock()
+        self._waiting: set[queue.SimpleQueue[None]] = set()
         self._latest: Update | None = None
         self._subscribers: dict[int, Callable[[Update], None]] = {}
         self._last_subscriber = 0
@@ -101,8 +104,7 @@ class Session(Asking):
         if started and threading.current_thread() is not self._thread:
             self._inbox.put(lambda: None)  # wakes the thread
             self._thread.join(CLOSE_WAIT + 10)
-        with self._news:
-            self._news.notify_all()
+        self._wake_waiting()
 
     def __enter__(self) -> Session:
         self.start()
@@ -165,16 +167,30 @@ class Session(Asking):
         """
         until = time.monotonic() + timeout
         seen: Update | None = None
-        while True:
+        # No `threading.Condition`: Ctrl-C within its wait may leave it unlocked, which is an error.
+        news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        with self._news:
+            self._waiting.add(news)
+        try:
+            while True:
+                if self._latest is not seen:
+                    seen = self._latest
+                    if seen is not None and predicate(seen):
+                        return seen
+                    continue
+                left = until - time.monotonic()
+                if left <= 0 or self._closing.is_set():
+                    return None
+                with contextlib.suppress(queue.Empty):
+                    news.get(timeout=left)
+        finally:
             with self._news:
-                while self._latest is seen:
-                    left = until - time.monotonic()
-                    if left <= 0 or self._closing.is_set():
-                        return None
-                    self._news.wait(left)
-                seen = self._latest
-            if seen is not None and predicate(seen):
-                return seen
+                self._waiting.discard(news)
+
+    def _wake_waiting(self) -> None:
+        with self._news:
+            for news in self._waiting:
+                news.put(None)
 
     # The session's thread
 
@@ -257,8 +273,8 @@ class Session(Asking):
         update = Update(snapshot, diagnoses, round(cost, 4), round(pause, 1))
         with self._news:
             self._latest = update
-            self._news.notify_all()
             subscribers = list(self._subscribers.items())
+        self._wake_waiting()
         for number, callback in subscribers:
             try:
                 callback(update)

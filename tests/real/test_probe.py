@@ -255,7 +255,7 @@ def test_an_idle_screen_costs_little(workers: Started, hung_workers: Table) -> N
         table.update()
     share = (cpu_seconds(pid) - before) / (time.monotonic() - began)
     # A processor that others use costs it more; what would be too much costs ten times as much.
-    assert share < 0.02
+    assert share < 0.03
 
 
 def cpu_seconds(pid: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -184,6 +185,25 @@ def test_a_closed_session_says_so() -> None:
     with pytest.raises(ClosedError):
         session.start()
     assert session.wait(lambda u: False, 5) is None
+
+
+def test_ctrl_c_while_waiting_for_updates_is_no_error() -> None:
+    """Of so many, `threading.Condition` answers some with an error about its lock."""
+    session, times, interrupted = Session(Options(), judge, []), 1500, 0
+    limit = signal.getitimer(signal.ITIMER_REAL)  # of this test
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for number in range(times):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0003 + number % 50 * 1e-5)
+                while True:
+                    session.wait(ready, 0.0002)
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *limit)
+    assert interrupted == times
 
 
 def test_a_shell_is_known_and_what_a_person_runs_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
