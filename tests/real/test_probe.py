@@ -245,17 +245,19 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_an_idle_screen_costs_little(workers: Started, hung_workers: Table) -> None:
-    """13 processes of a hung job, a pass a second, for 6 s; 0.4 % of a core when alone."""
+    """13 processes of a hung job, a pass a second, for 6 s; 1 % of a core when alone."""
     pid = hung_workers.client.process.pid
     table = Table(hung_workers.client, interval=1.0, pids=[workers.pid])
     for _ in range(4):
         table.update()
-    before, began = cpu_seconds(pid), time.monotonic()
-    while time.monotonic() - began < 6:
-        table.update()
-    share = (cpu_seconds(pid) - before) / (time.monotonic() - began)
-    # A processor that others use costs it more; what would be too much costs ten times as much.
-    assert share < 0.03
+    shares = []
+    # A processor that others use costs it more, for some seconds; too much would be ten times it.
+    while len(shares) < 3 and min(shares, default=1.0) >= 0.02:
+        before, began = cpu_seconds(pid), time.monotonic()
+        while time.monotonic() - began < 6:
+            table.update()
+        shares.append((cpu_seconds(pid) - before) / (time.monotonic() - began))
+    assert min(shares) < 0.02, shares
 
 
 def cpu_seconds(pid: int) -> float:
