@@ -58,6 +58,7 @@ class History:
             for one in self._pictures[1:half:2]:
                 for job in one.snapshot.jobs:
                     self._left += job.ranks
+            del self._left[RANKS_KEPT:]  # where nobody asks to let go of them
             self._pictures[:half] = kept = self._pictures[:half:2]
             before_each = (None, *kept)
             self._costs[:half] = map(_cost, kept, before_each)
