@@ -40,9 +40,9 @@ def test_of_ten_gigabytes_little_is_read(tmp_path: Path) -> None:
         file.write(b"\n" + recording("tee_raise").encode())
     (found,), _ = find([str(path)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
+    began = time.process_time()
     log = read(found, 0)
-    assert time.perf_counter() - began < 8.0
+    assert time.process_time() - began < 8.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
     said = [record.text for record in log.records]
     assert said[:2] == ["NCCL version 2.21.5+cuda12.4", "KeyError: 'before'"]
