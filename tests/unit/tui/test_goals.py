@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop.views.goals import ENVIRONMENT, Goal, goal_of
-from hangtop_core.diagnosis import Culprit, Evidence, Source, Verdict
+from hangtop.views.goals import ENVIRONMENT, Goal, goal_of, goal_of_need
+from hangtop_core.diagnosis import Culprit, Evidence, Need, NeedKind, Source, Verdict
 
 NODES = frozenset({"n1", "n2"})
 
@@ -22,6 +22,8 @@ NODES = frozenset({"n1", "n2"})
         ("process", 2, "state S, wchan pipe_read", Goal("rank", 2, "process")),
         ("process", 2, "fd 7 = pipe:[12]", Goal("rank", 2, "files")),
         ("network", 2, "fd 9 = 10.0.0.1:5 -> 10.0.0.2:6", Goal("rank", 2, "files")),
+        ("stacks", 2, "DataLoader worker 1 (pid 8): reads", Goal("rank", 2, "children")),
+        ("process", 2, "child pid 8 'sleep 9' (state S)", Goal("rank", 2, "children")),
         # What is of a node is there.
         ("process", 2, "n2: no space or inodes are left on /a", Goal("nodes", 2, "node", "n2")),
         ("process", None, "n1: full avg10 is 45", Goal("nodes", None, "node", "n1")),
@@ -73,6 +75,21 @@ def test_what_ports_say_is_among_them() -> None:
     verdict = Verdict("ib-port-down", 0.5, (Culprit(2, "n2", 4002),), (), "", (), ())
     seen = Evidence("network", None, "mlx5_0/1 (infiniband) is DOWN")
     assert goal_of(seen, verdict, NODES) == Goal("gpus", None, "ports")
+
+
+@pytest.mark.parametrize(
+    ("kind", "goal"),
+    [
+        ("stacks", Goal("rank", 2, "stack")),
+        ("native stacks", Goal("rank", 2, "stack")),
+        ("descriptors", Goal("rank", 2, "files")),
+        ("recorder", Goal("recorder", 2)),
+        ("logs", Goal("logs", 2)),
+        ("kernel log", Goal("nodes", 2, "node", "n2")),
+    ],
+)
+def test_what_was_asked_for_is_there(kind: NeedKind, goal: Goal) -> None:
+    assert goal_of_need(Need(kind, 2, "n2", 4002, "why")) == goal
 
 
 def test_a_goal_says_which_key_follows() -> None:

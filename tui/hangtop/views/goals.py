@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from hangtop_core.diagnosis import Evidence, Verdict
+    from hangtop_core.diagnosis import Evidence, Need, Verdict
 
 ENVIRONMENT = "environment"
 """Not a pane of Rank, but what its key opens."""
@@ -17,6 +17,15 @@ _SCREENS = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "log
 _RANK_PANES = {"network": "files", "process": "process", "numerics": "numerics"}
 """The pane of the rank's own screen that shows it."""
 _PORTS = frozenset({"ib-port-down", "nccl-ib-error"})
+_CHILDREN = ("child pid ", "DataLoader worker ")
+"""How evidence about processes that a rank has started begins."""
+_NEEDS = {
+    "recorder": ("recorder", None),
+    "descriptors": ("rank", "files"),
+    "logs": ("logs", None),
+    "kernel log": ("nodes", "node"),
+}
+"""Screen and pane that show what rules ask for; the rank's stack for all others."""
 _NAMES = {
     "stacks": "2 Stacks",
     "rank": "3 Rank",
@@ -45,6 +54,12 @@ class Goal(NamedTuple):
         return f"→ {_NAMES[self.screen]}{key}"
 
 
+def goal_of_need(need: Need) -> Goal:
+    """The pane that shows what a rule has asked for."""
+    screen, pane = _NEEDS.get(need.kind, ("rank", "stack"))
+    return Goal(screen, need.rank, pane, need.node if screen == "nodes" else None)
+
+
 def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
     """The pane that shows what a piece of evidence says.
 
@@ -56,6 +71,8 @@ def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
     told = _RANK.search(seen.text) if seen.rank is None else None
     rank = int(told[1]) if told else seen.rank
     screen = _SCREENS.get(seen.source)
+    if rank is not None and seen.text.startswith(_CHILDREN):
+        return Goal("rank", rank, "children")
     if screen is not None:
         # What is told of several names them: the first of them stands for all.
         return Goal(screen, rank)

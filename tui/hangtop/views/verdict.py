@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hangtop.items import Item
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import SUSPECTED, clock, confidence
-from hangtop.views.goals import Goal, goal_of
+from hangtop.views.goals import Goal, goal_of, goal_of_need
 from hangtop.views.overview import nothing_found, verdict_lines
 from hangtop_core.rankset import fold
 from hangtop_core.report import need_state, need_text
@@ -112,14 +112,13 @@ def need_items(diagnosis: Diagnosis) -> list[Item]:
         mark = ("✔ ", "good") if need.state == "answered" else ("? ", "warn")
         role = _NEED_ROLES.get(need.state, "dim")
         head = line(mark, ("asked for   ", "info"), f"{need_text(need)}: ")
-        screen = "recorder" if need.kind == "recorder" else "rank"
         items.append(
             Item(
                 key=f"need:{place}",
                 lines=(line(head, (need_state(need), role)),),
                 indent=14,
                 copy=need.told or need_text(need),
-                target=Goal(screen, need.rank, "stack" if screen == "rank" else None),
+                target=goal_of_need(need),
             )
         )
     return items
