@@ -277,6 +277,11 @@ def retries(rank: Rank) -> bool:
     return files is not None and all(one.full for one in writes)
 
 
+def wakes_up(rank: Rank, standing: Standing) -> bool:
+    """Whether it has run since it is where it is, as far as is known: it looks again and again."""
+    return rank.moved_at is None or rank.moved_at > standing.since + JITTER_S
+
+
 def left_at(rank: Rank) -> float | None:
     """When a rank's main thread was last known to leave its wait; None if it cannot be told."""
     return rank.moved_at if rank.left_at is None else rank.left_at

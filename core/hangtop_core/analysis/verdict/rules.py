@@ -92,6 +92,7 @@ RULES: tuple[Rule, ...] = (
     collective.MISMATCHED,
     printed.WENT_ON,
     launch.VERSIONS,
+    launch.SAME_GPU,
     launch.SETTINGS,
     cuda.LAUNCH_BLOCKING,
     cuda.SYNC,

@@ -390,7 +390,8 @@ def test_who_writes_much_between_sleeps_gets_on_unless_nothing_fits(
 ) -> None:
     world = World()
     table = None if files is None else DescriptorTable(NOW - 1, files)
-    world.add(user("save", 41), SLEEP, wrote_at=NOW - 0.5, descriptors=table)
+    times = {"wrote_at": NOW - 0.5, "moved_at": NOW - 0.5}
+    world.add(user("save", 41), SLEEP, descriptors=table, **times)
     world.waiters(3)
     world.nodes["n1"] = Node("n1", "ready", full_mounts=full)
     found = run(world)
