@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.logs.conclude import names, told, who
+from hangtop_core.logs.drawn import look_of
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.report import verdict_lines
 from hangtop_core.text import clean, plural, shorten, shorten_path, size
@@ -68,6 +69,10 @@ def _first(first: Fold, files: Sequence[FileLog], width: int) -> Iterator[str]:
     record = first.record
     yield shorten(f"  {when(record)}{_place(record, files)}", width)
     shown = record.lines
+    if record.calls and look_of(shown[0]) == "box":
+        # A box shows some lines of code for each frame: more than says where it was.
+        frames = (f"{call.file}:{call.line} in {call.name}" for call in record.calls)
+        shown = (*frames, record.text)
     if len(shown) > SHOWN_LINES:
         half = SHOWN_LINES // 2
         left = len(shown) - 2 * half

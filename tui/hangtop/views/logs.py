@@ -19,6 +19,7 @@ from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
 from hangtop_core.logs.output import Output, alive_of, lines_of, of_job, outputs_of
+from hangtop_core.logs.record import lines_at
 from hangtop_core.logs.stamp import without_time
 from hangtop_core.text import plural, shorten, shorten_path, size
 
@@ -156,8 +157,8 @@ class Logs:
                     begins.setdefault(one.lines[0], []).append(one)
         at = 0
         while at < len(texts):
-            record = next((r for r in begins.get(texts[at], ()) if _fits(r, texts, at)), None)
-            count = len(record.lines) if record is not None else 1
+            fits = ((r, lines_at(r, texts, at)) for r in begins.get(texts[at], ()))
+            record, count = next((one for one in fits if one[1]), (None, 1))
             role = self._role(record) if record is not None else ""
             for index in range(at, at + count):
                 error = index == at and record is not None and record.part != "info"
@@ -182,10 +183,6 @@ class Logs:
         survived = (one for fold in self.judged.survived for one in fold.members)
         part = "survived" if any(one.lines == record.lines for one in survived) else record.part
         return ROLES.get(part, "")
-
-
-def _fits(record: Record, texts: Sequence[str], at: int) -> bool:
-    return tuple(texts[at : at + len(record.lines)]) == record.lines
 
 
 def error_items(logs: Logs, now: float) -> list[Item]:
