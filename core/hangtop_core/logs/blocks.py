@@ -175,13 +175,14 @@ class Traceback:
             return not text.startswith("[") or self._is_wrapped(text)
         if self._blanks or BAR.match(text):
             return False
-        # What is not moved to the right is none of a box that is.
-        inside = self._look != "box" or not self._indent or not text.startswith(" ")
-        return (inside and text.startswith(_GOES_ON)) or self._is_wrapped(text)
+        if self._look == "box" and self._indent and text.startswith(" "):
+            return False  # what follows is moved by less
+        return text.startswith(_GOES_ON) or self._is_wrapped(text)
 
     def _is_wrapped(self, text: str) -> bool:
         above = self.lines[-1][self._indent :]
-        return self._look == "box" and drawn.wraps(above, text, self._width)
+        below = self._look == "box" and not drawn.is_row(above, "box")
+        return below and drawn.wraps(above, text, self._width)
 
     def records(self) -> list[Record]:
         """One record, of the last exception and with what all of them say."""

@@ -40,7 +40,8 @@ _MARGIN = re.compile(r"\s*[|+] ?")
 _NUMBERED = re.compile(r"-\+-+ |-+ (?:\d|\.)")
 _HOLDS = re.compile(r"\(\d{1,9} sub-exceptions?\)$")
 _FRAME = re.compile(r"(.{1,1000}?):(\d{1,9}) ?in (\S.{0,199})")
-_LOGGED = re.compile(r"\[?(?:[IWEF]\d{3,4} |\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d)")
+_LOGGED = re.compile(r"\[?(?:[IWEF]\d{3,4} |\d{1,4}[-/:]\d\d[-/:]\d\d)")
+"""How a line begins that a logger has printed."""
 _NO_FRAME = (*" ╭│╰❱0123456789", "+-")
 """What other rows in a box begin with: lines of code, values of variables."""
 _EDGES = ("╭", "│", "╰", "+-")
