@@ -35,6 +35,7 @@ ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim",
          "error": "warn"}  # fmt: skip
 MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on", "cascade": "· follows",
          "exit": "· left", "error": "▲ logged"}  # fmt: skip
+FIRST = "▶ first"
 _QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
 SEARCHED = 2000
 """Characters of a line in which a pattern is searched."""
@@ -207,8 +208,11 @@ def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
     if word == "FIRST":
         when = "" if record.at is None else clock(record.at)
         when += " or later" if when and not record.exact else ""
-        path = shorten_path(files[record.file].path, 60)
-        lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path))), "dim")))
+        file = files[record.file]
+        path = shorten_path(file.path, 60)
+        # What it has said before that may have been an error, too.
+        since = f"read from {size(file.left[-1][1])} on" if file.left else ""
+        lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path, since))), "dim")))
     text = "\n".join(record.lines) or record.text
     key = f"{word} {record.file} {record.order} {record.code} {fold.ranks[:1]}"
     return Item(key, tuple(lines), 8, text, fold.ranks[0] if fold.ranks else None)
@@ -226,8 +230,13 @@ def lack_lines(logs: Logs) -> list[Line]:
 
 def _mark(one: Stream) -> Line:
     if one.first and one.part != "survived":
-        return line(("▶ first", "culprit"))
+        return line((FIRST, "culprit"))
     return line((MARKS[one.part], ROLES[one.part])) if one.part else EMPTY
+
+
+def said(one: Stream) -> str:
+    """The word in the column SAID, for the filter."""
+    return plain(_mark(one)).partition(" ")[2]
 
 
 def columns(now: float) -> tuple[Column[Stream], ...]:
