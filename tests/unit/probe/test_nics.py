@@ -64,7 +64,8 @@ def test_pause_frames_of_a_roce_port_are_asked_of_its_driver(
             raise OSError
         return {
             "rx_packets": 9, "rx_prio3_pause": 5, "rx_prio4_pause": 2, "tx_prio3_pause": 4,
-            "rx_prio3_pause_duration": 70, "rx_prio3_pause_transition": 3, "tx_pause_storm_error_events": 1,
+            "rx_prio3_pause_duration": 70, "rx_prio3_pause_transition": 3,
+            "tx_pause_storm_error_events": 1,
         }  # fmt: skip
 
     monkeypatch.setattr(ethtool, "counters", counters)
