@@ -19,6 +19,7 @@ KEPT_CHARS = 2000
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 _BLANKS = re.compile(r" {2,}")
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 _RUNS = re.compile(r"( {2,})")
 
 
@@ -147,12 +148,16 @@ def normal(text: str) -> str:
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """A row's meaning with the fields of a line; those it lacks leave nothing."""
-    text = template
+    """A row's meaning with the fields of a line; what it lacks leaves nothing (`Known.means`)."""
+    text = _OPTIONAL.sub(lambda part: part[1] if _told(part[1], fields) else "", template)
     for name in re.findall(r"{(\w+)}", template):
         text = text.replace(f"{{{name}}}", fields.get(name, "").strip())
     text = re.sub(r"\(\s*\)|:\s*$", "", _BLANKS.sub(" ", text))
     return clean(text.replace(" ,", ",").replace(" :", ":"), 400)
+
+
+def _told(part: str, fields: Mapping[str, str]) -> bool:
+    return any(fields.get(name) for name in re.findall(r"{(\w+)}", part))
 
 
 def ending(status: int) -> str:
