@@ -223,6 +223,9 @@ KNOWN: tuple[Known, ...] = (
     Known("K5", "] trap ", _FAULT, "root", "process {pid} ({comm}) crashed: an invalid instruction, or a trap", "rank-crashed"),
     Known("K5", "]: unhandled ", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
     Known("K5", "]: bad frame", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
+    # What a Python says that never began
+    Known("START", "can't open file", r"can't open file '(?P<path>[^']{1,300})': \[Errno \d+\] (?P<error>[\w ]{1,60})", "root", "its program could not be read: {path}: {error}", "rank-exited"),
+    Known("START", ": No module named", r"python[\d.]*: No module named (?P<name>[\w.]{1,100})", "root", "its Python has no module {name}", "rank-exited"),
     # Whatever else calls itself an error
     Known("E", "ERROR", r"(?:^|[\s\[|:-])ERROR[\s\]|:]", "error", "an error was logged"),
     Known("E", "CRITICAL", r"(?:^|[\s\[|:-])CRITICAL[\s\]|:]", "error", "a critical error was logged"),

@@ -103,6 +103,8 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("K5", "root", "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libtorch.so", "rank-crashed", {"pid": "4711"}),
     ("K5", "root", "[  123.4] traps: python3[4711] trap invalid opcode ip:7f sp:7f error:0 in a.so", "rank-crashed", {"pid": "4711", "comm": "python3"}),
     ("K5", "root", "Nov 21 11:17:50 n1 kernel: python3[4711]: unhandled level 2 translation fault (11)", "rank-crashed", {"comm": "python3"}),
+    ("START", "root", "/usr/bin/python: can't open file '/home/a/train.py': [Errno 2] No such file or directory", "rank-exited", {"path": "/home/a/train.py", "error": "No such file or directory"}),
+    ("START", "root", "/usr/bin/python3.11: No module named train", "rank-exited", {"name": "train"}),
     ("E", "error", "2026-11-21 11:17:50,048 ERROR train: could not log in", None, {}),
 ]  # fmt: skip
 
