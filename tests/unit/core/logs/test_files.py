@@ -179,7 +179,7 @@ def test_a_new_file_that_may_not_be_read_leaves_the_old_one(
     path.rename(tmp_path / "old")
     path.write_text("two\n")
 
-    def forbidden(*_: object) -> None:
+    def forbidden(*_: object, **__: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr("builtins.open", forbidden)
@@ -223,6 +223,15 @@ def test_growing_cut_and_replaced_files_are_followed(tmp_path: Path) -> None:
     assert poll() == ["half"]
     path.write_text("cut\n")
     assert poll() == ["50%", "cut", "rank_1.log was cut"]
+    # As logrotate's copytruncate does, while more is written at once than was there before.
+    path.write_text("cut again, and longer\n")
+    assert poll() == ["cut again, and longer", "rank_1.log was cut"]
+    with path.open("r+") as file:
+        file.truncate(0)
+        # Who writes on where it was leaves a hole before that, here of gigabytes.
+        file.seek(10 << 30)
+        file.write("beyond a hole\n")
+    assert poll() == ["beyond a hole", "rank_1.log was cut"]
     path.rename(tmp_path / "old")
     path.write_text("new\n" + ERROR.format(7) + "next\n")
     assert poll()[0] == "new"
