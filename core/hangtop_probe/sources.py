@@ -11,7 +11,7 @@ import stat
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import node, procfs, secrets
+from . import blocks, node, procfs, secrets
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -22,6 +22,12 @@ _MAX_READ = 2000
 _CACHED_LINES = 2000
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
 _cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
+_MAX_OWN = 8
+"""Of the innermost own frames, how many are told what they stand in."""
+_MAX_HEAD = 120
+_CACHED_FILES = 16
+_files: Dict[Tuple[str, int, int], Tuple[List[blocks.Statement], List[bytes]]] = {}
+"""The statements of own files, and their lines; a program has few of them on its stacks."""
 
 
 def shorten(path: str) -> str:
@@ -39,7 +45,10 @@ def is_library(file: str) -> bool:
 
 
 def add(pid: int, rows: Sequence[List[Any]]) -> None:
-    """Put the source line into the innermost Python frame and the innermost own one."""
+    """Put the source line into the innermost Python frame and the innermost own one.
+
+    Own frames are told the loops and conditions that they stand in, too.
+    """
     python = [row for row in rows if not row[4]]
     own = next((row for row in python if not is_library(row[1])), None)
     chosen = python[:1] + ([own] if own is not None else [])
@@ -49,6 +58,62 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
             if mounts is None:
                 mounts = procfs.mounts(str(pid))
             row[5] = line(pid, row[1], row[3], mounts)
+    for row in [row for row in python if not is_library(row[1])][:_MAX_OWN]:
+        if row[1].startswith("/"):
+            mounts = procfs.mounts(str(pid)) if mounts is None else mounts
+            row[6] = around(pid, row[1], row[3], mounts)
+
+
+def around(
+    pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]
+) -> Optional[List[Tuple[int, str]]]:
+    """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
+
+    Texts are `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. None where the file
+    cannot be read, or is newer than the process.
+    """
+    path_here = local_path(pid, path, mounts) if number > 0 else None
+    about = procfs.read_stat(pid)
+    if path_here is None or about is None:
+        return None
+    file = _file(path_here, time.time() - procfs.age(about) + 1.0)
+    if file is None:
+        return None
+    return [
+        (first, ("else: " if other else "") + _head(file[1][first - 1 : last]))
+        for first, last, other in blocks.around(file[0], number)
+    ]
+
+
+def _head(lines: List[bytes]) -> str:
+    text = " ".join(procfs.text(line[:_MAX_READ]).strip() for line in lines[:_MAX_HEAD])
+    return secrets.mask_text(text)[:_MAX_HEAD]
+
+
+def _file(path: str, before: float) -> Optional[Tuple[List[blocks.Statement], List[bytes]]]:
+    """The statements of a file that was last changed before then, and its lines."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > blocks.MAX_FILE:
+            return None
+        if info.st_mtime > before:
+            return None
+        key = (path, info.st_mtime_ns, info.st_size)
+        if key not in _files:
+            while len(_files) >= _CACHED_FILES:
+                del _files[next(iter(_files))]
+            with os.fdopen(os.dup(fd), "rb") as file:
+                source = file.read(blocks.MAX_FILE + 1)
+            _files[key] = (blocks.statements(source), source.split(b"\n"))
+        return _files[key]
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Optional[str]:
