@@ -121,32 +121,35 @@ def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
 
 def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     """Who tries a lock again and again by calls that do not block: SQLite, lockf with LOCK_NB."""
-    for subject in left:
-        table = subject.rank.descriptors
-        if subject.activity.kind != "sleep" or table is None:
-            continue
-        locked = [one for one in table.descriptors if one.locked == "by others"]
-        if not locked:
-            continue
+    tries = [s for s in left if s.activity.kind == "sleep" and _locked_by_others(s)]
+    for group in alike(tries, lambda s: (s.activity.site, _locked_by_others(s)[0].target)):
+        first = group[0]
+        locked = _locked_by_others(first)
         lock = locked[0]
-        told = _held_by(case, subject, lock.holders)
+        told = _held_by(case, first, lock.holders)
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} sleeps at {subject.activity.at} {case.since(subject)} with "
-                f"{lock.target} open (fd {lock.fd}), and most likely tries to lock it again and "
-                f"again: it is locked by {told or 'another process'}",
+                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at} "
+                f"{case.since(first)} with {lock.target} open (fd {lock.fd}), and most likely "
+                f"{is_are(group, 'tries', 'try')} to lock it again and again: it is locked by "
+                f"{told or 'another process'}",
             ),
             evidence=(
-                *(fact("process", subject.number, name_descriptor(one)) for one in locked[:SHOWN]),
-                *common_facts(case, [subject]),
+                *(fact("process", first.number, name_descriptor(one)) for one in locked[:SHOWN]),
+                *common_facts(case, group),
             ),
             steps=(
-                *(on(subject, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in lock.holders),
-                on(subject, f"lslocks | grep -F {word(lock.target)}"),
+                *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in lock.holders),
+                on(first, f"lslocks | grep -F {word(lock.target)}"),
             ),
         )
+
+
+def _locked_by_others(subject: Subject) -> list[Descriptor]:
+    table = subject.rank.descriptors
+    return [one for one in table.descriptors if one.locked == "by others"] if table else []
 
 
 def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
