@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import blocks, node, procfs, secrets
 
@@ -73,16 +73,18 @@ def around(
     cannot be read, or is newer than the process.
     """
     path_here = local_path(pid, path, mounts) if number > 0 else None
-    about = procfs.read_stat(pid)
-    if path_here is None or about is None:
+    found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
+    if found is None or found[1] > _began(pid, found[1]) + 1.0:
         return None
-    file = _file(path_here, time.time() - procfs.age(about) + 1.0)
-    if file is None:
-        return None
+    statements, lines = found[0]
     return [
-        (first, ("else: " if other else "") + _head(file[1][first - 1 : last]))
-        for first, last, other in blocks.around(file[0], number)
+        (first, ("else: " if other else "") + _head(lines[first - 1 : last]))
+        for first, last, other in blocks.around(statements, number)
     ]
+
+
+def _statements(source: bytes) -> Tuple[List[blocks.Statement], List[bytes]]:
+    return blocks.statements(source), source.split(b"\n")
 
 
 def _head(lines: List[bytes]) -> str:
@@ -90,44 +92,19 @@ def _head(lines: List[bytes]) -> str:
     return secrets.mask_text(text)[:_MAX_HEAD]
 
 
-def _file(path: str, before: float) -> Optional[Tuple[List[blocks.Statement], List[bytes]]]:
-    """The statements of a file that was last changed before then, and its lines."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_size > blocks.MAX_FILE:
-            return None
-        if info.st_mtime > before:
-            return None
-        key = (path, info.st_mtime_ns, info.st_size)
-        if key not in _files:
-            while len(_files) >= _CACHED_FILES:
-                del _files[next(iter(_files))]
-            with os.fdopen(os.dup(fd), "rb") as file:
-                source = file.read(blocks.MAX_FILE + 1)
-            _files[key] = (blocks.statements(source), source.split(b"\n"))
-        return _files[key]
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-
-
 def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return line ``number`` of ``path`` as ``pid`` sees it, or None."""
     path_here = local_path(pid, path, mounts) if number > 0 else None
-    if path_here is None:
-        return None
-    found = _line(path_here, number)
+    found = _line(path_here, number) if path_here else None
     if found is None:
         return None
     text, changed = found
+    return text + NEWER if changed > _began(pid, changed) + 1.0 else text
+
+
+def _began(pid: int, unknown: float) -> float:
     about = procfs.read_stat(pid)
-    began = time.time() - procfs.age(about) if about is not None else changed
-    return text + NEWER if changed > began + 1.0 else text
+    return unknown if about is None else time.time() - procfs.age(about)
 
 
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
@@ -163,24 +140,35 @@ def _same_mounts(pid: int) -> bool:
 
 def _line(path: str, number: int) -> Optional[Tuple[str, float]]:
     """A line of a file, and when that was last changed."""
+
+    def cut(data: bytes) -> Optional[str]:
+        lines = data.split(b"\n", number)
+        line = procfs.text(lines[number - 1][:_MAX_READ]) if number <= len(lines) else ""
+        return secrets.mask_text(line.strip())[:MAX_LINE] or None
+
+    found = _of_file(path, MAX_FILE, _cache, (number,), cut)
+    return found if found is not None and found[0] is not None else None
+
+
+def _of_file(
+    path: str, size: int, kept: Dict[Any, Any], more: Tuple[int, ...], make: Callable[[bytes], Any]
+) -> Optional[Tuple[Any, float]]:
+    """What ``make`` makes of a file, kept as long as that does not change, and when it did."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
         info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE:
+        if not stat.S_ISREG(info.st_mode) or info.st_size > size:
             return None
-        key = (path, info.st_mtime_ns, info.st_size, number)
-        if key not in _cache:
-            while len(_cache) >= _CACHED_LINES:
-                del _cache[next(iter(_cache))]
+        key = (path, info.st_mtime_ns, info.st_size, *more)
+        if key not in kept:
+            while len(kept) >= (_CACHED_LINES if more else _CACHED_FILES):
+                del kept[next(iter(kept))]
             with os.fdopen(os.dup(fd), "rb") as file:
-                lines = file.read(MAX_FILE).split(b"\n", number)
-            line = procfs.text(lines[number - 1][:_MAX_READ]) if number <= len(lines) else ""
-            _cache[key] = secrets.mask_text(line.strip())[:MAX_LINE] or None
-        text = _cache[key]
-        return (text, info.st_mtime) if text is not None else None
+                kept[key] = make(file.read(size))
+        return kept[key], info.st_mtime
     except OSError:
         return None
     finally:
