@@ -26,10 +26,11 @@ _TEXT = re.compile(
 )
 """Comments and strings: what is in them is no code. Each matches where it begins, also without an
 end, so that no file takes long."""
-_BRACKETS = re.compile(rb"[\[\](){}]")
+_BRACKETS = re.compile(rb"([\[\](){}])")
 _OPENING = b"[({"
 _FIRST = re.compile(rb"\s*(?:async\s+)?(\w*)")
 _LOOPS = (b"for", b"while")
+_BRANCHES = (b"if", b"elif")
 
 
 class Statement(NamedTuple):
@@ -53,15 +54,16 @@ def statements(source: bytes) -> List[Statement]:
             if not line.strip():
                 continue
             first, held, whole = number, line, False
-        for part, bracket in _parts(line):
-            if not depth and _goes_on(part):
+        for at, piece in enumerate(_BRACKETS.split(line)):
+            if at % 2:
+                depth = depth + 1 if piece in _OPENING else max(depth - 1, 0)
+            elif not depth and _goes_on(piece):
                 whole = True
-            if bracket:
-                depth = depth + 1 if bracket in _OPENING else max(depth - 1, 0)
         if depth or line.endswith(b"\\"):
             continue
         word = _FIRST.match(held)
-        indent = len(held.expandtabs()) - len(held.expandtabs().lstrip())
+        held = held.expandtabs()
+        indent = len(held) - len(held.lstrip())
         found.append(Statement(first, number, indent, word[1] if word else b"", whole))
         held = b""
     return found
@@ -72,28 +74,21 @@ def around(lines: List[Statement], number: int) -> List[Block]:
     at = next((i for i, one in enumerate(lines) if one.first <= number <= one.last), None)
     if at is None:
         return []
-    found: List[Block] = []
     own = lines[at]
-    indent, within = own.indent, own.word in _LOOPS
-    if own.word in (b"if", b"elif", b"else") and own.whole:
-        within = True
-    if within:
-        at += 1
-        indent += 1
-    sought = own.word == b"elif" and not within  # the `if` or loop of an `else`
-    for one in reversed(lines[:at]):
-        if one.indent > indent or (one.indent == indent and not sought):
-            continue
-        if sought and one.indent == indent:
-            if one.word in (b"if", b"elif"):
+    found: List[Block] = []
+    inside = own.word in _LOOPS or (own.whole and own.word in (b"else", *_BRANCHES))
+    indent, sought = own.indent + inside, own.word == b"elif" and not inside
+    for one in reversed(lines[: at + inside]):
+        if one.indent == indent and sought:  # the branch before an `elif` or `else`
+            if one.word in _BRANCHES:
                 found.append((one.first, one.last, True))
             sought = one.word == b"elif"
-            continue
-        indent, sought = one.indent, one.word in (b"else", b"elif")
-        if one.word in (b"def", b"class"):
-            break
-        if one.word in (b"if", b"elif", *_LOOPS):
-            found.append((one.first, one.last, False))
+        elif one.indent < indent:
+            indent, sought = one.indent, one.word in (b"else", b"elif")
+            if one.word in (b"def", b"class"):
+                break
+            if one.word in _BRANCHES + _LOOPS:
+                found.append((one.first, one.last, False))
     return found[::-1][-MAX_BLOCKS:]
 
 
@@ -101,16 +96,6 @@ def _blank(match: "re.Match[bytes]") -> bytes:
     """Brackets instead of a string, so that its lines belong to one statement."""
     text = match[0]
     return b"" if text[:1] == b"#" else b"(" + b"\n" * text.count(b"\n") + b")"
-
-
-def _parts(line: bytes) -> List[Tuple[bytes, bytes]]:
-    """What is between the brackets of a line, each with the bracket behind it."""
-    found, at = [], 0
-    for match in _BRACKETS.finditer(line):
-        found.append((line[at : match.start()], match[0]))
-        at = match.end()
-    found.append((line[at:], b""))
-    return found
 
 
 def _goes_on(part: bytes) -> bool:
