@@ -13,6 +13,7 @@ from hangtop.cli.opening import opened, tell
 from hangtop_core.capture import is_capture
 from hangtop_core.errors import NoJobError, NoLogError, UsageError
 from hangtop_core.text import clean
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     import argparse
@@ -96,7 +97,16 @@ def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
     _, job = picture(path, complete(arguments).job_key)
     found = [one.numerics for one in job.ranks if one.numerics is not None and one.numerics.path]
     if not found:
-        raise NoLogError("no rank in this capture looked for inf and nan", "")
+        asked = [one.numerics for one in job.ranks if one.numerics is not None]
+        if asked or any(VARIABLE in one.process.env for one in job.ranks):
+            why = next((clean(one.failure, 200) for one in asked if one.failure), "not read yet")
+            raise NoLogError(
+                f"ranks of this job look for inf and nan, but when the capture was made: {why}", ""
+            )
+        raise NoLogError(
+            "no rank of this capture's job looks for inf and nan",
+            "Start it with: hangtop run --detect-overflow -- COMMAND",
+        )
     return found
 
 
