@@ -11,7 +11,7 @@ from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.cores import core_steps
+from hangtop_core.analysis.verdict.cores import core_steps, dumping_steps, dumping_to
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -300,8 +300,6 @@ def _bus_steps(subject: Subject) -> Iterator[Step]:
 def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     dumping = [s for s in left if s.activity.kind == "core-dump"]
     for group in alike(dumping, lambda s: s.rank.node):
-        first = group[0].rank.process
-        where = f", probably under {first.cwd}" if first.cwd else ""
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -310,7 +308,7 @@ def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 is_are(
                     group, "has crashed and is writing its core", "have crashed and write cores"
                 ),
-                f"to disk{where}",
+                dumping_to(case, group[0]),
                 case.since(group[0]),
             ),
             evidence=(
@@ -320,10 +318,7 @@ def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
                 *common_facts(case, group),
             ),
-            steps=(
-                "wait until it is written, or next time: ulimit -c 0",
-                *core_steps(case, group[0]),
-            ),
+            steps=dumping_steps(case, group[0]),
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
+from hangtop_core.meters import Meters
 from hangtop_core.model import Fact, Node
 from support.build import FUTEX, HUNG_SINCE, NOW, World, c10d
 
@@ -142,6 +143,7 @@ def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:
         ("|/usr/lib/systemd/systemd-coredump %P", 0, "coredumpctl dump 4010 -o core.4010"),
         ("|/usr/lib/systemd/systemd-coredump %P %c", 0, "ulimit -c is 0"),
         ("|/usr/share/apport/apport -p%p", 0, "core /var/lib/apport/coredump/core.*.4010.*"),
+        ("|/opt/site/keep-core %p", 0, "which keep-core has got: hangtop core CORE"),
         ("", None, "core_pattern of the node is empty"),
     ],
 )
@@ -163,3 +165,38 @@ def test_a_crash_leads_to_its_core(pattern: str, limit: int | None, step: str) -
     (verdict,) = diagnose(snapshot, snapshot.job(None)).verdicts
     assert verdict.cause == "rank-crashed"
     assert step in " | ".join(verdict.next_steps)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where", "steps"),
+    [
+        (
+            "/cores/%e-%p",
+            "to disk, probably under /cores",
+            "core: ulimit -c 0 | hangtop core /cores/python3-4010",
+        ),
+        ("core", "to disk, probably under /work", "hangtop core /work/core"),
+        ("|/opt/keep-core %p", "to keep-core", "until keep-core has taken it (up to 3.0 GiB)"),
+        ("|/opt/keep-core %p", "to keep-core", "prlimit --core=1 COMMAND"),
+    ],
+)
+def test_a_core_that_is_being_written(pattern: str, where: str, steps: str) -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", capabilities={"core": Fact(True, path=pattern)})
+    world.waiters(1)
+    process = {
+        "dumping_core": True,
+        "cwd": "/work",
+        "comm": "python3",
+        "limits": Limits(core_size=0),
+        "meters": Meters(rss=3 << 30),
+    }
+    world.add(None, FUTEX, process=process)
+    snapshot = world.snapshot()
+    (verdict,) = diagnose(snapshot, snapshot.job(None)).verdicts
+    assert verdict.cause == "rank-dumping-core"
+    assert f"is writing its core {where}" in verdict.summary
+    told = " | ".join(verdict.next_steps)
+    assert steps in told
+    assert "kill -9 4010" in told
+    assert "leaves no core" not in told, "the kernel writes it, whatever the limit was"
