@@ -209,6 +209,8 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
             thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
             if told.known.comm not in names or not (fits or thread):
                 continue
+            rank = next(iter(beside.values()))
+            core = core_steps(case, rank, told.known.pid if fits else None)
             text = _between(seat.local, beside) if fits else "the other ranks stopped at that time"
             yield Hit(
                 subjects=(),
@@ -222,7 +224,7 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
                     fact("process", seat.rank, text),
                     *place_facts([seat]),
                 ),
-                steps=exit_steps(next(iter(beside.values()))),
+                steps=(*(core if kind == "fault" else ()), *exit_steps(rank)),
                 confidence=0.9 if fits else 0.85,
             )
             break
@@ -285,7 +287,7 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *([_line_fact(subject.number, told)] if told is not None else []),
                 fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
             ),
-            steps=(*core_steps(case, subject), *_bus_steps(subject)),
+            steps=(*core_steps(case, subject.rank, subject.pid), *_bus_steps(subject)),
         )
     yield from _absent_ones(case, "fault", "crashed")
 

@@ -90,7 +90,8 @@ def absent(*lines: str, when: float = HUNG_SINCE) -> Diagnosis:
     """Three ranks of pids 4000, 4010, 4020 on one node, of which nobody has seen rank 1."""
     world = World()
     told = tuple(KernelLine(when, text) for text in lines)
-    world.nodes["n1"] = Node("n1", "ready", kernel_lines=told)
+    facts = {"core": Fact(True, path="/cores/core.%p")}
+    world.nodes["n1"] = Node("n1", "ready", kernel_lines=told, capabilities=facts)
     for rank in (0, 2):
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
         world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
@@ -114,6 +115,13 @@ def test_rank_that_nobody_has_seen_is_told_by_its_pid(cause: str, line: str) -> 
     found = absent(line)
     assert [v.cause for v in found.verdicts] == [cause]
     assert [c.rank for c in found.verdicts[0].culprits] == [1]
+
+
+@pytest.mark.parametrize(("pid", "core"), [(4010, "/cores/core.4010"), (4021, "/cores/core.*")])
+def test_a_rank_that_nobody_has_seen_leads_to_its_core(pid: int, core: str) -> None:
+    """The kernel tells the number of a thread, which is that of its process in the main one."""
+    assert f"hangtop core {core}" in absent(FAULT.format(pid)).verdicts[0].next_steps[0]
+    assert "core" not in absent(OOM.format(4010)).verdicts[0].next_steps[0]
 
 
 def test_fault_of_some_thread_at_another_time_is_not_believed() -> None:
