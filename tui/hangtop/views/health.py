@@ -66,7 +66,8 @@ def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -
         parts.append((f"{len(job.ranks) - len(heard)} on silent nodes", "warn"))
     lines = [labelled("ranks", line(*parts) if parts else "none yet")]
     if lost := absent(job):
-        lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
+        ranks = f"{'rank' if len(lost) == 1 else 'ranks'} {fold(lost)}"
+        lines.append(labelled("", line((f"{ranks} not found", "bad"))))
     if job.unnumbered:
         count = plural(len(job.unnumbered), "process", "processes")
         lines.append(labelled("", line((f"{count} whose rank could not be read", "warn"))))
