@@ -11,7 +11,7 @@ from hangtop.cli.diagnose import exit_status
 from hangtop.cli.observe import choose
 from hangtop.cli.opening import opened, tell
 from hangtop_core.capture import is_capture
-from hangtop_core.errors import NoJobError, NoLogError, UsageError
+from hangtop_core.errors import BadCaptureError, NoJobError, NoLogError, UsageError
 from hangtop_core.text import clean
 from hangtop_hook.numericsfile import VARIABLE
 
@@ -68,10 +68,20 @@ def no_targets(arguments: argparse.Namespace) -> None:
 
 
 def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
-    """What is concluded from a capture now, and from which picture."""
+    """What is concluded from a capture now, and from which picture.
+
+    Raises:
+        BadCaptureError: it is damaged, and what was concluded of this job is lost.
+    """
     no_targets(arguments)
     update, job = picture(arguments.capture, arguments.job_key)
-    return update.diagnoses[job.key], update.snapshot
+    found = update.diagnoses.get(job.key)
+    if found is None:
+        raise BadCaptureError(
+            f"what was concluded of {clean(job.key, 100)} is not among what is left of the capture",
+            f"`hangtop open {clean(arguments.capture, 200)}` shows what is.",
+        )
+    return found, update.snapshot
 
 
 def dump(arguments: argparse.Namespace) -> int:
