@@ -91,6 +91,17 @@ def _read(path: str, tools: Tools, executable: str | None, with_native: bool) ->
     threads = together(header, found_native, found_python)
     if not any(_tells(thread) for thread in threads):
         threads = ()
+    explanations = explain(header, threads, found_native.message)
+    if (
+        with_native
+        and found_python.has_native
+        and [one.code for one in explanations] == ["aborted"]
+    ):
+        # pystack names a caller of what does not return by the function behind it; gdb does not,
+        # and finds what glibc said.
+        found_native = native.read(tools, path, chosen)
+        by_gdb = together(header, found_native, msgspec.structs.replace(found_python, threads={}))
+        explanations = explain(header, by_gdb, found_native.message)
     problems += found_python.problems
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
@@ -106,7 +117,7 @@ def _read(path: str, tools: Tools, executable: str | None, with_native: bool) ->
         signal=header.signal.number,
         how=signal_text(header.signal),
         threads=threads,
-        explanations=explain(header, threads, found_native.message),
+        explanations=explanations,
         problems=tuple(clean(one, 400) for one in problems),
         rank=rank,
         local_rank=number_in(environment, LOCAL_RANKS),
