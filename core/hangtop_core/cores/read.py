@@ -99,9 +99,11 @@ def _read(path: str, tools: Tools, executable: str | None, with_native: bool) ->
     ):
         # pystack names a caller of what does not return by the function behind it; gdb does not,
         # and finds what glibc said.
-        found_native = native.read(tools, path, chosen)
-        by_gdb = together(header, found_native, msgspec.structs.replace(found_python, threads={}))
-        explanations = explain(header, by_gdb, found_native.message)
+        by_gdb = native.read(tools, path, chosen)
+        if by_gdb.threads:
+            explanations = explain(
+                header, together(header, by_gdb, python.Python()), by_gdb.message
+            )
     problems += found_python.problems
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
