@@ -183,6 +183,21 @@ def test_a_rank_held_by_a_debugger_names_the_debugger() -> None:
     assert "gdb (pid 777)" in verdict.summary
 
 
+def test_a_rank_that_runs_under_strace_is_told_as_that_and_not_traced_twice() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("save", 9), SLEEP, process={"tracer_pid": 777, "tracer": "strace"})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("missing-collective", [3])
+    assert "strace (pid 777) traces it" in text_of(verdict)
+    steps = " ".join(verdict.next_steps)
+    assert "ps -o pid,user,etime,args -p 777" in steps
+    assert "strace -f" not in steps
+    assert "--native" not in steps
+    (said,) = (one.looked_at for one in run(world).ruled_out if "rank-traced" in one.causes)
+    assert said.endswith("; strace (pid 777) traces 1, which run")
+
+
 def test_a_frozen_cgroup() -> None:
     world = World()
     world.waiters(3)
