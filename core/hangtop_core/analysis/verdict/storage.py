@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
@@ -15,6 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     fact,
     is_are,
     name_descriptor,
+    named_holder,
     place,
     position_text,
     reads,
@@ -54,7 +56,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         path = f"a file, most likely {path}," if len(tried) == 1 else path
         quoted = word(lock.target) if lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
-        told = ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
+        names = process_names(case.snapshot, subject.rank.node)
+        told = ", ".join(named_holder(h, names) for h in holders[:3])
+        shown = [name_descriptor(lock, names=names)] if lock else []
+        rest = (one for one in tried[:SHOWN] if one is not lock)
+        shown += [f"locked here: {name_descriptor(one, names=names)}" for one in rest]
         if not told and lock is not None and lock.server:
             told = f"a process of another node, as far as this one knows; {lock.server} knows whose"
         yield Hit(
@@ -65,12 +71,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{case.since(subject)}: held by {told}" if told else case.since(subject),
             ),
             evidence=(
-                *([fact("process", subject.number, name_descriptor(lock))] if lock else []),
-                *(
-                    fact("process", subject.number, f"locked here: {name_descriptor(one)}")
-                    for one in tried[:SHOWN]
-                    if one is not lock
-                ),
+                *(fact("process", subject.number, text) for text in shown),
                 *server_facts(subject),
                 *common_facts(case, [subject]),
             ),
