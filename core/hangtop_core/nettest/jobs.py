@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from hangtop_core.nettest import blame, schedule
 from hangtop_core.nettest.facts import SETTING, JobRun, Member
 from hangtop_core.nettest.ranks import Ranks
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ class Jobs:
         self._wanted = wanted
         self._pythons = _pythons(facts)
         self._ranks = Ranks(nodes, self._pythons)
+        self._smaller = 0
 
     def run(self) -> None:
         """Run one by gloo, where GPUs are one by NCCL, and what follows from their failing."""
@@ -152,6 +154,9 @@ class Jobs:
         members = [[member for unit in units for member in unit.members] for units in jobs]
         runs: list[JobRun] = []
         for turn in _turns(members):
+            many = plural(len(turn), "smaller job")
+            self._nodes.tell(f"{many} by {backend} at once, after {self._smaller}")
+            self._smaller += len(turn)
             runs += self._ranks.run(turn, order.of(turn), limit, backend)
         for units, run in zip(jobs, runs, strict=True):
             if len(units) <= 2:
