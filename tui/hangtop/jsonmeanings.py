@@ -202,7 +202,7 @@ MEANINGS = {
     "Numerics.seen": "How far it has come",
     "Numerics.notes": "What it had to say",
     "Call.batch": "Number of the batch, from 0",
-    "Call.way": "`forward`, `backward` or `step`",
+    "Call.way": "`weights`, `forward`, `backward` or `step`",
     "Call.module": "Name below the outermost module",
     "Call.line": "Line in that file",
     "Call.module_class": "Class of the module",

@@ -18,13 +18,13 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, of_several, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor, FilePosition, FileServer
+    from hangtop_core.descriptors import Descriptor, FilePosition, FileServer, Holder
     from hangtop_core.model import Process
 
 MAX_ABSENT = 64
@@ -259,8 +259,18 @@ def server_facts(subject: Subject) -> Iterator[Evidence]:
         yield fact("network", subject.number, text)
 
 
-def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
-    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders.
+def named_holder(one: Holder, names: Mapping[int, str]) -> str:
+    """`rank 3 (pid 4711, state S)`; of a process of no job its program stands inside."""
+    name = names.get(one.pid)
+    if name is None:
+        return f"pid {one.pid} ({one.comm}, state {one.state})"
+    return f"{name} (pid {one.pid}, state {one.state})"
+
+
+def name_descriptor(
+    one: Descriptor, other: Peer | None = None, names: Mapping[int, str] | None = None
+) -> str:
+    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders, by ``names`` of pids.
 
     Of a socket the two ends, and whose the other one is.
     """
@@ -273,7 +283,7 @@ def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
         text += f" = {other.text}" if other is not None else ""
     if one.holders:
         text += "; " + ", ".join(
-            f"pid {h.pid} ({h.comm}, state {h.state}) {h.how}" for h in one.holders[:SHOWN]
+            f"{named_holder(h, names or {})} {h.how}" for h in one.holders[:SHOWN]
         )
     return text
 
