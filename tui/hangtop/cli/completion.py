@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(parser: argparse.ArgumentParser) -> None:
-    """Complete files and the names of demos where they stand, and say in a line what commands do."""
+    """Complete files and names of demos where they stand, and say in a line what commands do."""
     import shtab
 
     from hangtop.demo.gallery import BY_NAME
