@@ -22,6 +22,8 @@ _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?::\s|:$|$)")
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
+"""What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
 HOW = (
     ("thread", re.compile(r"Exception in thread ")),
     ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
@@ -79,7 +81,9 @@ class Block(Protocol):
 class Traceback:
     """A Python traceback with all exceptions chained to it."""
 
-    def __init__(self, order: int, line: str, own: bool, before: str = "") -> None:
+    def __init__(
+        self, order: int, line: str, own: bool, before: str = "", cut: bool = False
+    ) -> None:
         """Begin with the line that says so.
 
         Args:
@@ -87,12 +91,15 @@ class Traceback:
             line: it.
             own: whether torch's hook has printed every line.
             before: the line before it.
+            cut: whether it is a frame, the lines before which are not here: then it says
+                something only if an error follows.
         """
         self.order = order
         self.lines = [line]
         self.exceptions: list[str] = []
         self._own = own
         self._before = before
+        self._cut = cut
         self._indent = _indent(line)
         self._in_frames = True
         self._blanks = 0
@@ -114,7 +121,7 @@ class Traceback:
         if text.startswith((" ", "\t")):
             self.lines.append(line)
             return True
-        if not text.strip() or not _EXCEPTION.match(text):
+        if not (_ERROR if self._cut else _EXCEPTION).match(text):
             return False
         self.lines.append(line)
         self.exceptions.append(text)
@@ -146,6 +153,8 @@ class Traceback:
 
     def records(self) -> list[Record]:
         """One record, of the last exception and with what all of them say."""
+        if self._cut and not self.exceptions:
+            return []
         said = self.exceptions[-1] if self.exceptions else "(its end is not here)"
         found = recognise("\n".join(self.exceptions))
         part: Part = "root"
