@@ -118,6 +118,7 @@ def test_bash_completes_commands_options_and_choices(capsys: pytest.CaptureFixtu
     assert "diagnose" in complete_in_bash(script, ["hangtop", "dia"])
     assert complete_in_bash(script, ["hangtop", "dump", "--nat"]) == ["--native"]
     assert "srun" in complete_in_bash(script, ["hangtop", "dump", "--via", "s"])
+    assert complete_in_bash(script, ["hangtop", "demo", "loc"]) == ["lock"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])

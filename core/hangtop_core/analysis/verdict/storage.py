@@ -118,7 +118,7 @@ def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
                 f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "
                 f"{rank.activity.at} meanwhile"
             )
-    names = process_names(case.snapshot, first.rank.node)
+    names = process_names(case.snapshot, subject.rank.node)
     return ", ".join(named_holder(one, names) for one in holders[:3])
 
 
