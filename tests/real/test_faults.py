@@ -35,10 +35,10 @@ pytestmark = [
 
 QUICK = Login(connect_timeout=2)
 TIMING = Timing(
-    ping=0.5, slow=0.5, lost=6.0, table=3.0, silence=5.0, retry_first=0.3, retry_last=2.0
+    ping=0.5, slow=0.5, lost=10.0, table=3.0, silence=5.0, retry_first=0.3, retry_last=2.0
 )
 FREEZE_S = 3.0
-SPARE = 8.0
+SPARE = 30.0
 """Seconds that a busy machine may add to what takes some tenths of one."""
 
 
