@@ -34,6 +34,7 @@ def test_clustershell_reads_what_was_folded(names: set[str]) -> None:
 
 def test_more_names_than_there_are_nodes_are_not_even_listed() -> None:
     assert unfold("gpu[01-03]") == ["gpu01", "gpu02", "gpu03"]
+    assert unfold("gpu1[9-10]") == ["gpu19", "gpu110"]
     tracemalloc.start()
     try:
         assert unfold("gpu[0-3000000]") == []
