@@ -209,10 +209,7 @@ class Table:
         only: Optional[FrozenSet[int]],
         slurm: Optional[Tuple[FrozenSet[str], Optional[str]]] = None,
     ) -> None:
-        """Choose whose processes are reported; root sees everybody's.
-
-        Whoever names processes means them, whosever they are.
-        """
+        """Choose whose processes are reported: all for root, and whosever they are if named."""
         with self._lock:
             self.all_users = all_users or only is not None or self.rights.uid == 0
             self.only = only
