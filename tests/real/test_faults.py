@@ -353,7 +353,7 @@ def read_by_threads(pid: int) -> dict[int, int]:
 
 
 def test_a_table_that_hangs_is_told_although_the_probe_answers(cluster: Cluster) -> None:
-    timing = Timing(ping=0.5, slow=1.0, lost=4.0, table=1.5)
+    timing = Timing(ping=0.5, slow=1.0, lost=8.0, table=1.5)
     with attached("node-3", "node-4", timing=timing) as session:
         ready = session.wait(all_ready, PATIENCE)
         assert ready is not None, session.latest

@@ -143,7 +143,7 @@ def test_an_answer_that_does_not_end(tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"no whole answer in 0\.5 s") as refused:
             ras.ask(ras.find([other.pid], RIGHTS), 0.5)
         assert refused.value.kind == "timeout"
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < PATIENCE / 2
 
 
 def test_an_answer_without_limit(tmp_path: Path) -> None:
