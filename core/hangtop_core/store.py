@@ -54,6 +54,8 @@ class Store:
         self.stacks = StackTable()
         self.outputs = Outputs()
         self._groups: tuple[jobs.Group, ...] = ()
+        self._ranks: dict[str, list[Tracked]] = {}
+        """Those of each group, in its order."""
         self._regroup = True
         self._by_identity: dict[tuple[str, int, int], Tracked] = {}
         self._jobs: dict[str, Job] = {}
@@ -301,8 +303,7 @@ class Store:
     def odd_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
         found: dict[str, frozenset[int]] = {}
-        for group in self._groups:
-            ranks = [self._by_identity[_of(member)] for member in group.ranks]
+        for ranks in self._ranks.values():
             for node, pids in sampling.odd_ranks(ranks, self.stacks).items():
                 found[node] = found.get(node, frozenset()) | pids
         return found
@@ -322,7 +323,12 @@ class Store:
             if known.process.role in ("rank", "launcher")
         ]
         self._groups = jobs.group(members, Places(view.node for view in self.nodes.values()))
-        self._jobs = {}
+        self._jobs, find = {}, self._by_identity
+        # A node that contradicts itself may name one that is not there.
+        self._ranks = {
+            group.key: [find[_of(one)] for one in group.ranks if _of(one) in find]
+            for group in self._groups
+        }
         self._job_of = {
             (member.node, member.process.pid, member.process.start): group.key
             for group in self._groups
@@ -331,8 +337,6 @@ class Store:
 
     def _job(self, group: jobs.Group) -> Job:
         find = self._by_identity
-        # A node that contradicts itself may name one that is not there.
-        ranks = tuple(find[_of(one)].rank() for one in group.ranks if _of(one) in find)
         launchers = [find[_of(one)] for one in group.launchers if _of(one) in find]
         return Job(
             key=group.key,
@@ -341,7 +345,7 @@ class Store:
             id=group.id,
             world_size=group.world_size,
             master=group.master,
-            ranks=ranks,
+            ranks=tuple([known.rank() for known in self._ranks[group.key]]),
             launchers=tuple(known.process for known in launchers),
             launcher_samples={
                 f"{one.node}:{one.process.pid}": one.sample
@@ -355,10 +359,13 @@ class Store:
 
     def _prune(self, now: float) -> None:
         """Drop processes that left, once nothing keeps them."""
+        left = [view for view in self.nodes.values() if view.gone]
         alive = {
-            key for identity, key in self._job_of.items() if not self._by_identity[identity].gone
+            key
+            for identity, key in (self._job_of.items() if left else ())
+            if not self._by_identity[identity].gone
         }
-        for view in self.nodes.values():
+        for view in left:
             recent = view.gone[-MAX_PROCESSES:]
             kept = [known for known in recent if self._keep(view, known, alive, now)]
             if len(kept) != len(view.gone):
