@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.descriptors import MOST_READ
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hangtop_core.descriptors import Holder, Opener, Openers
-    from hangtop_core.model import Rank, Snapshot
+    from hangtop_core.descriptors import DescriptorTable, Holder, Opener, Openers
+    from hangtop_core.model import Process, Rank, Snapshot
 
 _MODES = {"r": "reading", "w": "writing", "rw": "reading and writing"}
+
+
+def how_many(table: DescriptorTable, process: Process) -> str:
+    """`11 descriptors`, or `4096 of 20000 descriptors` where not all were read."""
+    read, count = len(table.descriptors), process.fd_count or 0
+    if read >= MOST_READ < count:
+        return f"{read} of {count} descriptors"
+    return plural(read, "descriptor")
 
 
 def process_names(snapshot: Snapshot, node: str) -> dict[int, str]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import ago
-from hangtop_core.analysis.openers import holder_text, process_names
+from hangtop_core.analysis.openers import holder_text, how_many, process_names
 from hangtop_core.analysis.peers import End, peers
-from hangtop_core.text import plural, size
+from hangtop_core.text import size
 
 if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
@@ -77,7 +77,7 @@ def files_title(rank: Rank, now: float, why: str) -> tuple[Line, Line]:
     if table is None:
         return title, line(("not read" if why else "asking", "dim"))
     return (
-        line(title, f"  {plural(len(table.descriptors), 'descriptor')}"),
+        line(title, f"  {how_many(table, rank.process)}"),
         line(("read ", "label"), ago(table.at, now)),
     )
 
