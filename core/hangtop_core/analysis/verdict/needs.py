@@ -26,7 +26,6 @@ MOST = 8
 """Needs of one diagnosis."""
 STALE_S = 60.0
 """Seconds after which what a rank had open when it last moved is read again."""
-_GONE = ("exited", "zombie")
 _KEYS = {"--native": "c", "--trigger": "R"}
 """Keys of the screens that do what an option of a command does."""
 
@@ -57,7 +56,7 @@ def needs(case: Case, hits: Iterable[tuple[Rule, Hit]]) -> tuple[Need, ...]:
 def _standing(case: Case, subject: Subject, more: More) -> Need:
     rank = subject.rank
     need = Need(more.kind, rank.rank, rank.node, subject.pid, more.why)
-    if rank.state in _GONE and more.kind not in ("logs", "kernel log"):
+    if rank.ended and more.kind not in ("logs", "kernel log"):
         return _not(need, "the process is gone")
     return _STANDING[more.kind](case, subject, need)
 
