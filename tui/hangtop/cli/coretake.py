@@ -92,7 +92,9 @@ def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
         raise NoJobError(what, "Its core, if it left one: hangtop core.")
     if len(running) > 1:
         each = (f"rank {r.rank}, pid {r.process.pid} on {clean(r.node)}" for r in running)
-        raise UsageError(f"more than one is a {named}: {'; '.join(each)}", "--rank or --pid tells.")
+        other = "--pid PID" if number is not None else "its number"
+        what = f"there is more than one {named}: {'; '.join(each)}"
+        raise UsageError(what, f"Name it by {other} alone.")
     return running[0]
 
 
