@@ -55,11 +55,6 @@ class NodesPage(OutlierPage):
         """The table of nodes."""
         return self.query_one("#nodes", LineTable)
 
-    @property
-    def rows(self) -> LineTable[NodeRow]:
-        """The nodes."""
-        return self.table
-
     def fill(self) -> None:
         """Fill the panes."""
         state, snapshot = self.state, self.state.snapshot
