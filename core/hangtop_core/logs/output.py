@@ -57,7 +57,7 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
 
 def alive_of(job: Job) -> frozenset[int | None]:
     """Ranks of a job whose processes are there; with None where all are."""
-    there = [r.rank for r in job.ranks if not r.process.ended]
+    there = [r.rank for r in job.ranks if not r.ended]
     return frozenset([*there, None] if len(there) == len(job.ranks) else there)
 
 
