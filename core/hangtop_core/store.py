@@ -54,6 +54,8 @@ class Store:
         self.stacks = StackTable()
         self.outputs = Outputs()
         self._groups: tuple[jobs.Group, ...] = ()
+        self._ranks: dict[str, list[Tracked]] = {}
+        """Those of each group, in its order."""
         self._regroup = True
         self._by_identity: dict[tuple[str, int, int], Tracked] = {}
         self._jobs: dict[str, Job] = {}
@@ -301,8 +303,8 @@ class Store:
     def odd_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
         found: dict[str, frozenset[int]] = {}
-        for group in self._groups:
-            for node, pids in sampling.odd_ranks(self._found(group.ranks), self.stacks).items():
+        for ranks in self._ranks.values():
+            for node, pids in sampling.odd_ranks(ranks, self.stacks).items():
                 found[node] = found.get(node, frozenset()) | pids
         return found
 
@@ -322,6 +324,7 @@ class Store:
         ]
         self._groups = jobs.group(members, Places(view.node for view in self.nodes.values()))
         self._jobs = {}
+        self._ranks = {group.key: self._found(group.ranks) for group in self._groups}
         self._job_of = {
             member.process.identity: group.key
             for group in self._groups
@@ -329,7 +332,6 @@ class Store:
         }
 
     def _job(self, group: jobs.Group) -> Job:
-        ranks = self._found(group.ranks)
         launchers = self._found(group.launchers)
         return Job(
             key=group.key,
@@ -338,7 +340,7 @@ class Store:
             id=group.id,
             world_size=group.world_size,
             master=group.master,
-            ranks=tuple(known.rank() for known in ranks),
+            ranks=tuple([known.rank() for known in self._ranks[group.key]]),
             launchers=tuple(known.process for known in launchers),
             launcher_samples={
                 f"{one.node}:{one.process.pid}": one.sample
@@ -357,10 +359,13 @@ class Store:
 
     def _prune(self, now: float) -> None:
         """Drop processes that left, once nothing keeps them."""
+        left = [view for view in self.nodes.values() if view.gone]
         alive = {
-            key for identity, key in self._job_of.items() if not self._by_identity[identity].gone
+            key
+            for identity, key in (self._job_of.items() if left else ())
+            if not self._by_identity[identity].gone
         }
-        for view in self.nodes.values():
+        for view in left:
             recent = view.gone[-MAX_PROCESSES:]
             kept = [known for known in recent if self._keep(known, alive, now)]
             if len(kept) != len(view.gone):

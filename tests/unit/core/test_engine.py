@@ -225,3 +225,23 @@ def test_a_child_gets_a_copy_of_the_environment() -> None:
         assert child.end() == 0
     finally:
         os.unsetenv("HANGTOP_TEST_C_ONLY")
+
+
+def test_at_rest_what_many_say_is_handed_out_together_and_orders_are_obeyed_at_once(
+    bench: Bench,
+) -> None:
+    conns = [bench.engine.open(f"n{i}", ["cat"]) for i in range(8)]
+    bench.engine.rest(3600.0)
+    for conn in conns:
+        bench.engine.write(conn, b"%d\n" % conn)
+    with contextlib.suppress(queue.Empty):
+        while True:
+            bench.take(timeout=0.5)
+    assert conns[-1] not in bench.lines, "it waits for an order, or for the time to pass"
+    bench.engine.kill(conns[0])
+    while conns[0] not in bench.closed:
+        bench.take()
+    bench.engine.rest(0.0)
+    bench.engine.write(conns[1], b"again\n")
+    while not bench.lines.keys() >= set(conns[1:]) or bench.lines[conns[1]][-1] != b"again":
+        bench.take()
