@@ -105,6 +105,8 @@ class State:
     """Why descriptors could not be read, by rank key."""
     _found: tuple[Update | None, tuple[str | None, str | None], Rank | None] | None = None
     """The chosen rank, as it was found in a picture for a choice."""
+    _number: int | None = None
+    """The rank number of the rank that was chosen last, where that is known."""
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -198,10 +200,15 @@ class State:
             known = self._found = (self.shown, chosen, self._find())
         return known[2]
 
+    def choose(self, rank: Rank, key: str) -> None:
+        """Make this the rank that actions work on."""
+        self.rank_key, self._number = key, rank.rank
+
     def _find(self) -> Rank | None:
         job = self.job
-        found = find_rank(job, self.rank_key)
+        found = find_rank(job, self.rank_key, self._number)
         if found is not None or job is None:
+            self._number = None if found is None else found.rank
             return found
         verdicts = self.diagnosis.verdicts if self.diagnosis else ()
         blamed = {(c.node, c.pid) for c in (verdicts[0].culprits if verdicts else ())}

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from hangtop_core.analysis.tree import Builder, Node, latest, steps_of
+from hangtop_core.breaks import at_once, parts
 from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 
 __all__ = [
     "Merged",
@@ -25,6 +26,7 @@ __all__ = [
     "Node",
     "Row",
     "StackClass",
+    "class_steps",
     "classes",
     "flatten",
     "has_moved",
@@ -146,19 +148,31 @@ def merge(
     )
 
 
-def classes(snapshot: Snapshot, ranks: Iterable[Rank]) -> tuple[StackClass, ...]:
+def classes(snapshot: Snapshot, ranks: Sequence[Rank]) -> tuple[StackClass, ...]:
     """Group ranks by the stack of their main thread, the smallest group first."""
+    return at_once(class_steps(snapshot, ranks))
+
+
+def class_steps(
+    snapshot: Snapshot, ranks: Sequence[Rank]
+) -> Generator[None, None, tuple[StackClass, ...]]:
+    """Return `classes`, with breaks."""
     by_key: dict[str, list[Rank]] = defaultdict(list)
-    for rank in ranks:
-        if rank.sample is not None and rank.sample.threads:
-            by_key[rank.sample.threads[0].stack].append(rank)
+    for some in parts(ranks):
+        for rank in some:
+            if rank.sample is not None and rank.sample.threads:
+                by_key[rank.sample.threads[0].stack].append(rank)
+        yield
     by_path: dict[Path, list[Rank]] = {}
     keys: dict[Path, str] = {}
     for key, members in by_key.items():
         path = path_of(snapshot.stacks.get(key, ()))
         by_path.setdefault(path, []).extend(members)
         keys.setdefault(path, key)
-    found = [_class(snapshot, keys[path], members) for path, members in by_path.items()]
+    found = []
+    for path, members in by_path.items():
+        found.append(_class(snapshot, keys[path], members))
+        yield
     return tuple(sorted(found, key=lambda one: (len(one.ranks), one.ranks)))
 
 
