@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Filter = Literal["all", "network", "file", "waits"]
-FILTERS: tuple[Filter, ...] = ("all", "network", "file", "waits")
 
 _LINE = re.compile(r"(?:\[pid +(\d+)\] )?(\d\d:\d\d:\d\d\.\d+) (.*)", re.DOTALL)
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)

@@ -19,7 +19,6 @@ MEANINGS = {
     "fix": "What to do about it, a command where there is one",
     "why": "The reason, in words",
     "text": "In words",
-    "state": "How it is",
     "launcher": "torchrun, accelerate, deepspeed, mpirun, srun or mp.spawn",
     "world_size": "Ranks the job was started with",
     "exit_status": "Status with which the command ends",

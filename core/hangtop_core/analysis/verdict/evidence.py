@@ -99,7 +99,7 @@ def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
     return clean(f"{said}; {waits}" if waits else said, 800)
 
 
-def stack_fact(case: Case, subject: Subject) -> Evidence | None:
+def stack_fact(subject: Subject) -> Evidence | None:
     """Where a subject's main thread is, and since when that was seen."""
     sample, top = subject.rank.sample, subject.activity.top
     if sample is None or not sample.threads or top is None:
@@ -149,7 +149,7 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
     """Stack and kernel facts of the first few subjects."""
     facts: list[Evidence] = []
     for subject in subjects[:SHOWN]:
-        seen = stack_fact(case, subject)
+        seen = stack_fact(subject)
         facts.extend([seen] if seen else [])
         facts.append(process_fact(case, subject))
         facts.extend(gpu_facts(case, subject))
