@@ -77,6 +77,11 @@ class Standing(Struct, frozen=True):
         return max(self.until - self.since, 0.0)
 
     @property
+    def stalled_s(self) -> float:
+        """Seconds in which no progress was seen, known stillness or not."""
+        return max(self.seen - self.since, 0.0)
+
+    @property
     def gets_on(self) -> bool:
         """Whether it moved a moment ago."""
         return self.moved and self.still_s < FLOOR_S

@@ -25,12 +25,8 @@ MAX_CALLS = 200
 _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
-<<<<<<< HEAD
-=======
-_EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?::\s|:$|$)")
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
 """What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
->>>>>>> s9F
 HOW = (
     ("thread", re.compile(r"Exception in thread ")),
     ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
@@ -104,15 +100,10 @@ class Traceback:
         self.exceptions: list[str] = []
         self._own = own
         self._before = before
-<<<<<<< HEAD
+        self._cut = cut
         self._indent = 0
         self._width = 0
         """Of its boxes."""
-=======
-        self._cut = cut
-        self._indent = _indent(line)
-        self._in_frames = True
->>>>>>> s9F
         self._blanks = 0
         self._link = ""
         """What was said of how the next exception is chained to this one."""
@@ -157,11 +148,7 @@ class Traceback:
         if text.startswith((" ", "\t")):
             self.lines.append(line)
             return True
-<<<<<<< HEAD
-        if not text.strip() or not drawn.EXCEPTION.match(text):
-=======
-        if not (_ERROR if self._cut else _EXCEPTION).match(text):
->>>>>>> s9F
+        if not (_ERROR if self._cut else drawn.EXCEPTION).match(text):
             return False
         self.lines.append(line)
         self.exceptions.append(text.rstrip())

@@ -124,7 +124,7 @@ class LogsPage(Page):
 
     def _fill_errors(self, logs: Logs | None) -> None:
         pane = self.query_one("#errors", ItemList)
-        items = views.error_items(logs) if logs is not None else []
+        items = views.error_items(logs, self.hangtop.now()) if logs is not None else []
         lack = views.lack_lines(logs) if logs is not None else []
         count = sum(1 for item in items if not item.key.startswith("known"))
         note = line(("n N", "key"), (" from error to error", "dim")) if items else EMPTY

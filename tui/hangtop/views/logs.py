@@ -186,10 +186,6 @@ class Logs:
         return ROLES.get(part, "")
 
 
-def _fits(record: Record, texts: Sequence[str], at: int) -> bool:
-    return tuple(texts[at : at + len(record.lines)]) == record.lines
-
-
 def error_items(logs: Logs, now: float) -> list[Item]:
     """The first error, other ones, what follows, and known lines with what they mean."""
     judged = logs.judged
