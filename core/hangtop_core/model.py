@@ -308,8 +308,7 @@ class Rank(Struct, frozen=True, gc=False):
     """When the main thread of each child was last known to run, by pid, as `moved_at`."""
     child_left_at: Mapping[int, float] = field(default_factory=dict)  # likewise, as `left_at`
     child_cpu_share: Mapping[int, float] = field(default_factory=dict)  # likewise
-    child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)
-    """Open descriptors of children that were asked for, by pid."""
+    child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)  # likewise
     descriptors: DescriptorTable | None = None
     recorder: Recorder | None = None
     ras: Ras | None = None
