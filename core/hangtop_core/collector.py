@@ -163,9 +163,8 @@ class Collector:
 
     def tick(self, now: Moment, behind: bool = False) -> None:
         """Do what is due; ``behind``: what nodes have said waits to be handled."""
-        self._now = now
         late = now.mono - self._ticked - (0.0 if behind else LATE) if self._ticked else 0.0
-        self._ticked = now.mono
+        self._now, self._ticked = now, now.mono
         self._late += max(late, 0.0)  # stopped, or no time for us: no node is to blame
         for event in self._router.due(now.mono):
             self._hand_on(event, now)
@@ -182,8 +181,9 @@ class Collector:
             for link in self.links.values():
                 if late:
                     link.forgive(late, now)
-                link.tick(now)
-                self._index(link)
+                if now.mono >= link.due:
+                    link.tick(now)
+                    self._index(link)
         arrives = self.arrivals.over or self.arrivals.pending(now.mono)  # a picture goes first
         if now.mono >= self._next_round and not arrives:
             self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING
 
+from hangtop_core.breaks import PART
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hangtop_core.model import Rank
     from hangtop_core.updates import Update
 
 RANKS_KEPT = 50_000
@@ -27,6 +30,8 @@ class History:
         """Begin with some pictures, all of which are kept."""
         self._pictures = list(pictures)
         self._costs = [0] * len(self._pictures)
+        self._left: list[Rank] = []
+        """Ranks of pictures that are not kept any more: to let go of thousands takes a while."""
 
     def __len__(self) -> int:
         return len(self._pictures)
@@ -50,9 +55,18 @@ class History:
             sum(self._costs) > RANKS_KEPT and len(self._pictures) > LEAST
         ):
             half = len(self._pictures) // 2
+            for one in self._pictures[1:half:2]:
+                for job in one.snapshot.jobs:
+                    self._left += job.ranks
+            del self._left[RANKS_KEPT:]  # where nobody asks to let go of them
             self._pictures[:half] = kept = self._pictures[:half:2]
             before_each = (None, *kept)
             self._costs[:half] = map(_cost, kept, before_each)
+
+    def let_go(self) -> bool:
+        """Let go of some of what is not kept any more; whether there is more of it."""
+        del self._left[-PART:]
+        return bool(self._left)
 
     def place(self, shown: Update) -> int:
         """How many pictures are before the shown one."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-SHARE = 0.2
+SHARE, SHARE_MOST = 0.2, 0.5
 """Of the time for which nothing was new on a node, to the next look at it."""
 MOST_S, NODES = 10.0, 128
-"""Seconds between two looks at most, where there are no more nodes than these; of more in
-proportion, since each look costs the head."""
+"""Seconds between two looks at most, where there are no more nodes than these; of more both are
+more in proportion, since each look costs the head."""
 
 
 class _Look:
@@ -34,6 +34,6 @@ class Pace:
             return True
         if now < look.due:
             return False
-        most = MOST_S * max(1.0, len(self._looks) / NODES)
-        look.due = now + min((now - look.since) * SHARE, most)
+        many = max(1.0, len(self._looks) / NODES)
+        look.due = now + min((now - look.since) * min(SHARE * many, SHARE_MOST), MOST_S * many)
         return True

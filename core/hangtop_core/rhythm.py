@@ -18,7 +18,7 @@ SETTLED_SHARE = 1000.0
 """The same while a job hangs, the verdict is given, and nothing new is known."""
 SETTLED_S = 5.0
 """Seconds between two pictures then at most, unless the interval is longer."""
-DEAR_SHARE, DEAR_S = 200.0, 60.0
+DEAR_SHARE, DEAR_S = 400.0, 120.0
 """The same two where making one takes a good part of a second."""
 BEHIND_SHARE = 5.0
 """The same, of the time that passed, while more comes than is read."""
@@ -64,7 +64,7 @@ class Rhythm:
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
-            gap = max(URGENT_GAP, min(self._took * ARRIVING_SHARE, ARRIVING_S))
+            gap = max(URGENT_GAP, min(cpu * ARRIVING_SHARE, ARRIVING_S))
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:

@@ -135,7 +135,7 @@ def plan(
     result = Plan([], [], [], [], [])
     for known in processes:
         pid, role = known.process.pid, known.process.role
-        if known.gone or known.process.state in ("Z", "X"):
+        if known.process.ended:
             continue
         if can_sample(known):
             every, free = rate.of(known, now)
@@ -143,7 +143,7 @@ def plan(
                 # What it did since it was sampled is not known before the table is read again.
                 if known.sample is not None and known.sample.at < read_at:
                     result.renew.append(pid)
-            elif _sample_due(known, now, every, free, rate.rest, read_at):
+            elif _sample_due(known, now, every, free, rate, read_at):
                 last = known.sample.at if known.sample is not None else 0.0
                 moves = _takes_turns(known, now, rate, read_at)
                 (moving if moves else due).append(((0 if role == "rank" else 1, last), pid))
@@ -175,7 +175,7 @@ def gpus_stand_still(gpus: Iterable[Gpu], now: float, rest: float) -> bool:
 def can_sample(known: Tracked) -> bool:
     """Whether py-spy can be expected to see anything in a process."""
     process = known.process
-    if known.gone or process.state in ("Z", "X") or process.role not in _SAMPLED_ROLES:
+    if process.ended or process.role not in _SAMPLED_ROLES:
         return False
     if process.role != "subprocess":
         return True
@@ -229,9 +229,9 @@ def _again(known: Tracked, read_at: float, first: float, last: float) -> float:
 
 
 def _sample_due(
-    known: Tracked, now: float, every: float, free: int, rest: float, read_at: float
+    known: Tracked, now: float, every: float, free: int, rate: Rate, read_at: float
 ) -> bool:
-    sample = known.sample
+    sample, rest = known.sample, rate.rest
     if sample is None:
         return known.attempts == 0 or now - known.full_sample_at > every
     if known.attempts:
@@ -240,7 +240,8 @@ def _sample_due(
     stays = sample.same_functions_since
     if known.process.role == "launcher" and stays is not None and stays < sample.at:
         # It polls for ever, which is told now and then: neither that nor the rest between is news.
-        return age >= min(max(every * 6.0, (now - stays) / RESTED), REAL_AGAIN * REAL_MOST)
+        few = max(every * 6.0 * rate.again / REAL_AGAIN, (now - stays) / RESTED)
+        return age >= min(few, REAL_AGAIN * REAL_MOST)
     if age > rest and _came_to_rest(known, sample, read_at, rest):
         return True
     slower = max(known.moving_samples - STEADY_MOVES - free, 0)
@@ -307,7 +308,7 @@ def _recorder_due(known: Tracked, now: float, rate: Rate, read_at: float) -> boo
     if known.moved_at is not None and known.moved_at > asked:
         return now - asked > (QUIET if quiet else ASK_AGAIN) and (server or quiet)
     many = rate.again / REAL_AGAIN
-    again = _again(known, read_at, max(ASK_AGAIN, many * 8), max(ASK_LAST, many * 16))
+    again = _again(known, read_at, max(ASK_AGAIN, many * 16), max(ASK_LAST, many * 40))
     return recorder.failure is not None and now - asked > again
 
 

@@ -40,6 +40,9 @@ logging.getLogger("hangtop_core").addHandler(logging.NullHandler())
 
 CLOSE_WAIT = 3.0
 """Seconds probes get to end by themselves before they are killed."""
+REST_S, ASKED_S = 1.0, 10.0
+"""Seconds that what nodes say may wait while the job hangs, the verdict is given and nothing is
+new; seconds after somebody has asked for something in which it may not."""
 TURN_S = 0.5
 """Seconds after which what is due (pings, a new picture) does not wait for more to be read."""
 
@@ -81,6 +84,7 @@ class Session(Asking):
         self._closing = threading.Event()
         self._began: float | None = None
         self._rhythm = Rhythm(options.interval)
+        self._asked = 0.0
         self._behind = False
         """Whether more has come than could be handled in one turn."""
 
@@ -213,6 +217,8 @@ class Session(Asking):
         if self._wait(now.mono) <= 0:
             self._collector.urgent = self._collector.arrivals.over = False
             self._publish(now)
+        waited_for = self._traces or now.mono - self._asked < ASKED_S
+        self._engine.rest(REST_S if self._rests and not waited_for else 0.0)
 
     def _wait(self, now: float) -> float:
         """Seconds until the next update is due."""
@@ -254,7 +260,8 @@ class Session(Asking):
     def _handle(self, item: Event | Callable[[], None]) -> None:
         try:
             if callable(item):
-                self._collector.set_time(Moment.now())
+                self._collector.set_time(now := Moment.now())
+                self._asked = now.mono
                 item()
             else:
                 self._collector.handle(item, Moment.now())

@@ -54,6 +54,8 @@ class Store:
         self.stacks = StackTable()
         self.outputs = Outputs()
         self._groups: tuple[jobs.Group, ...] = ()
+        self._ranks: dict[str, list[Tracked]] = {}
+        """Those of each group, in its order."""
         self._regroup = True
         self._by_identity: dict[tuple[str, int, int], Tracked] = {}
         self._jobs: dict[str, Job] = {}
@@ -187,7 +189,7 @@ class Store:
         known = Tracked(view.node.name, process, at)
         view.live[pid] = known
         view.warm.add(pid)
-        self._by_identity[_identity(known)] = known
+        self._by_identity[known.process.identity] = known
         self._regroup = True
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
@@ -248,7 +250,7 @@ class Store:
             if owner is not None:
                 owner.touch()
                 known = owner
-        key = self._job_of.get(_identity(known))
+        key = self._job_of.get(known.process.identity)
         if key is not None:
             self._changed.add(key)
 
@@ -301,8 +303,7 @@ class Store:
     def odd_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
         found: dict[str, frozenset[int]] = {}
-        for group in self._groups:
-            ranks = [self._by_identity[_of(member)] for member in group.ranks]
+        for ranks in self._ranks.values():
             for node, pids in sampling.odd_ranks(ranks, self.stacks).items():
                 found[node] = found.get(node, frozenset()) | pids
         return found
@@ -323,17 +324,15 @@ class Store:
         ]
         self._groups = jobs.group(members, Places(view.node for view in self.nodes.values()))
         self._jobs = {}
+        self._ranks = {group.key: self._found(group.ranks) for group in self._groups}
         self._job_of = {
-            (member.node, member.process.pid, member.process.start): group.key
+            member.process.identity: group.key
             for group in self._groups
             for member in (*group.ranks, *group.launchers, *group.unnumbered)
         }
 
     def _job(self, group: jobs.Group) -> Job:
-        find = self._by_identity
-        # A node that contradicts itself may name one that is not there.
-        ranks = tuple(find[_of(one)].rank() for one in group.ranks if _of(one) in find)
-        launchers = [find[_of(one)] for one in group.launchers if _of(one) in find]
+        launchers = self._found(group.launchers)
         return Job(
             key=group.key,
             name=group.name,
@@ -341,48 +340,48 @@ class Store:
             id=group.id,
             world_size=group.world_size,
             master=group.master,
-            ranks=ranks,
+            ranks=tuple([known.rank() for known in self._ranks[group.key]]),
             launchers=tuple(known.process for known in launchers),
             launcher_samples={
                 f"{one.node}:{one.process.pid}": one.sample
                 for one in launchers
                 if one.sample is not None
             },
-            unnumbered=tuple(find[_of(member)].process for member in group.unnumbered),
+            unnumbered=tuple(known.process for known in self._found(group.unnumbered)),
             nodes=group.nodes,
             hosts=group.hosts,
         )
 
+    def _found(self, members: Iterable[jobs.Member]) -> list[Tracked]:
+        """What is known of members; a node that contradicts itself may name one of nobody."""
+        known = (self._by_identity.get(member.process.identity) for member in members)
+        return [one for one in known if one is not None]
+
     def _prune(self, now: float) -> None:
         """Drop processes that left, once nothing keeps them."""
+        left = [view for view in self.nodes.values() if view.gone]
         alive = {
-            key for identity, key in self._job_of.items() if not self._by_identity[identity].gone
+            key
+            for identity, key in (self._job_of.items() if left else ())
+            if not self._by_identity[identity].gone
         }
-        for view in self.nodes.values():
+        for view in left:
             recent = view.gone[-MAX_PROCESSES:]
-            kept = [known for known in recent if self._keep(view, known, alive, now)]
+            kept = [known for known in recent if self._keep(known, alive, now)]
             if len(kept) != len(view.gone):
                 for known in set(view.gone).difference(kept):
-                    self._by_identity.pop(_identity(known), None)
+                    self._by_identity.pop(known.process.identity, None)
                 view.gone = kept
                 self._regroup = True
 
-    def _keep(self, view: NodeView, known: Tracked, alive: set[str], now: float) -> bool:
+    def _keep(self, known: Tracked, alive: set[str], now: float) -> bool:
         process = known.process
         age = now - (process.gone_at or now)
         if process.role in ("rank", "launcher"):
-            return age < KEEP_GONE or self._job_of.get(_identity(known)) in alive
+            return age < KEEP_GONE or self._job_of.get(known.process.identity) in alive
         return age < (KEEP_GONE_SUBPROCESS if process.role == "subprocess" else KEEP_GONE)
 
     def _used_stacks(self) -> Iterable[str]:
         for known in self._everything():
             if known.sample is not None:
                 yield from (thread.stack for thread in known.sample.threads)
-
-
-def _identity(known: Tracked) -> tuple[str, int, int]:
-    return known.node, known.process.pid, known.process.start
-
-
-def _of(member: jobs.Member) -> tuple[str, int, int]:
-    return member.node, member.process.pid, member.process.start

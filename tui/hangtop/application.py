@@ -27,6 +27,7 @@ from hangtop.screens.page import Page
 from hangtop.screens.rank import RankPage
 from hangtop.screens.recorder import RecorderPage
 from hangtop.screens.stacks import StacksPage
+from hangtop.screens.turns import PAUSE_S
 from hangtop.screens.verdict import VerdictPage
 from hangtop.spans import line
 from hangtop.state import State
@@ -197,6 +198,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
         if update is None:
             return
         state.note(update)
+        self._let_go()
         if state.paused and state.shown is not None:
             return
         now = self.real_now()
@@ -209,6 +211,11 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
             self._asked_for_job = True
             _set_aside()
             self._first_job(state.snapshot.jobs)
+
+    def _let_go(self) -> None:
+        """Let go of old pictures, between keys."""
+        if self.state.history.let_go():
+            self.set_timer(PAUSE_S, self._let_go)
 
     def _first_job(self, jobs: Sequence[Job]) -> None:
         """Let the user choose when there is a choice, or when the job asked for is not there."""
@@ -233,6 +240,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
 
     def read_holders(self, event: Answered) -> None:
         """Open what was found of who else has a file open."""
+        self.tell("")  # that it was asked for
         key, _, fd = event.about.rpartition(" ")
         rank, snapshot = find_rank(self.state.job, key), self.state.snapshot
         if rank is not None and snapshot is not None:

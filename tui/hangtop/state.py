@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hangtop.situation import Situation
 from hangtop.spans import line
-from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
+from hangtop.views.common import find_rank, node_of, rank_key, worst_first
+from hangtop_core.following import pids_of
 from hangtop_core.history import History
 from hangtop_core.observing import answers_to
 from hangtop_core.syscalls import Calls, in_place
@@ -104,6 +105,8 @@ class State:
     """Why descriptors could not be read, by rank key."""
     _found: tuple[Update | None, tuple[str | None, str | None], Rank | None] | None = None
     """The chosen rank, as it was found in a picture for a choice."""
+    _number: int | None = None
+    """The rank number of the rank that was chosen last, where that is known."""
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -165,8 +168,8 @@ class State:
         if job is None and self.job_key is not None:
             job = snapshot.job(self.job_key)
         if job is None and self.last_job is not None:
-            members = members_of(self.last_job)
-            job = next((one for one in snapshot.jobs if members & members_of(one)), None)
+            members = pids_of(self.last_job)
+            job = next((one for one in snapshot.jobs if members & pids_of(one)), None)
         if job is None:
             job = worst_first(snapshot.jobs, self.shown.diagnoses)[0]
         self.job_key, self.last_job = job.key, job
@@ -197,10 +200,15 @@ class State:
             known = self._found = (self.shown, chosen, self._find())
         return known[2]
 
+    def choose(self, rank: Rank, key: str) -> None:
+        """Make this the rank that actions work on."""
+        self.rank_key, self._number = key, rank.rank
+
     def _find(self) -> Rank | None:
         job = self.job
-        found = find_rank(job, self.rank_key)
+        found = find_rank(job, self.rank_key, self._number)
         if found is not None or job is None:
+            self._number = None if found is None else found.rank
             return found
         verdicts = self.diagnosis.verdicts if self.diagnosis else ()
         blamed = {(c.node, c.pid) for c in (verdicts[0].culprits if verdicts else ())}

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from hangtop_core.analysis.tree import Builder, Node, latest, steps_of
+from hangtop_core.breaks import at_once, parts
 from hangtop_core.model import Frame, Job, Rank, Snapshot, StackSample
 from hangtop_core.rankset import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 
 __all__ = [
     "Merged",
@@ -25,8 +26,8 @@ __all__ = [
     "Node",
     "Row",
     "StackClass",
+    "class_steps",
     "classes",
-    "common_prefix",
     "flatten",
     "has_moved",
     "merge",
@@ -103,7 +104,6 @@ class Row(Struct, frozen=True):
     """Library frames folded into this row."""
     joined: int
     """Frames left out between this row and the next one of the same ranks."""
-    foldable: bool
     folded: bool
     fewest: bool
     """The smallest group among its siblings."""
@@ -112,16 +112,6 @@ class Row(Struct, frozen=True):
 def path_of(frames: Sequence[Frame]) -> Path:
     """Identity of a stack: what tells two of them apart, whichever node read the source."""
     return tuple((frame.name, frame.file, frame.line) for frame in frames)
-
-
-def common_prefix(one: Sequence[Frame], other: Sequence[Frame]) -> int:
-    """How many outermost frames two stacks (innermost first) have in common."""
-    depth = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
-        if (left.name, left.file, left.line) != (right.name, right.file, right.line):
-            break
-        depth += 1
-    return depth
 
 
 def merge(
@@ -158,19 +148,31 @@ def merge(
     )
 
 
-def classes(snapshot: Snapshot, ranks: Iterable[Rank]) -> tuple[StackClass, ...]:
+def classes(snapshot: Snapshot, ranks: Sequence[Rank]) -> tuple[StackClass, ...]:
     """Group ranks by the stack of their main thread, the smallest group first."""
+    return at_once(class_steps(snapshot, ranks))
+
+
+def class_steps(
+    snapshot: Snapshot, ranks: Sequence[Rank]
+) -> Generator[None, None, tuple[StackClass, ...]]:
+    """Return `classes`, with breaks."""
     by_key: dict[str, list[Rank]] = defaultdict(list)
-    for rank in ranks:
-        if rank.sample is not None and rank.sample.threads:
-            by_key[rank.sample.threads[0].stack].append(rank)
+    for some in parts(ranks):
+        for rank in some:
+            if rank.sample is not None and rank.sample.threads:
+                by_key[rank.sample.threads[0].stack].append(rank)
+        yield
     by_path: dict[Path, list[Rank]] = {}
     keys: dict[Path, str] = {}
     for key, members in by_key.items():
         path = path_of(snapshot.stacks.get(key, ()))
         by_path.setdefault(path, []).extend(members)
         keys.setdefault(path, key)
-    found = [_class(snapshot, keys[path], members) for path, members in by_path.items()]
+    found = []
+    for path, members in by_path.items():
+        found.append(_class(snapshot, keys[path], members))
+        yield
     return tuple(sorted(found, key=lambda one: (len(one.ranks), one.ranks)))
 
 
@@ -230,7 +232,7 @@ def _no_stack(rank: Rank) -> tuple[str, str | None] | None:
     sample = rank.sample
     if sample is not None and sample.threads:
         return None
-    if rank.state in ("exited", "zombie"):
+    if rank.ended:
         return f"the process is gone ({rank.state})", None
     if sample is not None and sample.failure is not None:
         return sample.failure.text, sample.failure.fix
@@ -278,7 +280,6 @@ def flatten(
                 since=node.since,
                 hidden=node.hidden,
                 joined=joined,
-                foldable=bool(node.children),
                 folded=closed and bool(node.children),
                 fewest=fewest,
             )

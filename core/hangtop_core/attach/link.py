@@ -54,6 +54,8 @@ class Link:
         self.conn: int | None = None
         self.unsupported: set[str] = set()
         """Requests that this node's probe does not know."""
+        self.due = 0.0
+        """When (monotonic) to `tick` next, unless something happens."""
         self.silence = (timing or Timing()).silence
         """Seconds of silence after which its probe is to end."""
         self.launcher = launcher
@@ -61,11 +63,8 @@ class Link:
         self._engine = engine
         self._listener = listener
         self._timing = timing or Timing()
-        self._reader = Reader()
-        self._requests = Requests()
-        self._noise = Noise()
-        self._share = Share(0.0)
-        self._started = 0.0
+        self._reader, self._requests, self._noise = Reader(), Requests(), Noise()
+        self._share, self._started = Share(0.0), 0.0
         self._patience = self._timing.hello
         self._booted = self._was_ready = self._closing = False
         self._ready_since: float | None = None
@@ -103,10 +102,8 @@ class Link:
 
     def start(self, now: Moment) -> None:
         """Start the probe."""
-        self._retry_at = None
-        self._booted = False
-        self._reader = Reader()
-        self._started = now.mono
+        self._retry_at, self._booted = None, False
+        self._reader, self._started = Reader(), now.mono
         self._patience = max(self._timing.hello, self.launcher.patience)
         way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
         self._listener.link_changed(self, way)
@@ -160,6 +157,7 @@ class Link:
         exactly once, with the probe's summary or with an error. ``deadline`` is a time on the
         monotonic clock.
         """
+        self.due = 0.0
         if not self.can_ask:
             on_end(None, NodeNotReadyError(f"{self.name} is {self.state}"))
             return None
@@ -181,7 +179,7 @@ class Link:
 
     def on_lines(self, conn: int, lines: list[bytes], now: Moment) -> None:
         """Take lines of a connection; those of an earlier generation are dropped."""
-        began = time.thread_time()
+        began, self.due = time.thread_time(), 0.0
         for line in lines:
             if conn != self.conn:
                 return
@@ -238,6 +236,8 @@ class Link:
         for request in self._requests.overdue(now.mono):
             self._send({"op": "cancel", "id": request.id})
             request.time_out()
+        if self.state == "ready" and self._beat == "good" and not (self._dying or self._failures):
+            self.due = min(self._pulse.quiet_until, self._requests.deadline)
 
     def _watch_over(self, now: Moment) -> None:
         if self._ready_since is None:
@@ -276,6 +276,7 @@ class Link:
 
     def table_came(self, now: Moment, pause: float) -> None:
         """Note that a piece of the process table came, or is about to: the next in ``pause`` s."""
+        self.due = 0.0
         self._pulse.table(now.mono, pause)
         self._see_pulse(now, {})
 
@@ -320,8 +321,7 @@ class Link:
             self._drop(now, "incompatible", reason, again=False)
             return
         self._ready_since = now.mono
-        self._was_ready = True
-        self._pulse = Pulse(self._timing, now.mono)
+        self._was_ready, self._pulse = True, Pulse(self._timing, now.mono)
         self._set(now, "ready", None, **hello.facts())
         self._listener.link_ready(self, hello, now)
 
@@ -384,7 +384,7 @@ class Link:
         self._fail_all(NodeNotReadyError(f"{self.name} is {self.state}: {reason}"))
 
     def _abandon(self, now: Moment) -> None:
-        self._ready_since = None
+        self._ready_since, self.due = None, 0.0
         if self.conn is not None:
             self._engine.close_input(self.conn)
             self._dying[self.conn] = now.mono + self._timing.kill

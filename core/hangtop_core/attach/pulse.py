@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -61,6 +62,17 @@ class Pulse:
             return None
         self._next_sign = now + timing.silence / 2
         return "ping" if silent or now >= self._next_ping else "sign"
+
+    @property
+    def quiet_until(self) -> float:
+        """Until when nothing is due, unless something is heard; the past while it is waited for."""
+        table = math.inf if self._table_due is None else self._table_due
+        if self._timing.ping is None:
+            return table
+        if self._pinged is not None:
+            return 0.0
+        silent = max(self._heard + self._timing.ping, self._expected)
+        return min(self._next_sign, silent, table)
 
     def ping(self, now: float) -> None:
         """Note that a ping is sent."""

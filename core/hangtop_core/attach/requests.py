@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hangtop_core.attach.messages import BadPieceError, Problem, decode
@@ -143,6 +144,11 @@ class Requests:
         """Credit that a stream may be given already: a sign of life that needs no answer."""
         some = (request.owed(1) for request in self._open.values())
         return next((one for one in some if one is not None), None)
+
+    @property
+    def deadline(self) -> float:
+        """When (monotonic) the first of them is overdue."""
+        return min((r.deadline for r in self._open.values() if r.deadline is not None), default=inf)
 
     def overdue(self, now: float) -> Iterator[Request]:
         """Take out the requests whose deadline (monotonic) has passed."""

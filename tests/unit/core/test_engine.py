@@ -9,14 +9,13 @@ import os
 import queue
 import resource
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hangtop_core.attach.child import Child, _inherited
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, Event, Lines, PipeEngine
-from support.processes import wait_until
+from support.processes import is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,20 +132,8 @@ def test_killing_reaches_grandchildren(bench: Bench) -> None:
     while conn not in bench.closed:
         bench.take()
     assert bench.closed[conn].code == -9
-    assert wait_until(lambda: not os.path.exists(f"/proc/{pids[0]}"), 2)
-    assert not _running(pids[1])
-
-
-def _running(pid: int) -> bool:
-    """Whether a process is there and no zombie: its new parent may be slow to wait for it."""
-    for _ in range(50):
-        try:
-            if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z":  # noqa: SIM115
-                return False
-        except FileNotFoundError:
-            return False
-        time.sleep(0.02)
-    return True
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pids[0]}"))
+    assert wait_until(lambda: not is_alive(pids[1]))
 
 
 def test_a_flood_is_read_no_faster_than_it_is_dealt_with(bench: Bench) -> None:
@@ -225,3 +212,23 @@ def test_a_child_gets_a_copy_of_the_environment() -> None:
         assert child.end() == 0
     finally:
         os.unsetenv("HANGTOP_TEST_C_ONLY")
+
+
+def test_at_rest_what_many_say_is_handed_out_together_and_orders_are_obeyed_at_once(
+    bench: Bench,
+) -> None:
+    conns = [bench.engine.open(f"n{i}", ["cat"]) for i in range(8)]
+    bench.engine.rest(3600.0)
+    for conn in conns:
+        bench.engine.write(conn, b"%d\n" % conn)
+    with contextlib.suppress(queue.Empty):
+        while True:
+            bench.take(timeout=0.5)
+    assert conns[-1] not in bench.lines, "it waits for an order, or for the time to pass"
+    bench.engine.kill(conns[0])
+    while conns[0] not in bench.closed:
+        bench.take()
+    bench.engine.rest(0.0)
+    bench.engine.write(conns[1], b"again\n")
+    while not bench.lines.keys() >= set(conns[1:]) or bench.lines[conns[1]][-1] != b"again":
+        bench.take()

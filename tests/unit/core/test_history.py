@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hangtop_core.breaks import PART
 from hangtop_core.history import LEAST, MOST, RANKS_KEPT, History
 from support.record import load
 
@@ -45,6 +46,10 @@ def test_of_a_large_job_few_are_kept() -> None:
         one = at(update, second)
         history.add(replace(one, snapshot=replace(one.snapshot, jobs=(large,))))
     assert LEAST // 2 < len(history) <= max(LEAST, RANKS_KEPT // 8192)
+    turns = next(turn for turn in itertools.count(1) if not history.let_go())
+    assert turns > 8192 // PART, "those that are not kept go in small parts"
+    assert len(history) > 0
+    assert not history.let_go()
 
 
 def test_a_large_job_that_hangs_is_kept_for_long() -> None:

@@ -74,7 +74,7 @@ class Bench:
     def __init__(self, ping: float | None = 5) -> None:
         self.engine = FakeEngine()
         self.node: dict[str, Any] = {}
-        self.readied = 0
+        self.readied = self.ticks = 0
         self.mono = 100.0
         timing = Timing(hello=10, ping=ping, slow=3, lost=15, retry_first=1, retry_last=8)
         self.link = Link(LocalLauncher("n1"), self.engine, self, timing)
@@ -100,7 +100,9 @@ class Bench:
     def wait(self, seconds: float) -> None:
         for _ in range(round(seconds * 4)):
             self.mono += 0.25
-            self.link.tick(self.now)
+            if self.mono >= self.link.due:  # as the collector does
+                self.ticks += 1
+                self.link.tick(self.now)
 
     def pong(self) -> None:
         pings = [m for m in self.engine.sent if m["op"] == "ping"]
@@ -284,6 +286,25 @@ def test_who_speaks_or_has_said_when_it_will_is_seldom_pinged(bench: Bench) -> N
         bench.wait(1)
         bench.say({"id": 99, "end": {}})
     assert pings() == 3, "it has to hear now and then that somebody listens"
+
+
+def test_one_that_rests_is_left_alone_until_something_is_due(bench: Bench) -> None:
+    bench.say(HELLO)
+    asked = Asked(bench)
+    bench.link.table_came(bench.now, 30.0)
+    bench.wait(1)
+    bench.pong()
+    for _ in range(4):
+        bench.say({"id": asked.id, "seq": len(asked.pieces), "data": {}})
+        bench.link.table_came(bench.now, 30.0)
+        before = bench.ticks
+        bench.wait(29)
+        assert bench.ticks - before <= 3, "one for what came, one for the sign that we listen"
+    late = Asked(bench, deadline=bench.mono + 2.0)
+    bench.wait(3)
+    assert isinstance(late.ended[0][1], RequestTimeoutError), "what is asked has a time of its own"
+    bench.wait(60)
+    assert bench.node["state"] != "ready", "and one that falls silent is seen"
 
 
 def test_a_flood_ends_the_connection_at_once_and_a_trickle_does_not(bench: Bench) -> None:

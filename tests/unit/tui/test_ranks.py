@@ -35,7 +35,7 @@ def test_rows_that_are_kept_are_those_that_would_be_made_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever happens from one picture to the next, and where one is left half done."""
-    monkeypatch.setattr(ranks, "AT_ONCE", 2)
+    monkeypatch.setattr(ranks, "PART", 2)
     chance = Random(7)
     large = Large(4, hang_at=-1.0)
     large.hear(0.0)

@@ -190,7 +190,7 @@ def test_a_world_of_a_billion_ranks_is_made_up() -> None:
     world.waiters(2)
     snapshot = world.snapshot()
     job = msgspec.structs.replace(snapshot.jobs[0], world_size=3)
-    assert any("2 not found" in plain(one) for one in health_lines(snapshot, job, NOW))
+    assert any("rank 2 not found" in plain(one) for one in health_lines(snapshot, job, NOW))
     job = msgspec.structs.replace(job, world_size=10**9)
     assert not any("not found" in plain(one) for one in health_lines(snapshot, job, NOW))
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status, observe
 from hangtop.cli.dump import pids_by_node
@@ -49,15 +47,6 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 MISSING_SHOWN = 5
-
-
-class Written(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    schema: str
-    path: str
-    bytes: int
-    header: msgspec.Raw
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -132,7 +121,8 @@ def write(
     with StatusLine() as status, not_now() as hurried:
         status.show(f"writing {clean(str(path), 60)} ...")
         saved = save(path, pictures, facts, redaction, commands, hurried)
-    tell(saved, as_json=arguments.json)
+    before = "on the nodes, before they were sent" if not redacted else "in that capture already"
+    tell(saved, before, as_json=arguments.json)
 
 
 def check(path: Path) -> None:
@@ -184,13 +174,12 @@ def not_now() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def tell(saved: Saved, *, as_json: bool) -> None:
-    """Say what was written."""
+def tell(saved: Saved, before: str, *, as_json: bool) -> None:
+    """Say what was written; ``before`` says where secrets were masked that were when they came."""
     header = saved.header
     if as_json:
-        raw = msgspec.Raw(msgspec.json.encode(header))
-        told = Written("hangtop.captured/1", saved.path, saved.bytes, raw)
-        print(to_json(msgspec.json.decode(msgspec.json.encode(told))).decode())
+        told = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
+        print(to_json({**told, "header": header}).decode())
         return
     holds = header.holds
     what = ", ".join(
@@ -203,6 +192,6 @@ def tell(saved: Saved, *, as_json: bool) -> None:
     )  # fmt: skip
     span = duration(header.taken_at - header.since)
     print(f"{clean(saved.path, 300)}: {size(saved.bytes)}, {what} over {span}")
-    masked = counted(header.redactions)
-    print(f"masked: {masked}" if masked else "masked: nothing, no secret was found")
+    for line in counted(header.redactions, before) or ("no secret was found that is to be masked",):
+        print(line)
     print(f"`hangtop open {clean(saved.path, 300)}` shows it")

@@ -11,11 +11,11 @@ from hangtop.screens.outliers import OutlierPage
 from hangtop.spans import EMPTY, line, second_in_view
 from hangtop.views.common import rank_key
 from hangtop.views.groups import GROUPINGS, Group, Grouping, grouped, ranks_of
-from hangtop.views.health import health_lines
+from hangtop.views.health import health_steps
 from hangtop.views.overview import (
     CLASS_COLUMNS,
     ClassRow,
-    class_rows,
+    class_row_steps,
     unreadable,
     verdict_lines,
     verdict_title,
@@ -75,11 +75,6 @@ class OverviewPage(OutlierPage):
         )
 
     @property
-    def rows(self) -> LineTable[Any]:
-        """The ranks."""
-        return self.ranks
-
-    @property
     def ranks(self) -> LineTable[Any]:
         """The table of ranks, and of the groups they are in."""
         return self.query_one("#ranks", LineTable)
@@ -101,11 +96,11 @@ class OverviewPage(OutlierPage):
         self._fill_verdict()
         yield
         health = self.query_one("#health", TextPane)
-        health.set_lines(health_lines(snapshot, job, now))
+        health.set_lines((yield from health_steps(snapshot, job, now)))
         if snapshot is None:
             return
         yield
-        classes = class_rows(snapshot, job, diagnosis, now)
+        classes = yield from class_row_steps(snapshot, job, diagnosis, now)
         yield
         count = plural(len(classes), "class", "classes")
         self.stack_classes.retitle(line(("STACK CLASSES  ", "title"), count))
@@ -201,10 +196,10 @@ class OverviewPage(OutlierPage):
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
         """The cursor chooses the rank that actions work on."""
         if isinstance(event.item, RankRow):
-            self.state.rank_key = event.item.key
+            self.state.choose(event.item.rank, event.item.key)
             self.show_bars()
         elif isinstance(event.item, Group) and event.item.rows:
-            self.state.rank_key = event.item.rows[0].key
+            self.state.choose(event.item.rows[0].rank, event.item.rows[0].key)
             self.show_bars()
 
     def on_line_table_opened(self, event: LineTable.Opened) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hangtop.spans import Line, line
@@ -50,22 +52,19 @@ def rank_key(rank: Rank) -> str:
     return f"{rank.node}:{rank.process.pid}:{rank.process.start}"
 
 
-def find_rank(job: Job | None, key: str | None) -> Rank | None:
-    """The rank with this key."""
+def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Rank | None:
+    """The rank with this key; it is found sooner where its rank number is known."""
     if job is None or key is None:
         return None
+    if number is not None:
+        place = bisect_left(job.ranks, number, key=attrgetter("rank"))
+        if place < len(job.ranks) and rank_key(job.ranks[place]) == key:
+            return job.ranks[place]
     pid = key.rpartition(":")[0].rpartition(":")[2]
     # Numbers first: thousands of keys would be made for every one that is looked for.
     number = int(pid) if pid.isdecimal() else -1
     some = (rank for rank in job.ranks if rank.process.pid == number)
     return next((rank for rank in some if rank_key(rank) == key), None)
-
-
-def members_of(job: Job) -> frozenset[tuple[str, int, int]]:
-    """Identities of the processes of a job: node, pid and start time."""
-    ranks = ((rank.node, rank.process) for rank in job.ranks)
-    others = ((process.node, process) for process in (*job.launchers, *job.unnumbered))
-    return frozenset((node, one.pid, one.start) for node, one in (*ranks, *others))
 
 
 def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:

@@ -12,12 +12,13 @@ from hangtop.views.nodes import alike, counts, node_role
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import doing
 from hangtop_core.analysis.layout import absent
+from hangtop_core.breaks import at_once
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
 from hangtop_core.text import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from hangtop_core.model import Job, Node, Snapshot
 
@@ -29,6 +30,13 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108  # a label: DataLoader workers die when
 
 def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list[Line]:
     """Who answered, in which state ranks are, how fresh their stacks are, what the host has."""
+    return at_once(health_steps(snapshot, job, now))
+
+
+def health_steps(
+    snapshot: Snapshot | None, job: Job | None, now: float
+) -> Generator[None, None, list[Line]]:
+    """`health_lines`, with breaks."""
     if snapshot is None:
         return []
     failing = [node for node in snapshot.nodes if node.state not in ("ready", "connecting")]
@@ -43,8 +51,9 @@ def health_lines(snapshot: Snapshot | None, job: Job | None, now: float) -> list
         # Of several, Nodes tells the reasons: there is little room here.
         reason = f" {node.cause}" if alone else ""
         lines.append(labelled("", line((text, node_role(node.state)), reason)))
+    yield
     if job is not None:
-        lines += _rank_health(job, unheard(snapshot.nodes, now), now)
+        lines += yield from _rank_health(job, unheard(snapshot.nodes, now), now)
     lines += [*_gpu_health(snapshot), *_host_health(snapshot)]
     return lines
 
@@ -56,25 +65,33 @@ def _gpu_health(snapshot: Snapshot) -> Iterator[Line]:
         yield labelled("gpus", doing_counts(map(doing, gpus)))
 
 
-def _rank_health(job: Job, quiet: Mapping[str, tuple[str, float]], now: float) -> list[Line]:
+def _rank_health(
+    job: Job, quiet: Mapping[str, tuple[str, float]], now: float
+) -> Generator[None, None, list[Line]]:
     """In which state ranks are; of those on silent nodes (`quiet`) that is not known."""
     heard = [rank for rank in job.ranks if rank.node not in quiet]
+    yield
     parts: list[tuple[str, str]] = []
     for state, number in Counter(rank.state for rank in heard).most_common():
         parts += [(f"{number} {state}", STATE_ROLES[state]), ("  ", "")]
     if len(heard) < len(job.ranks):
         parts.append((f"{len(job.ranks) - len(heard)} on silent nodes", "warn"))
     lines = [labelled("ranks", line(*parts) if parts else "none yet")]
+    yield
     if lost := absent(job):
-        lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
+        ranks = f"{'rank' if len(lost) == 1 else 'ranks'} {fold(lost)}"
+        lines.append(labelled("", line((f"{ranks} not found", "bad"))))
     if job.unnumbered:
         count = plural(len(job.unnumbered), "process", "processes")
         lines.append(labelled("", line((f"{count} whose rank could not be read", "warn"))))
+    yield
     children = Counter(child.role for rank in job.ranks for child in rank.children)
     if children:
         text = "  ".join(f"{count} {role}" for role, count in children.most_common(3))
         lines.append(labelled("children", text))
+    yield
     times = [rank.sample.at for rank in job.ranks if rank.sample and rank.sample.threads]
+    yield
     failed = sum(1 for rank in job.ranks if rank.sample and not rank.sample.threads)
     if times:
         told = f"{len(times)} of {len(job.ranks)}, newest {ago(max(times), now)}"

@@ -19,14 +19,15 @@ from hangtop.views.common import (
 from hangtop.views.nodes import alike, node_role
 from hangtop.views.places import doing
 from hangtop_core import nodesets
-from hangtop_core.analysis.stacks import NoStack, classes, missing
+from hangtop_core.analysis.stacks import NoStack, class_steps, missing
+from hangtop_core.breaks import at_once
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.rankset import fold
 from hangtop_core.report import numbers_text
 from hangtop_core.text import duration, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Node, Snapshot
@@ -55,15 +56,23 @@ def class_rows(
     snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
 ) -> list[ClassRow]:
     """Stack classes, fewest ranks first, then those that gave no stack."""
+    return at_once(class_row_steps(snapshot, job, diagnosis, now))
+
+
+def class_row_steps(
+    snapshot: Snapshot, job: Job | None, diagnosis: Diagnosis | None, now: float
+) -> Generator[None, None, list[ClassRow]]:
+    """`class_rows`, with breaks."""
     if job is None:
         return []
     blamed = _blamed(job, diagnosis)
+    yield
     total = len(job.ranks) or 1
     quiet = unheard(snapshot.nodes, now)
     ranks = job.ranks if quiet else ()
     silent = {rank.rank: quiet[rank.node][1] for rank in ranks if rank.node in quiet}
     rows = []
-    for group in classes(snapshot, job.ranks):
+    for group in (yield from class_steps(snapshot, job.ranks)):
         place, call = doing(group.frames)
         mark = _mark(blamed, group.ranks)
         rows.append(
@@ -84,6 +93,7 @@ def class_rows(
                 else "bad",
             )
         )
+        yield
     rows += [_without(none, total, blamed) for none in missing(job.ranks)]
     return rows
 

@@ -18,6 +18,7 @@ from hangtop.views.common import (
     unheard,
 )
 from hangtop.views.places import doing
+from hangtop_core.breaks import PART
 from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 MAX_PLACES = 4096
 """Stacks of which is remembered where they stand."""
-AT_ONCE = 1000
-"""Rows that are made without a break, in 2 ms."""
 CALM = 3
 """The level of a rank about which nothing is said."""
 
@@ -169,10 +168,11 @@ class RankRows:
         """
         rows, turned = self._rows, self._turned
         changed = {i for i, one in enumerate(ranks) if rows[i].rank is not one}
+        yield
         if turned:
             changed.update(i for i, one in enumerate(ranks) if one.node in turned)
         for count, index in enumerate(changed, 1):
-            if count % AT_ONCE == 0:
+            if count % PART == 0:
                 yield
             old, rank = rows[index], ranks[index]
             before, after = old.rank.process, rank.process

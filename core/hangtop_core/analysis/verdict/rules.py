@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict import (
     collective,
+    conditional,
     cuda,
     data,
     death,
@@ -54,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     data.STUCK,
     data.STARVED,
     storage.FILE_LOCK,
+    storage.TRIED_LOCK,
     resources.DISK_FULL,
     storage.READING,
     storage.IO_WAIT,
@@ -86,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     recorders.SUBSET,
     uneven.UNEVEN,
     *recorders.RULES,
+    conditional.CONDITIONAL,
     *printed.RULES,
     collective.P2P,
     collective.CHAIN,

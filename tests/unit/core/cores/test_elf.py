@@ -47,7 +47,6 @@ def test_the_sender_of_a_signal_is_told(tmp_path: Path) -> None:
         (b"hello", "no core"),
         (b"\x7fELF", "headers"),
         (b"\x7fELF\x01" + bytes(100), "32-bit"),
-        (b"\x28\xb5\x2f\xfd" + bytes(9), "zstd"),
         (b"ProblemType: Crash\n", "apport"),
         (core()[:16] + b"\x03\x00" + core()[18:], "no core"),
         (core()[:60], "cut"),
@@ -103,9 +102,9 @@ def test_segments_that_stand_many_times_are_read_once(tmp_path: Path) -> None:
     section = bytearray(64)
     struct.pack_into("<I", section, 44, 1 + 20_000 + 100_000)
     path.write_bytes(bytes(head) + whole[64:] + table + section + bytes(4 << 20))
-    began = time.monotonic()
+    began = time.process_time()
     assert elf.read(str(path)).pid == 4711
-    assert time.monotonic() - began < 10.0
+    assert time.process_time() - began < 10.0
     struct.pack_into("<H", head, 54, 0xFFFF)  # a table of 8 GiB, were it believed
     path.write_bytes(bytes(head) + whole[64:] + table + section)
     with pytest.raises(elf.NotACoreError, match="makes no sense"):
