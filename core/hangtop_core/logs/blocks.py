@@ -25,6 +25,8 @@ MAX_CALLS = 200
 _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
+"""What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
 HOW = (
     ("thread", re.compile(r"Exception in thread ")),
     ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
@@ -80,7 +82,9 @@ class Block(Protocol):
 class Traceback:
     """A Python traceback with all exceptions chained to it."""
 
-    def __init__(self, order: int, line: str, own: bool, before: str = "") -> None:
+    def __init__(
+        self, order: int, line: str, own: bool, before: str = "", cut: bool = False
+    ) -> None:
         """Begin with the line that says so.
 
         Args:
@@ -88,12 +92,15 @@ class Traceback:
             line: it.
             own: whether torch's hook has printed every line.
             before: the line before it.
+            cut: whether it is a frame, the lines before which are not here: then it says
+                something only if an error follows.
         """
         self.order = order
         self.lines: list[str] = []
         self.exceptions: list[str] = []
         self._own = own
         self._before = before
+        self._cut = cut
         self._indent = 0
         self._width = 0
         """Of its boxes."""
@@ -141,7 +148,7 @@ class Traceback:
         if text.startswith((" ", "\t")):
             self.lines.append(line)
             return True
-        if not text.strip() or not drawn.EXCEPTION.match(text):
+        if not (_ERROR if self._cut else drawn.EXCEPTION).match(text):
             return False
         self.lines.append(line)
         self.exceptions.append(text.rstrip())
@@ -186,6 +193,8 @@ class Traceback:
 
     def records(self) -> list[Record]:
         """One record, of the last exception and with what all of them say."""
+        if self._cut and not self.exceptions:
+            return []
         said = self.exceptions[-1] if self.exceptions else "(its end is not here)"
         found = recognise("\n".join(self.exceptions))
         part: Part = "root"

@@ -235,9 +235,11 @@ KNOWN: tuple[Known, ...] = (
 LAUNCHERS = frozenset({"T16", "MPI", "SLURM", "SPAWN"})
 """Codes of lines that launchers print."""
 TRACEBACK = "Traceback (most recent call last)"
+FRAME = '  File "'
+"""How a frame of one begins: what was cut out of a log may begin with it."""
 SUMMARY = ("Root Cause (first observed failure):", "Failures:")
 NEEDLES: tuple[str, ...] = tuple(
-    dict.fromkeys([TRACEBACK, SUMMARY[0], SUMMARY[1], *(one.needle for one in KNOWN)])
+    dict.fromkeys([TRACEBACK, FRAME, SUMMARY[0], SUMMARY[1], *(one.needle for one in KNOWN)])
 )
 _BY_NEEDLE: dict[str, list[Known]] = {}
 for _one in KNOWN:

@@ -15,7 +15,7 @@ import msgspec
 
 from hangtop_core.logs import drawn
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
-from hangtop_core.logs.known import LAUNCHERS, NEEDLES, SUMMARY, recognise
+from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, recognise
 from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
 from hangtop_core.logs.prefix import Origin, Prefixes
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
@@ -231,6 +231,8 @@ class Parser:
     def _block(self, stream: _Stream, line: str) -> Block | None:
         if drawn.opens(line):
             return Traceback(self._row, line, stream.origin.own, stream.before)
+        if line.startswith(FRAME) and ", in " in line:
+            return Traceback(self._row, line, stream.origin.own, cut=True)
         if line.strip() in SUMMARY:
             return Summary(self._row, line, self.near)
         return Crash(self._row, line) if line.startswith("Fatal Python error:") else None
