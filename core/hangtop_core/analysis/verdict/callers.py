@@ -56,9 +56,16 @@ def by_callers(
 
     One entry without a text where all came the same way.
     """
-    ways: dict[tuple[Frame, ...], list[Subject]] = {}
+    alike: dict[str | None, list[Subject]] = {}
     for subject in members:
-        ways.setdefault(calls(stack_of(stacks, subject)), []).append(subject)
+        sample = subject.rank.sample
+        key = sample.threads[0].stack if sample is not None and sample.threads else None
+        alike.setdefault(key, []).append(subject)
+    if len(alike) == 1:
+        return {"": list(members)}
+    ways: dict[tuple[Frame, ...], list[Subject]] = {}
+    for some in alike.values():
+        ways.setdefault(calls(stack_of(stacks, some[0])), []).extend(some)
     if len(ways) == 1 or () in ways:
         return {"": list(members)}
     shared = 0
