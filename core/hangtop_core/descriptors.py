@@ -8,6 +8,9 @@ from msgspec import Meta, Struct
 
 from hangtop_core.text import Text
 
+MOST_READ = 4096
+"""Of a process that has more, the first ones are read (`hangtop_probe.descriptors`)."""
+
 
 class Mount(Struct, frozen=True, gc=False):
     """One line of /proc/PID/mounts. `device` names the server for network file systems."""
@@ -132,7 +135,7 @@ class Descriptor(Struct, frozen=True, gc=False):
     full: Literal["space", "inodes"] | None = None
     """What its file system has none left of; only told of what is open for writing and local."""
     locked: Text | None = None
-    """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""
+    """`held`, `waiting`, or `by others` that have it to themselves: flock, lockf and OFD locks."""
 
 
 class Failure(Struct, frozen=True, gc=False):

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hangtop.views.common import span
-from support.player import app_for, compare, keys
-from support.record import load
+from support.player import SCREENS, app_for, app_on, compare, keys
+from support.record import capture, load
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
 PAGES = {"overview": "1", "stacks": "2", "rank": "3", "recorder": "4",
          "verdict": "5", "nodes": "9"}  # fmt: skip
 RECORDINGS = ["skip", "dataloader-worker", "stopped", "lock", "cluster"]
+SHOWN = Path(__file__).parents[2] / "screenshots"
+SAME = {
+    "overview": "skip-overview",
+    "stacks": "skip-stacks",
+    "verdict": "skip-verdict",
+    "recorder": "recorder",
+    "dataloader-worker": "dataloader-worker-overview",
+    "rank": "dataloader-worker-rank",
+    "stopped": "stopped-verdict",
+    "lock": "lock-rank",
+    "nodes": "cluster-nodes",
+}
+"""What the pages of docs/ show, and the picture of these tests that is the same."""
 ALONE = {"nodes", "recorder"}
 """Pages that are the same for every job of one machine, or without a recorder."""
 
@@ -108,6 +123,23 @@ async def test_ascii_has_nothing_else(update_screens: bool) -> None:
     for page, text in await pages("skip", (120, 36), *PAGES, ascii=True):
         assert text.isascii(), page
         compare(f"ascii-{page}-120x36", text, update_screens)
+
+
+async def test_the_pictures_of_the_pages_are_current(update_screens: bool) -> None:
+    if update_screens:
+        pytest.skip("make screenshots draws them")
+    made = {
+        "logs": (app_for(load("logs")), ("8",)),
+        "capture": (app_on(capture("cluster")), ("left_square_bracket",) * 3),
+    }
+    assert {path.stem for path in SHOWN.glob("*.svg")} == {*SAME, *made}
+    for name, same in SAME.items():
+        assert (SHOWN / f"{name}.txt").read_text() == (SCREENS / f"{same}-120x36.txt").read_text()
+    for name, (app, pressed) in made.items():
+        async with app.run_test(size=(120, 36)) as pilot:
+            await pilot.pause()
+            text = await keys(pilot, *pressed)
+        assert text == (SHOWN / f"{name}.txt").read_text(), f"{name}: make screenshots draws it"
 
 
 @pytest.mark.parametrize("size", [(10, 3), (1, 1), (20, 5), (40, 12), (300, 90)])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from hangtop_core.analysis.frames import plain_name
+
 if TYPE_CHECKING:
     from hangtop_core.model import Frame
-
-from hangtop_core.analysis.frames import plain_name
 
 Kind = Literal[
     "collective",
@@ -257,6 +257,7 @@ PATTERNS: tuple[Pattern, ...] = (
         None,
         "waits for a remote service",
     ),
+    _pattern("remote", "/socket.py", "getaddrinfo", "waits for a name server (DNS)"),
     _pattern("remote", "/socket.py", None, "waits for a network peer"),
     _pattern(
         "inline-data",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hangtop_core.attach.ssh import Login
 
 _PLACE = re.compile(r"%(.?)", re.DOTALL)
+_TERMINAL = frozenset({"-t", "-it", "-ti", "--tty"})
+"""What asks docker, podman and kubectl for a terminal, which would change what passes."""
 EXAMPLE = "For example: --command 'kubectl exec -i %h --', or --command 'lsh %h %c'."
 
 
@@ -55,6 +57,7 @@ class Template:
             if place not in ("h", "%"):
                 raise UsageError(f"--command: %{clean(place, 1)} stands for nothing", EXAMPLE)
         self.names_node = "h" in places
+        self.asks_terminal = "exec" in self._words and not _TERMINAL.isdisjoint(self._words)
         if not self._words or shutil.which(self._words[0]) is None:
             program = clean(self._words[0] if self._words else text, 80)
             raise UsageError(f"--command: {program!r} is not found here", EXAMPLE)
@@ -127,4 +130,7 @@ class CommandLauncher:
         """Say why the command ended."""
         trial = self._template.trial(self._node, self._login)
         context = Context(self._node, trial, self._login.python, self._login.sudo, trial)
-        return explain_login(code, stderr, was_ready, context, COMMANDS)
+        ending = explain_login(code, stderr, was_ready, context, COMMANDS)
+        if self._template.asks_terminal and ending.state == "unreachable":
+            return ending._replace(fix="leave out -t, which asks for a terminal: exec -i")
+        return ending

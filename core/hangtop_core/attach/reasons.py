@@ -245,6 +245,12 @@ COMMANDS = (
         "the command gives its words to a shell, which cuts them up again",
         "put %c at its end, which is quoted for a shell: --command 'lsh %h %c'",
     ),
+    _known(
+        r"exec \[POD\] \[COMMAND\] is not supported",
+        "incompatible",
+        "kubectl wants -- between the pod and what it runs there",
+        "put -- at its end: --command 'kubectl exec -i %h --'",
+    ),
 )
 
 # pdsh tries rsh where it was not told of another remote shell.

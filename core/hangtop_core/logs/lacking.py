@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Process
 
 _FIX = "torchrun --redirects 3 --log-dir DIR; or `... 2>&1 | tee train.log` behind the launcher"
+_PIPE_FIX = f"{_FIX}; of a container: docker logs NAME 2>&1 | hangtop logs -"
 _WHAT = (
     ("/dev/pts/", "prints to a terminal", _FIX),
     ("/dev/tty", "prints to a terminal", _FIX),
     ("/dev/null", "prints to /dev/null", "start it without > /dev/null"),
-    ("pipe:", "prints into a pipe, and what reads it writes no file that was found", _FIX),
+    ("pipe:", "prints into a pipe, and what reads it writes no file that was found", _PIPE_FIX),
     ("socket:", "prints to a socket, as under ssh or a scheduler", "srun --output 'log-%t.out'"),
 )
 

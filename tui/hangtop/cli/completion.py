@@ -22,8 +22,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(parser: argparse.ArgumentParser) -> None:
-    """Let every option that takes a file complete files, and say in a line what commands do."""
+    """Complete files and names of demos where they stand, and say in a line what commands do."""
     import shtab
+
+    from hangtop.demo.gallery import BY_NAME
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -32,6 +34,8 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
                 action.choices[told.dest].description = told.help
             for one in action.choices.values():
                 _prepare(one)
+        elif action.dest == "scenario":
+            action.choices = list(BY_NAME)  # only here: the command tells of --list by itself
         elif action.metavar in FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.metavar in FOLDERS:

@@ -183,6 +183,21 @@ def test_a_rank_held_by_a_debugger_names_the_debugger() -> None:
     assert "gdb (pid 777)" in verdict.summary
 
 
+def test_a_rank_that_runs_under_strace_is_told_as_that_and_not_traced_twice() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("save", 9), SLEEP, process={"tracer_pid": 777, "tracer": "strace"})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("missing-collective", [3])
+    assert "strace (pid 777) traces it" in text_of(verdict)
+    steps = " ".join(verdict.next_steps)
+    assert "ps -o pid,user,etime,args -p 777" in steps
+    assert "strace -f" not in steps
+    assert "--native" not in steps
+    (said,) = (one.looked_at for one in run(world).ruled_out if "rank-traced" in one.causes)
+    assert said.endswith("; strace (pid 777) traces 1, which run")
+
+
 def test_a_frozen_cgroup() -> None:
     world = World()
     world.waiters(3)
@@ -365,18 +380,22 @@ def test_a_distributed_breakpoint_says_where_it_is_answered() -> None:
     assert "or take it out at train.py:9" in verdict.next_steps[1]
 
 
-def test_a_file_lock_names_its_holder() -> None:
+@pytest.mark.parametrize(
+    ("pid", "who"), [(321, "pid 321 (python3, state S)"), (4010, "rank 1 (pid 4010, state S)")]
+)
+def test_a_file_lock_names_its_holder(pid: int, who: str) -> None:
     world = World()
     world.waiters(3)
     lock = Descriptor(
-        9, "file", "/cache/x.lock", holders=(Holder(321, "python3", "S", "holds the lock"),)
+        9, "file", "/cache/x.lock", holders=(Holder(pid, "python3", "S", "holds the lock"),)
     )
     table = DescriptorTable(NOW, (), waiting_locks=(lock,))
     world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
     assert "/cache/x.lock" in verdict.summary
-    assert "pid 321" in verdict.summary
+    assert f"held by {who}" in verdict.summary
+    assert any(f"{who} holds the lock" in one.text for one in verdict.evidence)
 
 
 @pytest.mark.parametrize("locked", [("/c/x.lock",), ("/c/x.lock", "/other/y.lock")])
@@ -796,3 +815,64 @@ def test_what_ran_on_a_node_that_is_lost_counts_as_still() -> None:
     world = lost_node(HUNG_SINCE + 3)
     world.add(user("step", 12), RUN, node="n2", moved_at=HUNG_SINCE)
     assert run(world).state == "hung"
+
+
+def test_a_lock_that_is_tried_by_calls_that_do_not_block() -> None:
+    # GIVEN rank 3 in SQLite, which sleeps between its attempts, and rank 0 that has the database
+    world = World()
+    world.waiters(3)
+    holder = (Holder(4000, "python3", "S", "holds the lock"),)
+    file = Descriptor(11, "file", "/data/seen.db", "rw", locked="by others", holders=holder)
+    table = DescriptorTable(NOW, (file,))
+    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
+    assert "/data/seen.db open (fd 11)" in verdict.summary
+    assert (
+        "locked by rank 0 (pid 4000), which waits in all_reduce at train.py:56" in verdict.summary
+    )
+    # what it has locked itself is no reason
+    held = Descriptor(11, "file", "/data/seen.db", "rw", locked="held")
+    world.ranks.pop()
+    world.add(user("count", 95, "time.sleep(1)"), SLEEP, descriptors=DescriptorTable(NOW, (held,)))
+    assert first(world).cause == "missing-collective"
+
+
+def test_ranks_that_want_the_lock_of_a_rank_that_waits_for_them() -> None:
+    world = World()
+    world.add(c10d("barrier", 5356), FUTEX)
+    holder = (Holder(4000, "python3", "S", "holds the lock"),)
+    lock = Descriptor(9, "file", "/cache/x.lock", locked="waiting", holders=holder)
+    for _ in range(2):
+        table = DescriptorTable(NOW, (), waiting_locks=(lock,))
+        world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [1, 2])
+    assert "held by rank 0 (pid 4000), which waits in barrier" in verdict.summary
+
+
+def test_a_baton_is_not_taken_for_a_lock_that_another_job_has() -> None:
+    world = World()
+    world.waiters(3)
+    holder = (Holder(321, "python3", "S", "holds the lock"),)
+    other = Descriptor(-1, "file", "/other/job.lock", locked="held", holders=holder)
+    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77))
+    world.add(waits, SLEEP, descriptors=DescriptorTable(NOW, lock_files=(other,)))
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
+    assert "/other/job.lock" not in verdict.summary
+    assert "it may be an old one" in verdict.summary
+
+
+def test_a_queue_whose_producer_was_killed() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(QUEUE, FUTEX)
+    dead = world.process(
+        4099, ("Z", None, None, None, None), role="subprocess", label="subprocess python",
+        state="Z", exit_code=-9, rank=3, rank_pid=4030,
+    )  # fmt: skip
+    world.give_children(rank, [(dead, None)])
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("queue-wait", [3])
+    assert "(pid 4099) filled it, which was killed by SIGKILL and is a zombie" in verdict.summary

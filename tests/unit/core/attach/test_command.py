@@ -77,6 +77,8 @@ ENDINGS = [
     (1, "dial tcp 10.0.0.1:443: connect: connection refused", "unreachable", "dial tcp"),
     (2, "bash: -c: line 1: syntax error near unexpected token `('", "incompatible", "to a shell"),
     (1, "sudo: a password is required", "denied", "sudo asks"),
+    (1, "error: exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- ... instead\n"
+     "See 'kubectl exec --help' for usage.", "incompatible", "kubectl wants -- between"),
     (7, "what went wrong\ncommand terminated with exit code 7", "unreachable", "what went wrong"),
 ]  # fmt: skip
 
@@ -90,6 +92,20 @@ def test_endings(code: int, stderr: str, state: str, reason: str) -> None:
     assert ending.fix
     if state == "unreachable":
         assert ending.fix == "see what happens: env NODE=n1 python3 -V"
+
+
+@pytest.mark.parametrize("option", ["-it", "-ti", "-t", "--tty"])
+def test_a_terminal_that_was_asked_for_is_what_has_to_go(option: str) -> None:
+    """docker refuses it with its reason, podman ends with status 130 and without a word."""
+    launcher = CommandLauncher("n1", Login(), Template(f"env exec {option} %h"))
+    said = launcher.explain(1, "the input device is not a TTY", False)
+    assert "not a TTY" in said.reason
+    for ending in (said, launcher.explain(130, "", False)):
+        assert ending.fix == "leave out -t, which asks for a terminal: exec -i"
+    sudo = launcher.explain(1, "sudo: a password is required", False)
+    assert (sudo.state, "terminal" in (sudo.fix or "")) == ("denied", False)
+    plain = CommandLauncher("n1", Login(), Template("env exec -i %h"))
+    assert "terminal" not in (plain.explain(130, "", False).fix or "")
 
 
 def test_what_a_person_is_told_to_type_goes_the_same_way() -> None:

@@ -76,6 +76,28 @@ def test_two_tracebacks_without_prefixes_that_are_mixed_are_two_and_nothing_is_m
     assert (first.part, second.text) == ("error", "KeyError: 1")
 
 
+def test_a_traceback_whose_beginning_was_cut_off_is_one() -> None:
+    """As people paste them, and as `grep` leaves them."""
+    cut = TRACEBACK.format(line=13).partition("\n")[2]
+    (one,) = errors(parsed("step 1\n" + cut + "step 2\n"))
+    assert (one.text, one.part, one.order) == ("KeyError: 'labels'", "root", 2)
+    assert [call.text for call in one.calls] == ["job.py:24 (<module>)", "job.py:13 (step)"]
+    both = errors(parsed("".join(f"[n1:{r}]{line}\n" for line in cut.splitlines() for r in (0, 1))))
+    assert [record.origin.local for record in both] == [0, 1]
+    assert {record.text for record in both} == {"KeyError: 'labels'"}
+
+
+@pytest.mark.parametrize(
+    "after", ["INFO: step 3", "step 3", "", "Loss: 0.3", "Graph break: user code", "Error:x"]
+)
+def test_frames_without_an_error_are_none(after: str) -> None:
+    """Of print_stack, of a logger's stack_info, and of faulthandler."""
+    frames = '  File "a.py", line 3, in f\n    g()\n'
+    assert errors(parsed(f"Stack (most recent call last):\n{frames}{after}\n")) == []
+    assert errors(parsed(f"{frames}")) == []
+    assert errors(parsed(f'Thread 0x1:\n  File "a.py", line 3 in f\n{after}\n')) == []
+
+
 def test_torchruns_summary_tells_how_every_rank_left() -> None:
     log = parsed(recording("tee_kill"))
     left = {r.fields["rank"]: r.fields["exit"] for r in log.records if "rank" in r.fields}
