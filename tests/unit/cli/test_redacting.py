@@ -159,7 +159,7 @@ def test_what_cannot_be_read_from_a_capture_is_said(
         (["capture", cut, "-o", str(tmp_path / "out")], 2, "holds too little to be written anew"),
         (["numerics", pipe], 12, "is no regular file"),
         (["numerics", __file__], 12, "is no numerics file of this version"),
-        (["numerics", path], 12, "no rank in this capture looked for inf and nan"),
+        (["numerics", path], 12, "no rank of this capture's job looks for inf and nan"),
         (["core", path], 2, "is a capture, and no core"),
         (["flight", path, path], 2, "a capture, which is looked at by itself"),
         (["logs", path, "x"], 2, "a capture, which is looked at by itself"),
