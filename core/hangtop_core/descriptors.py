@@ -132,7 +132,7 @@ class Descriptor(Struct, frozen=True, gc=False):
     full: Literal["space", "inodes"] | None = None
     """What its file system has none left of; only told of what is open for writing and local."""
     locked: Text | None = None
-    """`held`, or `waiting`, for flock, lockf and OFD locks on this file."""
+    """`held`, `waiting`, or `by others` that have it to themselves: flock, lockf and OFD locks."""
 
 
 class Failure(Struct, frozen=True, gc=False):

@@ -19,3 +19,9 @@ class Frame(Struct, frozen=True, gc=False):
     native: bool = False
     source: Text | None = None
     """The line of code, when the node could read it safely."""
+    within: tuple[tuple[int, Text], ...] | None = None
+    """Line and text of the loops and conditions around it in its function, outermost first.
+
+    `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Known of the user's own frames,
+    where the node could read their file safely; else None.
+    """

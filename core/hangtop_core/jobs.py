@@ -161,7 +161,8 @@ def _attach(
         key = key or _step_of(member, ranks)
         if key is not None:
             attached[key].append(member)
-        elif member.process.gone_at is None:
+        elif member.process.gone_at is None and member.process.state[:1] not in ("Z", "X"):
+            # One that has ended may be listed for as long as its parent lives.
             alone[_key_alone(member, meets)].append(member)
     return attached, alone
 

@@ -77,7 +77,11 @@ def once(members: Iterable[Member], places: Places) -> list[Member]:
     """
     seen: set[tuple[object, ...]] = set()
     found = []
-    for one in sorted(members, key=lambda m: (m.node, m.process.pid, m.process.start)):
+    some = sorted(members, key=lambda m: (m.node, m.process.pid, m.process.start))
+    nodes = {one.node for one in some}
+    if len({places.machine(node) for node in nodes}) == len(nodes):
+        return some
+    for one in some:
         process = one.process
         at = (places.machine(one.node), process.pid, process.start, process.started_at)
         key = (*at, process.rank, process.cmdline)
@@ -96,31 +100,32 @@ def without_earlier(ranks: Mapping[str, list[Member]]) -> dict[str, list[Member]
     launcher for itself (TORCHELASTIC_RESTART_COUNT: other nodes need not count alike), so only
     ranks of one launcher are compared.
     """
-    newest: dict[tuple[str, int], Member] = {}
-    for members in ranks.values():
-        for member in members:
-            if not _is_counted(member):
-                continue
-            known = newest.get((member.node, member.starter))
-            if known is None or known.process.started_at < member.process.started_at:
-                newest[member.node, member.starter] = member
-    found: dict[str, list[Member]] = defaultdict(list)
+    newest: dict[tuple[str, int], tuple[float, _Attempt]] = {}
+    attempts: list[tuple[str, Member, _Attempt | None]] = []
     for key, members in ranks.items():
         for member in members:
-            last = newest.get((member.node, member.starter)) if _is_counted(member) else None
-            if last is None or _attempt(last) == _attempt(member):
-                found[key].append(member)
-            elif member.process.gone_at is None:
-                found[f"{key}{EARLIER}{_attempt(member)[0]}"].append(member)
+            attempts.append((key, member, attempt := _attempt(member)))
+            if attempt is not None:
+                began, launcher = member.process.started_at, (member.node, member.starter)
+                if launcher not in newest or newest[launcher][0] < began:
+                    newest[launcher] = began, attempt
+    found: dict[str, list[Member]] = defaultdict(list)
+    for key, member, attempt in attempts:
+        if attempt is None or newest[member.node, member.starter][1] == attempt:
+            found[key].append(member)
+        elif member.process.gone_at is None:
+            found[f"{key}{EARLIER}{attempt[0]}"].append(member)
     return found
 
 
-def _is_counted(member: Member) -> bool:
-    return "TORCHELASTIC_RESTART_COUNT" in member.process.env and member.is_started
+_Attempt = tuple[str, tuple[str, str] | None]
+"""Its number, and the store it meets at."""
 
 
-def _attempt(member: Member) -> tuple[str, object]:
-    return member.process.env["TORCHELASTIC_RESTART_COUNT"], master(member.process)
+def _attempt(member: Member) -> _Attempt | None:
+    """Which attempt of its launcher a rank is of; None where nobody counts."""
+    count = member.process.env.get("TORCHELASTIC_RESTART_COUNT")
+    return None if count is None or not member.is_started else (count, master(member.process))
 
 
 class _Part(NamedTuple):

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from hangtop_core.logs.conclude import names, told, who
+from hangtop_core.logs.drawn import look_of
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.report import verdict_lines
 from hangtop_core.text import clean, plural, shorten, shorten_path, size
@@ -29,9 +30,13 @@ SHOWN_FILES = 8
 
 
 def logs_text(
-    judged: Judged, verdicts: Sequence[Verdict], files: Sequence[FileLog], width: int
+    judged: Judged,
+    verdicts: Sequence[Verdict],
+    files: Sequence[FileLog],
+    width: int,
+    more: str = "--all reads it",
 ) -> str:
-    """The whole report, wrapped to a width in characters."""
+    """The whole report, wrapped to a width in characters; ``more``: how to read what was not."""
     width = max(width, MIN_WIDTH)
     lines = [shorten(_head(judged), width)]
     if judged.first is not None:
@@ -48,7 +53,7 @@ def logs_text(
             lines += ["", title, *_folds(some, width)]
     if judged.positions:
         lines += ["", "How far ranks had come, by their watchdogs", *_positions(judged, width)]
-    lines += ["", *_files(judged, files, width)]
+    lines += ["", *_files(judged, files, width, more)]
     return "\n".join(lines) + "\n"
 
 
@@ -68,6 +73,10 @@ def _first(first: Fold, files: Sequence[FileLog], width: int) -> Iterator[str]:
     record = first.record
     yield shorten(f"  {when(record)}{_place(record, files)}", width)
     shown = record.lines
+    if record.calls and look_of(shown[0]) == "box":
+        # A box shows some lines of code for each frame: more than says where it was.
+        frames = (f"{call.file}:{call.line} in {call.name}" for call in record.calls)
+        shown = (*frames, record.text)
     if len(shown) > SHOWN_LINES:
         half = SHOWN_LINES // 2
         left = len(shown) - 2 * half
@@ -119,7 +128,7 @@ def _positions(judged: Judged, width: int) -> Iterator[str]:
         yield shorten(clean(text, 400), width)
 
 
-def _files(judged: Judged, files: Sequence[FileLog], width: int) -> Iterator[str]:
+def _files(judged: Judged, files: Sequence[FileLog], width: int, more: str) -> Iterator[str]:
     lines = sum(one.lines for one in files)
     total = sum(one.size for one in files)
     ranks = f" of {names(judged.ranks)}" if judged.ranks else ""
@@ -130,15 +139,15 @@ def _files(judged: Judged, files: Sequence[FileLog], width: int) -> Iterator[str
     for one in [one for one in files if one.left][:SHOWN_FILES]:
         for start, end in one.left:
             path = shorten_path(clean(one.path, 400), 50)
-            text = f"  not read: {path} from {size(start)} to {size(end)} (--all reads it)"
+            text = f"  not read: {path} from {size(start)} to {size(end)} ({more})"
             yield shorten(text, width)
     for one in [one for one in files if one.problem][:SHOWN_FILES]:
         path = shorten_path(clean(one.path, 400), 60)
         yield shorten(f"  not read: {path}: {clean(one.problem or '', 200)}", width)
     for one in [one for one in files if one.left_out][:SHOWN_FILES]:
         path = shorten_path(clean(one.path, 400), 50)
-        more = plural(one.left_out, "more line")
-        yield shorten(f"  not told apart: {more} of note in {path}", width)
+        count = plural(one.left_out, "more line")
+        yield shorten(f"  not told apart: {count} of note in {path}", width)
     if judged.earlier:
         yield f"  {plural(judged.earlier, 'line')} of note of earlier attempts left out"
 

@@ -313,6 +313,8 @@ class Rank(Struct, frozen=True, gc=False):
     """When the main thread of each child was last known to run, by pid, as `moved_at`."""
     child_left_at: Mapping[int, float] = field(default_factory=dict)
     """By pid of the child, as `left_at`."""
+    child_cpu_share: Mapping[int, float] = field(default_factory=dict)
+    """By pid of the child, as `cpu_share`."""
     child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)
     """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None

@@ -64,7 +64,7 @@ class Rhythm:
         """
         cpu, gap = self._cpu, self._interval
         if arriving:
-            gap = max(URGENT_GAP, min(self._took * ARRIVING_SHARE, ARRIVING_S))
+            gap = max(URGENT_GAP, min(cpu * ARRIVING_SHARE, ARRIVING_S))
         elif urgent:
             gap = min(gap, max(URGENT_GAP, cpu * URGENT_SHARE))
         elif rests:

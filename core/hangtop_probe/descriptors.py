@@ -100,6 +100,11 @@ class Reader:
         self.waits = {
             lock.file: lock for lock in around.locks() if lock.waiting and lock.pid == pid
         }
+        self.others = {
+            lock.file: lock
+            for lock in around.locks()
+            if lock.exclusive and not lock.waiting and lock.pid not in (-1, pid)
+        }
 
     def table(self) -> Tuple[List[Message], List[Message]]:
         """Return all descriptors, and of these the files whose lock is waited for.
@@ -194,6 +199,9 @@ class Reader:
         if key in self.waits:
             row["locked"] = "waiting"
             row["holders"] = self._lock_holders(self.waits[key])
+        elif key in self.others and not any(lock.exclusive for lock in info.locks):
+            row["locked"] = "by others"
+            row["holders"] = self._lock_holders(self.others[key])
         elif any(not lock.waiting for lock in info.locks):
             row["locked"] = "held"
 

@@ -21,6 +21,8 @@ class Lock(NamedTuple):
     pid: int
     """-1 for open-file-description locks, 0 for a process of another namespace."""
     file: FileKey
+    exclusive: bool = True
+    """WRITE, and not READ, which several may have at a time."""
 
 
 def parse_locks(data: bytes) -> List[Lock]:
@@ -38,7 +40,7 @@ def parse_locks(data: bytes) -> List[Lock]:
             number, pid = int(fields[0].rstrip(b":")), int(fields[4])
         except (IndexError, ValueError):
             continue
-        found.append(Lock(number, waiting, procfs.text(fields[1]), pid, key))
+        found.append(Lock(number, waiting, procfs.text(fields[1]), pid, key, fields[3] == b"WRITE"))
     return found
 
 

@@ -22,6 +22,9 @@ MAX_FILES = 64
 """Files of one request."""
 MAX_GIVEN = 4096
 """Files and descriptors of which is remembered what was said."""
+MARK = 256
+"""Bytes before the end of what was sent that are compared the next time: a file that was cut, and
+has grown beyond its old size since, has others there, unless its lines are all alike."""
 SECONDS = 3.0
 """Time in which a file must be read."""
 
@@ -38,7 +41,9 @@ class Window(NamedTuple):
     data: Optional[bytes]
     """None where there is nothing new."""
     cut: bool
-    """Whether the file has become shorter than what was read of it."""
+    """Whether the file has become shorter than what was read of it, and may have grown again."""
+    mark: bytes = b""
+    """What stands before its end, `MARK` bytes at most."""
 
 
 class Logs:
@@ -50,6 +55,8 @@ class Logs:
         self._guard = Guard(4)
         self._given: Dict[Tuple[str, Optional[int], Optional[int]], Message] = {}
         """What was last said of a file by a descriptor of a process, without its text."""
+        self._marks: Dict[str, Tuple[int, bytes]] = {}
+        """By inode, how long a file was when it was read last, and what stood before its end."""
 
     def handle(self, request: Request) -> Message:
         """Send a piece for every file, and for every further descriptor that leads to it.
@@ -113,7 +120,9 @@ class Logs:
         piece: Message = {"at": table.clock(), "path": secrets.mask_path(target)}
         uid = None if linked or self._rights.uid == 0 else self._rights.uid
         try:
-            found = self._guard.call(lambda: read(path, window, since, told, linked, uid), SECONDS)
+            found = self._guard.call(
+                lambda: read(path, window, since, told, linked, uid, self._marks), SECONDS
+            )
         except Hanging as error:
             return dict(piece, failure=failure("timeout", "its file system: %s" % error))
         except OSError as error:
@@ -121,6 +130,10 @@ class Logs:
             return dict(piece, failure=failure("denied", "%s: %s" % (piece["path"], text)))
         if found is None:
             return None
+        if found.mark:
+            if len(self._marks) > MAX_GIVEN:
+                self._marks.clear()
+            self._marks[found.inode] = (found.size, found.mark)
         piece.update(inode=found.inode, size=found.size, changed=found.changed, cut=found.cut)
         piece["start"] = found.start
         if found.data is not None:
@@ -136,6 +149,7 @@ def read(
     told: Set[str],
     linked: bool,
     uid: Optional[int],
+    marks: Optional[Dict[str, Tuple[int, bytes]]] = None,
 ) -> Optional[Window]:
     """Return the end of a regular file; None for anything else, and beyond `MAX_FILES`.
 
@@ -148,6 +162,7 @@ def read(
         told: inodes that were read already; those are not read twice.
         linked: whether the path is a link of /proc; any other may not be a symbolic link.
         uid: whose it must be; None for anybody's.
+        marks: by inode, how long a file was when it was read, and what stood before its end then.
     """
     handle = os.open(path, _O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
     try:
@@ -161,12 +176,17 @@ def read(
         told.add(inode)
         before = since.get(inode)
         before = before if isinstance(before, int) and before >= 0 else None
+        size, mark = (marks or {}).get(inode, (0, b""))
         cut = before is not None and info.st_size < before
+        if mark and before == size < info.st_size:
+            cut = _bytes(handle, before - len(mark), before) != mark
         start = max(info.st_size - window, 0 if before is None or cut else before)
         data = _bytes(handle, start, info.st_size) if first else None
     finally:
         os.close(handle)
-    return Window(inode, info.st_size, round(info.st_mtime, 2), start, data, cut)
+    goes_on = not cut and start == size
+    mark = ((mark if goes_on else b"") + data)[-MARK:] if data is not None else b""
+    return Window(inode, info.st_size, round(info.st_mtime, 2), start, data, cut, mark)
 
 
 def _bytes(handle: int, start: int, end: int) -> Optional[bytes]:

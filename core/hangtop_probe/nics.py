@@ -2,16 +2,17 @@
 
 Sources: /sys/class/infiniband/DEVICE/ports/PORT (Documentation/ABI/stable/sysfs-class-infiniband of
 Linux; `hw_counters` are the driver's own, here those of mlx5) and /sys/class/net/NAME
-(Documentation/ABI/testing/sysfs-class-net and -statistics). Pause frames and priority flow control
-are not there: only `ethtool -S` gives those, by an ioctl that hangtop does not make.
+(Documentation/ABI/testing/sysfs-class-net and -statistics). Pause frames are not there: those of
+RoCE ports are asked of the driver (`ethtool`).
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
-from . import procfs
+from . import ethtool, procfs
 
 SYS = "/sys"
 MAX_PORTS = 64
@@ -52,6 +53,8 @@ def read(root: str = SYS) -> Dict[str, Fields]:
         for port in _names(os.path.join(where, "ports")):
             fields = _port(os.path.join(where, "ports", port))
             fields.update(numa=numa(os.path.join(where, "device")), interfaces=interfaces)
+            if fields["kind"] == "roce":
+                fields["errors"].update(_pauses(interfaces))
             found["%s/%s" % (device, port)] = fields
     base = os.path.join(root, "class/net")
     for name in _names(base):
@@ -79,6 +82,15 @@ def _port(where: str) -> Fields:
         "received": None if got is None else got * _DATA,
         "errors": errors,
     }
+
+
+def _pauses(interfaces: List[str]) -> Dict[str, int]:
+    sums: Dict[str, int] = {}
+    for name in interfaces:
+        with suppress(OSError):  # in a namespace of its own, or the driver does not tell
+            for what, count in ethtool.pauses(name).items():
+                sums[what] = sums.get(what, 0) + count
+    return sums
 
 
 def _interface(where: str) -> Fields:

@@ -8,6 +8,7 @@ sees them.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Callable, Dict, Iterable, List, Mapping, Tuple
 
 from .procfs import words
@@ -18,6 +19,10 @@ MASK = "***"
 MAX_VALUE = 1024
 MAX_ARGUMENT = 512
 MAX_ARGUMENTS = 128
+MAX_TOOLS = 8
+"""Arguments at the beginning among which the name of a program is looked for."""
+MIN_SECRET = 3
+"""Characters: what is shorter is not taken for a secret after a word such as `pass`."""
 
 _NAMES = frozenset(
     words("""
@@ -64,14 +69,21 @@ _LONG = re.compile(r"[A-Za-z0-9/+]{40}")
 """What is in every text with a token that has no hints below."""
 _SECRET_NAME = re.compile(r"(?:^|[-_.])%s(?:$|[-_.])" % _SENSITIVE, re.IGNORECASE)
 _KEY_NAME = re.compile(r"(?:^|[-_.])key$|[a-z]key$", re.IGNORECASE)
+_HUMP_NAME = re.compile(r"[a-z0-9](?:Pass(?:word|wd|phrase)?|Secret|Token|Credentials?|Signature)$")
+"""`SessionToken`, and not `TokenError`."""
 _HARMLESS = re.compile(
     r"^-*(?:job[-_]key|.*(?:tokenizer|parallel"
-    r"|(?<![a-z])(?:num|max|min|n|per|pad|eos|bos|unk|special)[-_]tokens?"
+    r"|(?<![a-z])(?:num|max|min|n|per|pad|eos|bos|unk|special|next|first|last|stop|new|prev|mask|image)[-_]?tokens?"
     r"|tokens?[-_](?:per|id|ids|len|length|count|budget|type|drop|dispatcher)"
     r"|attn|attention).*)$",
     re.IGNORECASE,
 )
 _PLAIN_VALUE = re.compile(r"^(?:[0-9][0-9_.eE+-]{0,12}|true|false|yes|no|on|off|none)?$", re.I)
+_WORD_NAMES = frozenset(words("pass token auth signature cookie credential credentials"))
+"""Names that are also words of sentences and of code: `forward pass: 12ms`, `token = next(it)`."""
+_NUMBER = re.compile(r"\d[\d.]*(?:/\d+|[mun]?s|[kKMGT]i?B?|min|h|x|%|st|nd|rd|th)?[.)\]]*$")
+_ORDINARY = re.compile(r"[A-Za-z][a-z]{0,15}[.!?:)]{0,2}$")
+_CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]")
 _TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
     (kind, tuple(words(hints)), re.compile(form))
     for kind, hints, form in (
@@ -100,7 +112,19 @@ _TOKENS: Tuple[Tuple[str, Tuple[str, ...], "re.Pattern[str]"], ...] = tuple(
             r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{16,}"
             r"|discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}",
         ),
-        ("key of AWS", "AKIA ASIA ABIA ACCA", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
+        (
+            "key of AWS",
+            "AKIA ASIA ABIA ACCA ZXIvYXdzE IQoJb3JpZ2lu AQoDYXdzE",
+            r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"
+            r"|(?:F[wQ]oGZXIvYXdzE|IQoJb3JpZ2lu|AQoDYXdzE)[A-Za-z0-9/+=]{16,}",
+        ),
+        ("secret of Azure", "Q~", r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"),
+        (
+            "key of 60 characters or more",
+            "",
+            r"(?<![A-Za-z0-9/+=_.-])(?=[a-z0-9]{0,60}[A-Z])(?=[A-Z0-9]{0,60}[a-z])"
+            r"(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{60,}(?![A-Za-z0-9/+_.-])",
+        ),
         (
             "key of 40 characters",
             "",
@@ -149,7 +173,22 @@ _OPTION = re.compile(
     r"((?:^|[\s'\"])(--?[\w.-]{0,64}%s[\w.-]{0,64})\s{1,4})([^\s'\"-][^\s'\"]*)" % _SENSITIVE,
     re.IGNORECASE,
 )
-_HEADER = re.compile(r"\b(bearer|basic)[ \t]+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_LISTED = re.compile(
+    r"((?:['\"]-|\(['\"])(-?[\w.-]{0,64}%s[\w.-]{0,64})['\"]\s{0,2},\s{0,2}['\"])[^'\"]+"
+    % _SENSITIVE,
+    re.IGNORECASE,
+)
+"""An option and its value, or a pair, in a list that Python has written."""
+_NAMED_BEFORE = re.compile(
+    r"(\b(?:password|passphrase|api key|secret key|access token)\s{1,4}(?:is\s{1,4})?['\"]?)"
+    r"(?=[^\s\d]{0,100}\d)(?=[^\sA-Za-z]{0,100}[A-Za-z])[^\s'\",;]{6,}",
+    re.IGNORECASE,
+)
+_SHORT_OPTION = re.compile(
+    r"(\b(?:sshpass|(?:docker|podman)\s{1,4}login|mysql\w{0,9}|mariadb\w{0,9})\b(?:\s{1,4}[^\s|;&]{1,200}){0,9}?"
+    r"\s{1,4}-p\s{0,4})[^\s'\"-][^\s'\"]*"
+)
+_HEADER = re.compile(r"\b(bearer|basic)[ \t]+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
 _NETRC = re.compile(r"(\blogin\s{1,4}\S{1,100}\s{1,8}password\s{1,4})\S+")
 
 
@@ -165,7 +204,7 @@ def is_secret_name(name: str) -> bool:
     bare = name.lstrip("-")
     if _HARMLESS.match(bare):
         return False
-    return bool(_SECRET_NAME.search(bare) or _KEY_NAME.search(bare))
+    return any(form.search(bare) for form in (_SECRET_NAME, _KEY_NAME, _HUMP_NAME))
 
 
 def mask_text(value: str, note: Note = _ignore) -> str:
@@ -207,8 +246,12 @@ def mask_text(value: str, note: Note = _ignore) -> str:
         value = _HEADER.sub(lambda match: _mask_header(match, note), value)
         value = _INLINE.sub(lambda match: _mask_inline(match, note), value)
         value = _OPTION.sub(lambda match: _mask_option(match, note), value)
+        value = _LISTED.sub(lambda match: _mask_listed(match, note), value)
+        value = _NAMED_BEFORE.sub(tail("named value"), value)
     if "login" in value:
         value = _NETRC.sub(tail("password"), value)
+    if " -p" in value:
+        value = _SHORT_OPTION.sub(tail("option"), value)
     long = _LONG.search(value) is not None
     for kind, hints, form in _TOKENS:
         if any(hint in value for hint in hints) if hints else long:
@@ -216,9 +259,10 @@ def mask_text(value: str, note: Note = _ignore) -> str:
     return value
 
 
+@lru_cache(maxsize=4096)
 def mask_path(path: str) -> str:
     """Mask a path or another link's target, which hardly ever holds anything."""
-    return mask_text(path) if "=" in path or "@" in path or "hf_" in path else path
+    return mask_text(path)
 
 
 def _mask_private_keys(text: str, note: Note) -> str:
@@ -243,6 +287,8 @@ def _mask_private_keys(text: str, note: Note) -> str:
 
 
 def _mask_header(match: "re.Match[str]", note: Note) -> str:
+    if _ORDINARY.match(match.group(2)):
+        return match.group(0)
     note("header of a request")
     return match.group(1) + " " + MASK
 
@@ -252,8 +298,32 @@ def _mask_inline(match: "re.Match[str]", note: Note) -> str:
     value = match.group(0)[len(match.group(1)) + len(match.group(2)) :]
     if not is_secret_name(name) or _PLAIN_VALUE.match(value) or value == MASK:
         return match.group(0)
+    if not match.group(2) and _is_of_a_sentence(match, name, value):
+        return match.group(0)
     note("named value")
     return match.group(1) + match.group(2) + MASK
+
+
+def _is_of_a_sentence(match: "re.Match[str]", name: str, value: str) -> bool:
+    """Whether a name and what follows it are words of a sentence, or code, rather than a secret."""
+    if name in ("pwd", "PWD", "OLDPWD"):
+        return value.startswith(("/", "~"))
+    if name.strip("-").lower() not in _WORD_NAMES:
+        return False
+    if len(value) < MIN_SECRET or _NUMBER.match(value):
+        return True
+    if "=" in match.group(1):
+        return _CODE.match(value) is not None
+    before = match.string[max(match.start() - 1, 0) : match.start() + 1]
+    return len(before) > 1 and before[0].isalnum() and _ORDINARY.match(value) is not None
+
+
+def _mask_listed(match: "re.Match[str]", note: Note) -> str:
+    value = match.group(0)[len(match.group(1)) :]
+    if not is_secret_name(match.group(2)) or _PLAIN_VALUE.match(value) or value == MASK:
+        return match.group(0)
+    note("option")
+    return match.group(1) + MASK
 
 
 def _mask_option(match: "re.Match[str]", note: Note) -> str:
@@ -267,14 +337,23 @@ def _mask_option(match: "re.Match[str]", note: Note) -> str:
 def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str, ...]:
     """Mask a command line: `--token X`, `--token=X`, `-u me:X`, `KEY=X`, URLs, known token forms.
 
+    Of some programs `-p X`, too.
+
     Cut to 128 arguments of 512 characters each, which is said by a last argument.
     """
     masked: List[str] = []
     given = list(arguments)
     before, expecting = "", False
+    tools = {argument.rpartition("/")[2] for argument in given[:MAX_TOOLS]}
+    by_p = "sshpass" in tools or ("login" in tools and not tools.isdisjoint(("docker", "podman")))
+    glued = any(tool.startswith(("mysql", "mariadb")) for tool in tools)
     for argument in given[:MAX_ARGUMENTS]:
         name, equals, value = argument.partition("=")
-        login = before in ("-u", "--user") and ":" in argument
+        if glued and argument.startswith("-p") and len(argument) > len("-p"):
+            masked.append("-p" + MASK)
+            note("option")
+            continue
+        login = (by_p and before == "-p") or (before in ("-u", "--user") and ":" in argument)
         if (expecting and not argument.startswith("-")) or login:
             plain = not login and (_PLAIN_VALUE.match(argument) or argument == MASK)
             masked.append(argument if plain else MASK)

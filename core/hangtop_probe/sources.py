@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from . import node, procfs, secrets
+from . import blocks, node, procfs, secrets
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -22,6 +22,12 @@ _MAX_READ = 2000
 _CACHED_LINES = 2000
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
 _cache: Dict[Tuple[str, int, int, int], Optional[str]] = {}
+_MAX_OWN = 8
+"""Of the innermost own frames, how many are told what they stand in."""
+_MAX_HEAD = 120
+_CACHED_FILES = 16
+_files: Dict[Tuple[str, int, int], Tuple[List[blocks.Statement], List[bytes]]] = {}
+"""The statements of own files, and their lines; a program has few of them on its stacks."""
 
 
 def shorten(path: str) -> str:
@@ -39,7 +45,10 @@ def is_library(file: str) -> bool:
 
 
 def add(pid: int, rows: Sequence[List[Any]]) -> None:
-    """Put the source line into the innermost Python frame and the innermost own one."""
+    """Put the source line into the innermost Python frame and the innermost own one.
+
+    Own frames are told the loops and conditions that they stand in, too.
+    """
     python = [row for row in rows if not row[4]]
     own = next((row for row in python if not is_library(row[1])), None)
     chosen = python[:1] + ([own] if own is not None else [])
@@ -49,20 +58,53 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
             if mounts is None:
                 mounts = procfs.mounts(str(pid))
             row[5] = line(pid, row[1], row[3], mounts)
+    for row in [row for row in python if not is_library(row[1])][:_MAX_OWN]:
+        if row[1].startswith("/"):
+            mounts = procfs.mounts(str(pid)) if mounts is None else mounts
+            row[6] = around(pid, row[1], row[3], mounts)
+
+
+def around(
+    pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]
+) -> Optional[List[Tuple[int, str]]]:
+    """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
+
+    Texts are `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. None where the file
+    cannot be read, or is newer than the process.
+    """
+    path_here = local_path(pid, path, mounts) if number > 0 else None
+    found = _of_file(path_here, blocks.MAX_FILE, _files, (), _statements) if path_here else None
+    if found is None or found[1] > _began(pid, found[1]) + 1.0:
+        return None
+    statements, lines = found[0]
+    return [
+        (first, ("else: " if other else "") + _head(lines[first - 1 : last]))
+        for first, last, other in blocks.around(statements, number)
+    ]
+
+
+def _statements(source: bytes) -> Tuple[List[blocks.Statement], List[bytes]]:
+    return blocks.statements(source), source.split(b"\n")
+
+
+def _head(lines: List[bytes]) -> str:
+    text = " ".join(procfs.text(line[:_MAX_READ]).strip() for line in lines[:_MAX_HEAD])
+    return secrets.mask_text(text)[:_MAX_HEAD]
 
 
 def line(pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return line ``number`` of ``path`` as ``pid`` sees it, or None."""
     path_here = local_path(pid, path, mounts) if number > 0 else None
-    if path_here is None:
-        return None
-    found = _line(path_here, number)
+    found = _line(path_here, number) if path_here else None
     if found is None:
         return None
     text, changed = found
+    return text + NEWER if changed > _began(pid, changed) + 1.0 else text
+
+
+def _began(pid: int, unknown: float) -> float:
     about = procfs.read_stat(pid)
-    began = time.time() - procfs.age(about) if about is not None else changed
-    return text + NEWER if changed > began + 1.0 else text
+    return unknown if about is None else time.time() - procfs.age(about)
 
 
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
@@ -98,24 +140,35 @@ def _same_mounts(pid: int) -> bool:
 
 def _line(path: str, number: int) -> Optional[Tuple[str, float]]:
     """A line of a file, and when that was last changed."""
+
+    def cut(data: bytes) -> Optional[str]:
+        lines = data.split(b"\n", number)
+        line = procfs.text(lines[number - 1][:_MAX_READ]) if number <= len(lines) else ""
+        return secrets.mask_text(line.strip())[:MAX_LINE] or None
+
+    found = _of_file(path, MAX_FILE, _cache, (number,), cut)
+    return found if found is not None and found[0] is not None else None
+
+
+def _of_file(
+    path: str, size: int, kept: Dict[Any, Any], more: Tuple[int, ...], make: Callable[[bytes], Any]
+) -> Optional[Tuple[Any, float]]:
+    """What ``make`` makes of a file, kept as long as that does not change, and when it did."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
         info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE:
+        if not stat.S_ISREG(info.st_mode) or info.st_size > size:
             return None
-        key = (path, info.st_mtime_ns, info.st_size, number)
-        if key not in _cache:
-            while len(_cache) >= _CACHED_LINES:
-                del _cache[next(iter(_cache))]
+        key = (path, info.st_mtime_ns, info.st_size, *more)
+        if key not in kept:
+            while len(kept) >= (_CACHED_LINES if more else _CACHED_FILES):
+                del kept[next(iter(kept))]
             with os.fdopen(os.dup(fd), "rb") as file:
-                lines = file.read(MAX_FILE).split(b"\n", number)
-            line = procfs.text(lines[number - 1][:_MAX_READ]) if number <= len(lines) else ""
-            _cache[key] = secrets.mask_text(line.strip())[:MAX_LINE] or None
-        text = _cache[key]
-        return (text, info.st_mtime) if text is not None else None
+                kept[key] = make(file.read(size))
+        return kept[key], info.st_mtime
     except OSError:
         return None
     finally:

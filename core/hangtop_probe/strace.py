@@ -40,6 +40,11 @@ _BUFFER = re.compile(r'(<UNIX[-\w]*:\[[^\]"]*"[^"]*"\]>)|' + _STRING.pattern)
 _CUT = re.compile(r'"[^"]*"\.\.\.')
 _LONG = re.compile(r"[A-Za-z0-9+/_=.-]{20,}")
 _DIGIT = re.compile(r"[0-9]")
+_HEX = re.compile(r"(?=[a-f]{0,20}[0-9])(?=[0-9]{0,20}[a-f])[0-9a-f]{8,}$")
+_FIRST = re.compile(r'^"[A-Za-z0-9+/_-]{8,}(?![A-Za-z0-9+/_-])')
+"""The word that a buffer begins with, which may be the rest of another one."""
+_LAST = re.compile(r'(\\(?:[0-7]{1,3}|.))|[^\s\\"]{8,}(?="\.\.\.$)')
+"""An escape, or the word at the end of what was cut, which may be the first part of another one."""
 _SUSPENDED = (b"<unfinished ...>", b"<detached ...>")
 _COMES_S = 3.0
 """Seconds after which strace is taken to have come to a process that does not tell."""
@@ -209,7 +214,8 @@ def _shown(line: bytes) -> str:
     """What of a line leaves the node: buffers and arguments of programs may hold secrets.
 
     strace cuts texts after 64 bytes, and a read may begin anywhere: a part of a key has no form of
-    its own. So of what is read and written, and of what was cut, no long word with a digit is left.
+    its own. So of what is read and written, and of what was cut, no long word with a digit is left,
+    nor a first one that looks as if it was made by chance, and of what was cut no last one.
     """
     text = procfs.text(line[:2000]).replace('\\"', "'")
     text = _EXECVE.sub(_arguments, text)
@@ -228,6 +234,15 @@ def _arguments(match: "re.Match[str]") -> str:
 def _without_long_words(match: "re.Match[str]") -> str:
     if match.re is _BUFFER and match.group(1):
         return match.group(0)
-    return _LONG.sub(
+    text = _LONG.sub(
         lambda word: secrets.MASK if _DIGIT.search(word.group(0)) else word.group(0), match.group(0)
     )
+    text = _FIRST.sub(_without_chance, text, 1) if match.re is _BUFFER else text
+    return _LAST.sub(lambda word: word.group(1) or secrets.MASK, text)
+
+
+def _without_chance(match: "re.Match[str]") -> str:
+    """A word without digits and letters of both sizes, and no number in hex, stays."""
+    word = match.group(0)[1:]
+    mixed = _DIGIT.search(word) and word != word.lower() and word != word.upper()
+    return '"' + secrets.MASK if mixed or _HEX.match(word) else match.group(0)

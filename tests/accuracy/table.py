@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_more import MORE
+from accuracy.table_third import THIRD
 
 GPT = r"iter [6-9]"
 
@@ -435,6 +436,7 @@ JOBS: tuple[Job, ...] = (
         **each("6 0,1,3,4"),
     ),
     *MORE,
+    *THIRD,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

@@ -93,7 +93,8 @@ def test_what_held_the_secrets_is_there(taken: Taken) -> None:
 def test_the_command_says_what_it_wrote(taken: Taken) -> None:
     assert taken.done.returncode == 10, taken.done.stderr
     assert "2 ranks" in taken.done.stdout
-    assert "masked: " in taken.done.stdout
+    assert "secrets masked in " in taken.done.stdout
+    assert "on the nodes, before they were sent (" in taken.done.stdout
     assert stat.S_IMODE(os.stat(taken.path).st_mode) == 0o600
 
 

@@ -132,7 +132,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Numerics]]:
         yield [read(path) for path in find([folder])]
 
 
-def test_a_hang_by_a_rank_that_left_on_nan(job: list[Numerics]) -> None:
+def test_a_hang_by_a_rank_that_left_on_nan(job: list[Numerics], tmp_path: Path) -> None:
     first = earliest(job)
     assert first is not None
     assert (first[0].rank, first[1].module, first[1].batch) == (1, "layers.1", 3)
@@ -148,5 +148,8 @@ def test_a_hang_by_a_rank_that_left_on_nan(job: list[Numerics]) -> None:
     done = run_hangtop("numerics", "--pid", pid)
     assert done.returncode == 10
     assert "First: rank 1" in done.stdout
+    capture = str(tmp_path / "a.hangtop")
+    run_hangtop("capture", "--observe", "0.5", "--pid", pid, "-o", capture)
+    assert run_hangtop("numerics", capture).stdout == done.stdout
     assert "inf in output of layers.1 (Hot) at batch 3" in done.stdout
     assert "rank 0" in done.stdout

@@ -111,6 +111,13 @@ async def test_a_text_is_searched_in_the_lines() -> None:
         assert app.page is not None
         table = app.page.query_one("#streams", LineTable)
         assert [one.rank for one in table.items] == [1]
+        # By the words that are shown.
+        await keys(pilot, "escape", "slash", *"state=follows", "enter")
+        assert [one.rank for one in table.items] == [0, 2, 3]
+        await keys(pilot, "escape", "slash", *"2-3", "enter")
+        assert [one.rank for one in table.items] == [2, 3]
+        text = await keys(pilot, "escape", "slash", *"7", "enter")
+        assert "No stream passes the filter '7'" in text
 
 
 async def test_long_lines_are_cut_or_wrapped() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hangtop import recordings
 from hangtop.application import FilesApp, HangtopApp
 from hangtop.files import NOTHING_RUNS, FileSource
-from hangtop.views.verdict import Goal
+from hangtop.views.goals import Goal
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.line_table import LineTable
 from hangtop_core.analysis.flight.picture import FileProblem, examine

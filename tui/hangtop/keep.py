@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from platformdirs import user_state_path
 
 from hangtop.spans import line
-from hangtop_core.capture import Facts, default_name, save, target_names, unused
+from hangtop_core.capture import Facts, default_name, masked, save, target_names, unused
 from hangtop_core.errors import CaptureWriteError
 from hangtop_core.text import clean, plural, size
 
@@ -78,8 +78,8 @@ def _failed(app: HangtopApp, wrong: Sequence[HangtopError]) -> None:
 def _written(app: HangtopApp, saved: Saved, wrong: Sequence[HangtopError]) -> None:
     app.state.writing = False
     count = plural(saved.header.holds.get("pictures", 1), "picture")
-    masked = sum(saved.header.redactions.values())
-    told = f", {plural(masked, 'secret')} masked" if masked else ""
+    places = masked(saved.header.redactions)
+    told = f", secrets masked in {plural(places, 'place')}" if places else ""
     path = saved.path if wrong else Path(saved.path).name  # in the present folder
     app.tell(f"{path}: {size(saved.bytes)}, {count}{told}", "good")
     if wrong:

@@ -257,6 +257,7 @@ PATTERNS: tuple[Pattern, ...] = (
         None,
         "waits for a remote service",
     ),
+    _pattern("remote", "/socket.py", "getaddrinfo", "waits for a name server (DNS)"),
     _pattern("remote", "/socket.py", None, "waits for a network peer"),
     _pattern(
         "inline-data",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
+from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ WORK_SHARE = 0.003
 THREADS_SHARE = 0.05
 """Cores a process uses while its threads are at work."""
 
+PRODUCER_SHARE = 0.1
+"""Cores a child uses that works on what its rank waits for; one that only watches uses less."""
+
 GONE: frozenset[Kind] = frozenset({"exited", "zombie"})
 _HALTED: frozenset[Kind] = frozenset({"stopped", "traced", "frozen", "core-dump"})
 _MOVES_DATA: frozenset[Kind] = frozenset(
@@ -46,12 +50,15 @@ _MOVES_DATA: frozenset[Kind] = frozenset(
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
 """Waits for other threads or processes of the same rank."""
 
+_RECEIVES = frozenset({"readinto", "read", "recv", "recv_into"})
+"""Functions of Python's socket.py and ssl.py that give what has come, or raise an exception."""
 _PRINTS: frozenset[Kind] = frozenset(
     {"busy", "inline-data", "checkpoint", "importing", "compiling"}
 )
 """What a main thread may do for which a log that it writes itself means that it gets on."""
 PRINTS_S = 600.0
-"""Seconds for which a growing log alone, in the same functions, passes for progress."""
+"""Seconds for which a growing log alone, or a child at work, in the same functions, passes for
+progress."""
 
 
 class Standing(Struct, frozen=True):
@@ -117,6 +124,8 @@ class Watcher:
         moves_data = kind in COMMUNICATION and (rank.cpu_share or 0.0) >= TRANSFER_SHARE
         if moves_data or kind in _MOVES_DATA:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
+        if activity.kind in _FOR_THREADS:
+            found = self._or_helpers(rank, activity, found)
         return self._or_threads(rank, found) if activity.by_thread else found
 
     def loads(self, rank: Rank, activity: Activity) -> bool:
@@ -138,7 +147,8 @@ class Watcher:
         moved_at = rank.child_moved_at.get(child.pid)
         left = rank.child_left_at.get(child.pid, moved_at)
         if _polls(activity) or moved_at is None:
-            return self.by_stack(sample, left, seen)
+            found = self.by_stack(sample, left, seen)
+            return self._or_moved(found, moved_at) if _woken_by_data(activity) else found
         return self._by_scheduler(left, seen)
 
     def by_stack(self, sample: StackSample | None, left: float | None, seen: float) -> Standing:
@@ -187,6 +197,7 @@ class Watcher:
             found = self._or_moved(found, latest(rank.child_moved_at.values()))
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
+            found = self._or_helpers(rank, activity, found)
         return found
 
     def _by_scheduler(self, left: float | None, seen: float) -> Standing:
@@ -225,6 +236,22 @@ class Watcher:
             return Standing(self.at, self.at, True, self.at)
         return found
 
+    def _or_helpers(self, rank: Rank, activity: Activity, found: Standing) -> Standing:
+        """It gets on, too, while another thread writes much, or a child works on its queue.
+
+        A child may also work on something else: for how long that passes is limited. Where a disk
+        is full, what is written may be the same again and again.
+        """
+        works = any(
+            rank.child_cpu_share.get(child.pid, 0.0) >= PRODUCER_SHARE
+            for child in rank.children
+            if child.role == "subprocess"
+        )
+        if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
+            return Standing(self.at, self.at, True, self.at)
+        full = rank.node in self._full and retries(rank)
+        return found if full else self._or_moved(found, rank.wrote_at)
+
     def _or_worked(self, rank: Rank, found: Standing) -> Standing:
         """A main thread that did work, and not only woke up, has got what it waited for."""
         if rank.worked_at is not None:
@@ -258,12 +285,24 @@ def _asks_in_vain(rank: Rank, activity: Activity) -> bool:
 
 
 def _woken_by_data(activity: Activity) -> bool:
-    """Whether only what it waits for wakes a thread up: a disk, or the reader of its pipe.
+    """Whether only what it waits for wakes a thread up: a disk, a socket, the end of its pipe.
 
-    The bytes of a long write, and of fsync, are counted when the call returns.
+    The bytes of a long write, and of fsync, are counted when the call returns; those of a socket
+    are not counted at all. A read with a timeout polls, and raises an exception when that is over.
     """
     uninterruptible = activity.main is not None and activity.main.state == "D"
-    return uninterruptible or activity.family == "pipe-write"
+    if uninterruptible or activity.family == "pipe-write":
+        return True
+    if activity.kind in COMMUNICATION:
+        return False
+    top = activity.top
+    receives = (
+        activity.family == "poll"
+        and top is not None
+        and top.file.endswith(("/socket.py", "/ssl.py"))
+        and plain_name(top.name) in _RECEIVES
+    )
+    return receives or activity.family in ("pipe-read", "socket")
 
 
 def retries(rank: Rank) -> bool:
@@ -275,6 +314,11 @@ def retries(rank: Rank) -> bool:
     files = rank.descriptors.descriptors if rank.descriptors is not None else None
     writes = [one for one in files or () if one.fd > 2 and one.kind == "file" and "w" in one.mode]
     return files is not None and all(one.full for one in writes)
+
+
+def wakes_up(rank: Rank, standing: Standing) -> bool:
+    """Whether it has run since it is where it is, as far as is known: it looks again and again."""
+    return rank.moved_at is None or rank.moved_at > standing.since + JITTER_S
 
 
 def left_at(rank: Rank) -> float | None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+FEW = 8
+"""Fields that are read one by one: of more it is cheaper to look at all there are."""
+
+
 class Fields:
     """Fields of which some are sent, each of a type of its own."""
 
@@ -28,7 +32,7 @@ class Fields:
         """``types`` by name."""
         self.types = types
         self._some: Any = msgspec.defstruct(
-            "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()]
+            "Some", [(name, kind | UnsetType, UNSET) for name, kind in types.items()], gc=False
         )
 
     def read(self, raw: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
@@ -37,6 +41,9 @@ class Fields:
             some = msgspec.convert(raw, self._some)
         except MISFITS:
             return self._each(raw, wrong)
+        if len(raw) > FEW:
+            told = msgspec.structs.asdict(some)
+            return {name: value for name, value in told.items() if value is not UNSET}
         sent = (name for name in raw if name in self.types)
         return {name: value for name in sent if (value := getattr(some, name)) is not UNSET}
 

@@ -1,6 +1,6 @@
 """Captures: everything that was observed, in one file that can be opened without the job."""
 
-from hangtop_core.capture.form import Facts, Header, counted
+from hangtop_core.capture.form import Facts, Header, counted, masked
 from hangtop_core.capture.naming import default_name, target_names, unused
 from hangtop_core.capture.read import Capture, is_capture, load
 from hangtop_core.capture.redact import Redaction
@@ -16,6 +16,7 @@ __all__ = [
     "default_name",
     "is_capture",
     "load",
+    "masked",
     "save",
     "target_names",
     "unused",

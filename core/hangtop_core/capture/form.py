@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct, field
 
-from hangtop_core.text import Text
+from hangtop_core.text import Text, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +18,10 @@ FAMILY = "hangtop.capture/"
 VERSION = 1
 SCHEMA = f"{FAMILY}{VERSION}"
 SUFFIX = ".hangtop"
+CAME_MASKED = "before it came here"
+"""In `redactions`: what was masked by a node, or in the capture that this one is made from."""
+FOLDERS, HOSTS, ADDRESSES = NAMES = ("names of folders", "names of hosts", "addresses")
+"""In `redactions`: how many have another name."""
 HEADER_BYTES = 8192
 """Room that is kept for the header, which is written last and stands first."""
 
@@ -78,7 +82,20 @@ class Facts(Struct, frozen=True):
     hang_after: float = 30.0
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """`2 tokens of Hugging Face`-like list for people: kind and number, most first."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{kind} ({number})" for kind, number in ordered)
+def masked(counts: Mapping[str, int]) -> int:
+    """In how many places secrets were masked; names that others stand for are not among them."""
+    return sum(number for kind, number in counts.items() if kind not in NAMES)
+
+
+def counted(counts: Mapping[str, int], before: str) -> tuple[str, ...]:
+    """`redactions` for people, a line each for secrets and names; none where there are none.
+
+    ``before`` says by whom secrets were masked that were when they came: `by the nodes`.
+    """
+    rest = {kind: number for kind, number in counts.items() if kind not in (*NAMES, CAME_MASKED)}
+    ordered = sorted(rest.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{before} ({counts[CAME_MASKED]})"] if counts.get(CAME_MASKED) else []
+    told += [f"{kind} ({number})" for kind, number in ordered]
+    lines = [f"secrets masked in {plural(masked(counts), 'place')}: {', '.join(told)}"]
+    names = ", ".join(f"{kind} ({counts[kind]})" for kind in NAMES if counts.get(kind))
+    return (*(lines if told else ()), *((f"replaced by others: {names}",) if names else ()))

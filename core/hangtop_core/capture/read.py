@@ -260,7 +260,7 @@ class Reader:
     def _take_base(self, raw: Any) -> None:
         if self.base is not None:
             raise Damaged("there are two bases")
-        base = self._maker.whole(Update, raw["base"])
+        base = self._maker.whole(Update, _harmless(raw["base"]))
         _check_time(base)
         self.base = base
         self._ranks = [list(job.ranks) for job in base.snapshot.jobs]
@@ -302,7 +302,10 @@ class Reader:
 
     def _take_output(self, raw: Any) -> None:
         _bound(self._outputs, MAX_OUTPUTS)
-        self._outputs.append(self._maker.whole(Output, raw["output"]))
+        told = raw["output"]
+        if isinstance(told, dict) and "log" in told:
+            told = {**told, "log": _harmless(told["log"])}
+        self._outputs.append(self._maker.whole(Output, told))
 
     def _take_command(self, raw: Any) -> None:
         _bound(self._commands, MAX_RECORDS)
@@ -311,7 +314,7 @@ class Reader:
     def _take_earlier(self, raw: Any) -> None:
         _bound(self._earlier, MAX_PICTURES)
         newer = self._earlier[-1] if self._earlier else self._whole()
-        update: Update = self._maker.changed(newer, raw["earlier"])
+        update: Update = self._maker.changed(newer, _harmless(raw["earlier"]))
         _check_time(update)
         if update.snapshot.at >= newer.snapshot.at:
             raise Damaged("an earlier picture is not earlier")
@@ -368,11 +371,11 @@ def _text(raw: Any, most: int = 4096) -> str:
 
 
 def _harmless(raw: Any) -> Any:
-    """Plain data whose texts may be printed: a verdict is, as it is told by us elsewhere."""
+    """Plain data whose texts may be printed: what we tell elsewhere is, verdicts and findings."""
     if isinstance(raw, str) and not raw.isprintable():
         return "\n".join(line if line.isprintable() else clean(line) for line in raw.split("\n"))
     if isinstance(raw, list):
         return [_harmless(one) for one in raw]
     if isinstance(raw, dict):
-        return {key: _harmless(one) for key, one in raw.items()}
+        return {_harmless(key): _harmless(one) for key, one in raw.items()}
     return raw

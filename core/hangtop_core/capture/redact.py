@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from hangtop_core import nodesets
+from hangtop_core.capture import form
 from hangtop_core.places import is_loopback
 from hangtop_probe.secrets import MASK, is_secret_name, mask_arguments, mask_text
 
@@ -155,10 +156,10 @@ class Redactor:
         """How many places of each kind were masked, and names replaced."""
         found = dict(self._counts)
         if self._folders:
-            found["names of folders"] = len(self._folders)
+            found[form.FOLDERS] = len(self._folders)
         if self.redaction.hosts:
-            found["names of hosts"] = len(self._nodes)
-            found["addresses"] = len(self._addresses)
+            found[form.HOSTS] = len(self._nodes)
+            found[form.ADDRESSES] = len(self._addresses)
         return found
 
     def learn(self, snapshots: Sequence[Snapshot]) -> None:
@@ -269,7 +270,7 @@ class Redactor:
             found = text.encode("utf-8", "backslashreplace").decode()
         if self.redaction.secrets and len(text) > 3:
             if MASK in text:
-                self._counts["already on its node"] += text.count(MASK)
+                self._counts[form.CAME_MASKED] += text.count(MASK)
             found = mask_text(found, self._note)
         found = self._names(found)
         return found[:MAX_TEXT] if len(text) <= MAX_TEXT < len(found) else found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hangtop_core.errors import HangtopError
 from hangtop_core.outputs import wanted
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,8 @@ def take(
 ) -> list[str]:
     """Ask all nodes of a job for stacks, descriptors, flight recorders and the ends of logs.
 
-    What comes is in the updates of the session. Recorders are not asked for where it is read-only.
+    Also for what ranks have found that is not finite, where they look for that. What comes is in
+    the updates of the session. Recorders are not asked for where it is read-only.
 
     Args:
         session: that observes the job.
@@ -47,15 +49,21 @@ def take(
     """
     futures: list[tuple[str, Future[Any]]] = []
     ranks: dict[str, list[int]] = {}
+    looking: dict[str, list[int]] = {}
     for rank in job.ranks:
         if rank.state not in ("exited", "zombie"):
             ranks.setdefault(rank.node, []).append(rank.process.pid)
+        if VARIABLE in rank.process.env:
+            looking.setdefault(rank.node, []).append(rank.process.pid)
     if stacks:
         futures.append(("stacks", session.sample(stacks, locals=want_locals)))
     for node, pids in ranks.items():
         futures.append((f"descriptors on {node}", session.descriptors(node, pids)))
         if not session.options.readonly:
             futures.append((f"recorders on {node}", session.recorder(node, pids)))
+    futures += [
+        (f"numerics on {node}", session.numerics(node, pids)) for node, pids in looking.items()
+    ]
     futures += [(f"logs on {one.node}", session.log(one, WINDOW)) for one in wanted(job)]
     until = time.monotonic() + LIMIT_S
     waiting: set[Future[Any]] = {future for _, future in futures}

@@ -337,11 +337,6 @@ def _text(data: bytes) -> str:
 def _what_else(start: bytes, size: int) -> str:
     if not size:
         return "is empty: nothing of the core was written (a full disk, or ulimit -c)"
-    packed = {b"\x28\xb5\x2f\xfd": "zstd -d", b"\x1f\x8b": "gzip -d", b"\xfd7zX": "xz -d"}
-    packed[b"\x04\x22\x4d\x18"] = "lz4 -d"
-    for magic, command in packed.items():
-        if start.startswith(magic):
-            return f"is compressed: unpack it first ({command}), or use coredumpctl dump"
     if start.startswith(b"ProblemType:"):
         return "is a report of apport: take the core out of it with apport-unpack FILE DIRECTORY"
     return "is no core file"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangtop_core.cores import elf
+from hangtop_core.cores import elf, packed
 from hangtop_core.cores.pattern import Place
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def present(place: Place, directories: Iterable[str]) -> list[str]:
         path: modified
         for directory in where
         for path, modified in _candidates(directory, place)
-        if elf.is_core(path)
+        if _is_core(path)
     }
     return sorted(found, key=lambda path: -found[path])
 
@@ -73,7 +73,14 @@ def in_directory(directory: str) -> list[str]:
     found = [path for path, _ in _candidates(directory, everything)]
     for below in _directories(directory):
         found += [path for path, _ in _candidates(below, named)]
-    return sorted(filter(elf.is_core, found))
+    return sorted(filter(_is_core, found))
+
+
+def _is_core(path: str) -> bool:
+    """Whether it is a core, or one that is packed, by its name: what is in it is not looked at."""
+    return elf.is_core(path) or (
+        "core" in os.path.basename(path) and packed.program(path) is not None
+    )
 
 
 def _directories(directory: str, *, links: bool = False) -> list[str]:

@@ -114,7 +114,7 @@ def understand(pattern: str, uses_pid: bool = False) -> Place:
 
 
 def expected(
-    place: Place, *, pid: int, comm: str, cwd: str | None, node: str, signal: int | None
+    place: Place, *, pid: int | None, comm: str, cwd: str | None, node: str, signal: int | None
 ) -> str | None:
     """Where the core of one process should be, as a path or a pattern for a shell.
 
@@ -122,12 +122,14 @@ def expected(
     """
     if place.off or place.handler is not None:
         return None
-    known = {"p": str(pid), "P": str(pid), "e": comm[:15], "h": node, "%": "%"}
+    known = {"e": comm[:15], "h": node, "%": "%"}
+    if pid is not None:
+        known |= {"p": str(pid), "P": str(pid)}
     if signal is not None:
         known["s"] = str(signal)
     name = _ITEM.sub(lambda item: known.get(item[1], "*"), place.pattern)
     if place.uses_pid and "%p" not in place.pattern:
-        name += f".{pid}"
+        name += f".{'*' if pid is None else pid}"
     if name.startswith("/"):
         return name
     return f"{cwd.rstrip('/')}/{name}" if cwd else None

@@ -6,9 +6,10 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
-from hangtop_core.cores import elf, native, python
+from hangtop_core.cores import elf, native, packed, python
 from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
 from hangtop_core.model import LOCAL_RANKS, WORLD_SIZES, number_in
@@ -60,16 +61,22 @@ def read(
     """Read a core.
 
     Args:
-        path: the core.
+        path: the core, which may be packed.
         tools: runs pystack, py-spy and gdb.
         executable: what crashed; without it, what the core says.
         with_native: native frames, too, which take gdb some seconds.
 
     Raises:
-        NotACoreError: it is no core, or not even its headers are whole.
+        NotACoreError: it is no core, not even its headers are whole, or it cannot be unpacked.
         OSError: it cannot be opened.
     """
     path = os.path.abspath(path)
+    with packed.whole(path, tools) as unpacked:
+        core = _read(unpacked, tools, executable, with_native)
+    return msgspec.structs.replace(core, path=path, modified=os.stat(path).st_mtime)
+
+
+def _read(path: str, tools: Tools, executable: str | None, with_native: bool) -> Core:
     header = elf.read(path)
     chosen = executable or header.executable or ""
     problems = [*_cut(header), *_wrong_executable(header, chosen, given=executable is not None)]
@@ -84,6 +91,19 @@ def read(
     threads = together(header, found_native, found_python)
     if not any(_tells(thread) for thread in threads):
         threads = ()
+    explanations = explain(header, threads, found_native.message)
+    if (
+        with_native
+        and found_python.has_native
+        and [one.code for one in explanations] == ["aborted"]
+    ):
+        # pystack names a caller of what does not return by the function behind it; gdb does not,
+        # and finds what glibc said.
+        by_gdb = native.read(tools, path, chosen)
+        if by_gdb.threads:
+            explanations = explain(
+                header, together(header, by_gdb, python.Python()), by_gdb.message
+            )
     problems += found_python.problems
     problems += [found_native.problem] if found_native.problem else []
     environment = header.environment
@@ -99,7 +119,7 @@ def read(
         signal=header.signal.number,
         how=signal_text(header.signal),
         threads=threads,
-        explanations=explain(header, threads, found_native.message),
+        explanations=explanations,
         problems=tuple(clean(one, 400) for one in problems),
         rank=rank,
         local_rank=number_in(environment, LOCAL_RANKS),

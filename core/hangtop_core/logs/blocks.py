@@ -6,9 +6,11 @@ A block takes lines of one stream until one does not belong to it any more.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Protocol
 
-from hangtop_core.logs.known import LAUNCHERS, TRACEBACK, Part, recognise
+from hangtop_core.logs import drawn
+from hangtop_core.logs.known import LAUNCHERS, Part, recognise
 from hangtop_core.logs.life import BAR
 from hangtop_core.logs.record import Call, Record, ending, fill, kept
 from hangtop_core.logs.stamp import stamp
@@ -17,17 +19,19 @@ from hangtop_core.text import clean
 MAX_LINES = 2000
 """Lines after which a block ends, whatever comes."""
 MAX_BLANKS = 3
+MAX_CALLS = 200
+"""Frames of a traceback that are kept."""
 
 _FRAME = re.compile(
     r'\s*(?:\| *)?File "([^"\n]{1,1000})", line (\d{1,9})(?:, in|, in | in) ?(.{0,200})'
 )
-_EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?::\s|:$|$)")
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(?::\s|:$|$)")
 """What ends frames that nothing says are a traceback: `print_stack` and loggers print such, too."""
 HOW = (
     ("thread", re.compile(r"Exception in thread ")),
     ("ignored", re.compile(r"Exception ignored |--- Logging error ---|Exception in callback ")),
     ("task", re.compile(r"future: <(?:Task|Future) |handle: <|message: Task exception was never")),
+    ("chained", re.compile("|".join(drawn.CHAINED))),
     ("spawn", re.compile(r"-- Process (?P<rank>\d{1,7}) terminated with the following error:")),
     (
         "logged",
@@ -35,17 +39,14 @@ HOW = (
     ),
 )
 """Who prints a traceback, as the line before it tells: Python, that it has ended only a thread, or
-nothing at all; torch.multiprocessing, that it has ended a process; a logger or a warning, after
-which any program can go on. Beside these `hook`: torch's own, for what ends the main thread."""
+nothing at all, or that it follows from the one before; torch.multiprocessing, that it has ended a
+process; a logger or a warning, after which any program can go on. Beside these `hook`: torch's own,
+for what ends the main thread."""
 FATAL = frozenset({"hook", "spawn"})
 """Where a rank ends for sure."""
 GOES_ON = frozenset({"thread", "ignored", "task"})
 """Where no rank ends."""
 
-_CHAINED = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-)
 _GOES_ON = (
     " ",
     "\t",
@@ -95,61 +96,100 @@ class Traceback:
                 something only if an error follows.
         """
         self.order = order
-        self.lines = [line]
+        self.lines: list[str] = []
         self.exceptions: list[str] = []
         self._own = own
         self._before = before
         self._cut = cut
-        self._indent = _indent(line)
-        self._in_frames = True
+        self._indent = 0
+        self._width = 0
+        """Of its boxes."""
         self._blanks = 0
-        self._chained = False
+        self._link = ""
+        """What was said of how the next exception is chained to this one."""
+        self._begin(line)
+        self.lines.append(line)
+
+    def _begin(self, line: str) -> None:
+        """Begin the frames of the first exception, or of one that is chained to it."""
+        self._look = drawn.look_of(line)
+        self._indent = drawn.indent_of(line)
+        if self._look == "box":
+            self._width = len(line.rstrip()) - self._indent
+        self._inside = drawn.Inside(self._look, self.exceptions)
+        self._until: int | None = None
+        """How many lines there are to the end of the first exception of a group."""
+        self._in_frames = True
 
     def take(self, line: str) -> bool:
         """Take the next line."""
         if len(self.lines) >= MAX_LINES:
             return False
         text = line[self._indent :] if line[: self._indent].isspace() else line
+        if drawn.is_row(text, self._look) and not drawn.begins(text):
+            return self._row(line, text)
         if self._in_frames:
             return self._frame(line, text)
         return self._after(line, text)
 
+    def _row(self, line: str, text: str) -> bool:
+        self.lines.append(line)
+        before = self._inside.first
+        if self._inside.take(text):
+            self._in_frames, self._blanks, self._link = False, 0, ""
+        if self._inside.first != before:
+            self._until = len(self.lines)
+        return True
+
     def _frame(self, line: str, text: str) -> bool:
-        if TRACEBACK in text:
+        if drawn.opens(text):
             # Another one begins inside: two processes print here, and nothing tells them apart.
             return False
         if text.startswith((" ", "\t")):
             self.lines.append(line)
             return True
-        if not (_ERROR if self._cut else _EXCEPTION).match(text):
+        if not (_ERROR if self._cut else drawn.EXCEPTION).match(text):
             return False
         self.lines.append(line)
-        self.exceptions.append(text)
-        self._in_frames, self._blanks, self._chained = False, 0, False
+        self.exceptions.append(text.rstrip())
+        self._in_frames, self._blanks, self._link = False, 0, ""
         return True
 
     def _after(self, line: str, text: str) -> bool:
         if not text.strip():
             self._blanks += 1
             return self._blanks < MAX_BLANKS
-        if text.strip() in _CHAINED:
-            self._chained = True
-        elif TRACEBACK in text:
-            if not self._chained and not text.startswith("Original "):
+        chained = self._link in drawn.CHAINED
+        link = f"{self._link} {text.strip()}".lstrip()
+        if any(one == link or one.startswith(f"{link} ") for one in drawn.CHAINED):
+            self._link = link
+        elif drawn.opens(text):
+            if not chained and not text.startswith("Original "):
                 return False
-            self._in_frames = True
-            self._indent = _indent(line)
-        elif self._chained or not self._goes_on(text):
+            self._begin(line)
+        elif self._link or not self._goes_on(text):
             return False
+        elif self._is_wrapped(text):
+            joint = drawn.joint(self.lines[-1][self._indent :], self._width)
+            self.exceptions[-1] += joint + text.rstrip()
         else:
-            self.exceptions[-1] += "\n" + text
+            self.exceptions[-1] += "\n" + text.rstrip()
         self.lines.append(line)
         return True
 
     def _goes_on(self, text: str) -> bool:
         if self._own:
-            return not text.startswith("[")
-        return not self._blanks and text.startswith(_GOES_ON) and not BAR.match(text)
+            return not text.startswith("[") or self._is_wrapped(text)
+        if self._blanks or BAR.match(text):
+            return False
+        if self._look == "box" and self._indent and text.startswith(" "):
+            return False  # what follows is moved by less
+        return text.startswith(_GOES_ON) or self._is_wrapped(text)
+
+    def _is_wrapped(self, text: str) -> bool:
+        above = self.lines[-1][self._indent :]
+        below = self._look == "box" and not drawn.is_row(above, "box")
+        return below and drawn.wraps(above, text, self._width)
 
     def records(self) -> list[Record]:
         """One record, of the last exception and with what all of them say."""
@@ -164,8 +204,12 @@ class Traceback:
             row, fields = found
             part, cause, means = row.part, row.cause, fill(row.means, fields)
             fields = {**fields, "known": row.code}
-        first = self.exceptions[0].partition("\n")[0] if len(self.exceptions) > 1 else ""
-        if first:
+        if self._inside.first is not None:
+            said = self.exceptions[self._inside.first]
+            group = next((one for one in self.exceptions if drawn.holds_others(one)), "")
+            fields = {**fields, "group": clean(group, 200)}
+        elif len(self.exceptions) > 1:
+            first = self.exceptions[0].partition("\n")[0]
             fields = {**fields, "first": clean(first, 200)}
         if not self.exceptions and part == "root":
             part = "error"
@@ -183,10 +227,17 @@ class Traceback:
                 cause=cause,
                 fields={**fields, **names},
                 lines=kept(self.lines),
-                calls=() if launcher else _calls(self.lines, backwards=False),
+                calls=() if launcher else self._calls(),
                 how=how,
             )
         ]
+
+    def _calls(self) -> tuple[Call, ...]:
+        """Its frames; of a group those of its first exception."""
+        lines = self.lines[: self._until]
+        if self._look == "box":
+            return tuple(islice(drawn.frames(lines, self._indent), MAX_CALLS))
+        return _calls(lines, backwards=False)
 
 
 class Crash:
@@ -292,12 +343,6 @@ class Summary:
         )
 
 
-def _indent(line: str) -> int:
-    """By how much a traceback is indented; one may stand behind a progress bar that is."""
-    before = line.partition(TRACEBACK)[0]
-    return len(before) if before.isspace() else 0
-
-
 def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:
     """Who prints a traceback, and what the line before it names."""
     if own:
@@ -311,5 +356,5 @@ def _how(own: bool, before: str) -> tuple[str, dict[str, str]]:
 
 def _calls(lines: list[str], backwards: bool) -> tuple[Call, ...]:
     found = [match for match in map(_FRAME.match, lines) if match is not None]
-    calls = [Call(clean(m[1], 400), int(m[2]), clean(m[3], 120)) for m in found[:200]]
+    calls = [Call(clean(m[1], 400), int(m[2]), clean(m[3], 120)) for m in found[:MAX_CALLS]]
     return tuple(reversed(calls)) if backwards else tuple(calls)

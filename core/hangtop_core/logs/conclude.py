@@ -88,6 +88,8 @@ def told(one: Fold) -> str:
             text = f"{'raised' if record.part == 'root' else 'printed'} {record.text}"
         if record.fields.get("first"):
             text += f" (after {record.fields['first']})"
+        if record.fields.get("group"):
+            text += f" (in {record.fields['group']})"
         if record.where is not None:
             text += f" at {record.where.text}"
     if record.part == "survived":

@@ -87,7 +87,7 @@ def judge(
         node, attempt = one.place.node, one.place.attempt
         newest[node] = max(newest.get(node, 0), attempt or 0)
     whose, records = settled(files, known)
-    records = list(records)
+    records = _joined(records)
     headings = _headings(records)
     current, earlier = [], 0
     for record in records:
@@ -116,6 +116,34 @@ def judge(
         last=whose.last(),
         earlier=earlier,
     )
+
+
+def _joined(records: Iterable[Record]) -> list[Record]:
+    """Tracebacks with those that follow from them, where a message of many lines is between."""
+    found: list[Record] = []
+    last: dict[object, int] = {}
+    for record in records:
+        at = last.get((record.file, record.origin)) if record.code == "traceback" else None
+        if record.how == "chained" and at is not None:
+            old = found[at]
+            known = old if old.means and not record.means else record
+            found[at] = msgspec.structs.replace(
+                record,
+                part=known.part,
+                means=known.means,
+                cause=known.cause,
+                order=old.order,
+                at=old.at,
+                exact=old.exact,
+                fields={**known.fields, "first": old.fields.get("first", old.text)},
+                calls=(*old.calls, *record.calls),
+                how=old.how,
+            )
+            continue
+        if record.code == "traceback":
+            last[record.file, record.origin] = len(found)
+        found.append(record)
+    return found
 
 
 def _headings(records: Sequence[Record]) -> set[tuple[int, int]]:

@@ -32,7 +32,8 @@ class Known:
     pattern: str
     part: Part
     means: str
-    """For people; `{name}` is a field of the line."""
+    """For people; `{name}` is a field of the line, and what is in brackets is left out without its
+    fields."""
     cause: str | None = None
     """The cause code it supports."""
     kept: str = ""
@@ -89,8 +90,10 @@ KNOWN: tuple[Known, ...] = (
     Known("N5", "marked as failed", r"Device (?P<device>\S+) marked as failed", "root", "InfiniBand device {device} has failed", "ib-port-down"),
     Known("N6", "losed by remote peer", rf"(?:Connection closed by remote peer|closed by remote peer) {_AT}", "cascade",
           "the connection to {peer} was closed: it has ended, or ended the connection"),
-    Known("N6", "exceeded", rf"(?:Connect to|socketPollConnect.*) ?{_AT}.*exceeded (?:error )?retr", "timeout",
+    Known("N6", "exceeded", rf"[Cc]onnect to {_AT}.*exceeded (?:error )?retr", "timeout",
           "cannot connect to {peer}: nobody listens there, or the way is blocked"),
+    Known("N6", "exceeded", r"socket(?:Poll|Start)Connect.*exceeded (?:error )?retr", "timeout",
+          "cannot connect: nobody listens there, or the way is blocked"),
     Known("N6", "Connect to", rf"Connect to {_AT} (?:returned|failed).{{0,80}}(?:Connection refused|No route to host|Connection timed out|errno (?:111|113|110))", "timeout",
           "cannot connect to {peer}: nobody listens there, or the way is blocked"),
     Known("N7", "Bootstrap Root : mismatch", r"Bootstrap Root : mismatch in info from procs, nranks (?P<one>\d+) vs (?P<other>\d+)", "root",
@@ -108,15 +111,15 @@ KNOWN: tuple[Known, ...] = (
     Known("T1", "collective operation timeout", r"(?:.*?\[Rank (?P<rank>\d+)\])?.*collective operation timeout: (?:WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel>\d+))?.*?Timeout\(ms\)=(?P<timeout_ms>\d+)\) ran for (?P<ran_ms>\d+)|NCCL operation timed out)", "timeout",
           "waited in {op} #{seq} for {ran_ms} ms, and gave up", "missing-collective", kept="seq"),
     Known("T2", "last enqueued", rf"{_GROUP}.*?(?:work sequence id|(?:at|by) (?:NCCL )?watchdog at work|[Tt]imeout at NCCL work|at work): (?P<seq>\d+)\D.*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)", "timeout",
-          "had begun #{enqueued} of group {pg} {desc} and completed #{completed}", "missing-collective", kept="pg"),
+          "had begun #{enqueued}[ of group {pg} {desc}] and completed #{completed}", "missing-collective", kept="pg"),
     Known("T3", "watchdog got stuck", r"watchdog got stuck for (?P<seconds>\d+) ?seconds", "timeout",
           "its watchdog got nowhere for {seconds} s: a CUDA call, or the GIL, holds it"),
     Known("T4", "Could not acquire GIL", r"Could not acquire GIL within", "root", "a thread held the GIL and did not let go", "gil-held"),
     Known("T5", "First PG on this rank to signal dumping", r"First PG on this rank to signal dumping", "info", "this rank was the first of its own to ask for recorder dumps"),
     Known("T5", "dump signal", rf"{_GROUP}.*?Received a dump signal due to a collective timeout from this local rank(?:{_STATE})?", "info",
-          "asks for recorder dumps; had begun #{enqueued} of group {pg} {desc} and completed #{completed}", kept="pg"),
+          "asks for recorder dumps[; had begun #{enqueued} of group {pg} {desc} and completed #{completed}]", kept="pg"),
     Known("T5", "dump signal", rf"{_GROUP}.*?(?:Received a dump signal due to a collective timeout from +(?:global )?(?:rank )?(?P<from>\d+)(?:{_STATE})?|Observed flight recorder dump signal)", "cascade",
-          "was told by another rank that a collective has timed out; had begun #{enqueued} and completed #{completed}", kept="pg"),
+          "was told by another rank that a collective has timed out[; had begun #{enqueued} and completed #{completed}]", kept="pg"),
     Known("T6", "Stack trace of the failed collective not found", r"Stack trace of the failed collective not found", "info",
           "the flight recorder is off: with TORCH_FR_BUFFER_SIZE=2000 it would name the place in the code"),
     Known("T7", "Some NCCL operations have failed", r"Some NCCL operations have failed or timed out", "cascade", "NCCL's work has failed, and the process ends"),
@@ -144,12 +147,12 @@ KNOWN: tuple[Known, ...] = (
     Known("T10", "got 0 bytes", r"Failed to recv, got 0 bytes", "cascade", "the store was gone: the rank or launcher that hosts it has ended"),
     Known("T11", "NO watchdog thread", r"NO watchdog thread is created", "info", "TORCH_NCCL_BLOCKING_WAIT is set: there is no watchdog, and no recorder dump"),
     Known("T12", "Guessing device ID", r"Guessing device ID based on global rank", "info", "the GPU was guessed from the rank: with another mapping a barrier hangs; pass device_id="),
-    Known("T13", "Detected mismatch between collectives", r"Detected mismatch between collectives on ranks(?P<text>.{0,300})", "root",
-          "ranks are in different collectives:{text}", "mismatched-collective"),
+    Known("T13", "Detected mismatch between collectives", r"Detected mismatch between collectives on ranks[.: ]*(?P<text>.{0,300})", "root",
+          "ranks are in different collectives[: {text}]", "mismatched-collective"),
     Known("T14", "failed to pass monitoredBarrier", r"Ranks? (?P<ranks>[\d, ]+?) failed to pass monitoredBarrier", "timeout",
           "rank {ranks} did not come to the barrier", "missing-collective"),
     Known("T15", "DataLoader worker", r"DataLoader worker \(pid(?:\(s\))? (?P<pid>[\d, ]+)\) (?:is killed by signal: (?P<signal>[^.]{1,40})|exited unexpectedly)", "root",
-          "DataLoader worker {pid} has died {signal}", "dataloader-worker-dead"),
+          "DataLoader worker {pid} has died[: {signal}]", "dataloader-worker-dead"),
     Known("T15", "Pin memory thread exited", r"Pin memory thread exited unexpectedly", "root", "the pin-memory thread has died", "pin-memory-stuck"),
     # gloo
     Known("G1", "onnection closed by peer", rf"Connection closed by peer {_AT}", "cascade", "its connection to {peer} was closed: that rank has ended"),
@@ -163,6 +166,9 @@ KNOWN: tuple[Known, ...] = (
     # NCCL's results, as exceptions carry them
     Known("N10", "remote process exited or there was a network error", r"remote process exited or there was a network error", "cascade", "NCCL lost a rank, or the network"),
     Known("N10", "ncclRemoteError", r"ncclRemoteError", "cascade", "NCCL lost a rank, or the network"),
+    Known("N10", "unhandled system error", r"unhandled system error", "root", "a system call failed in NCCL; with NCCL_DEBUG=INFO it says which"),
+    Known("N10", "unhandled cuda error", r"unhandled cuda error", "root", "a call of CUDA failed in NCCL; with NCCL_DEBUG=INFO it says which"),
+    Known("N10", "internal error - please report", r"internal error - please report this issue to the NCCL", "root", "NCCL failed by an error of its own; with NCCL_DEBUG=INFO it says where"),
     # torchrun
     Known("T16", "failed (exitcode:", r"failed \(exitcode: (?P<exit>-(?!15\b)\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)", "root",
           "ended by {signal}, says torchrun", "rank-crashed"),
@@ -217,6 +223,9 @@ KNOWN: tuple[Known, ...] = (
     Known("K5", "] trap ", _FAULT, "root", "process {pid} ({comm}) crashed: an invalid instruction, or a trap", "rank-crashed"),
     Known("K5", "]: unhandled ", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
     Known("K5", "]: bad frame", _FAULT, "root", "process {pid} ({comm}) crashed", "rank-crashed"),
+    # What a Python says that never began
+    Known("START", "can't open file", r"can't open file '(?P<path>[^']{1,300})': \[Errno \d+\] (?P<error>[\w ]{1,60})", "root", "its program could not be read: {path}: {error}", "rank-exited"),
+    Known("START", ": No module named", r"python[\d.]*: No module named (?P<name>[\w.]{1,100})", "root", "its Python has no module {name}", "rank-exited"),
     # Whatever else calls itself an error
     Known("E", "ERROR", r"(?:^|[\s\[|:-])ERROR[\s\]|:]", "error", "an error was logged"),
     Known("E", "CRITICAL", r"(?:^|[\s\[|:-])CRITICAL[\s\]|:]", "error", "a critical error was logged"),

@@ -30,13 +30,15 @@ OPEN = 8
 BAR = re.compile(r"\s*\d{1,9}(?:%\||(?:/\d{1,9}|it) \[)")
 """A progress bar (tqdm's, without a description), which may go on behind an exception."""
 _DYING = re.compile(
-    r"\s|$|\[[WEF]\d{3,4} |[WEF]\d{4} |Exception (?:ignored|in|raised)|<omitting |wandb: "
+    r"(?!\s+(?:INFO|DEBUG)\s)\s|$|\[[WEF]\d{3,4} |[WEF]\d{4} |Exception (?:ignored|in|raised)"
+    r"|<omitting |wandb: "
     r"|During handling|The above exception|what\(\): |terminate called|frame #|-{5}|={5}"
     r"|\*{3}|srun: |slurmstepd: "
     r"|.*(?:resource_tracker|destroy_process_group|process group has NOT been|leaked |Warning: )"
     r"|.*(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|EXCEPTION)[\s\]|:]"
 )
-"""Beginnings of lines that an ending process may print, too."""
+"""Beginnings of lines that an ending process may print, too. What is moved to the right goes on
+with the line above it, but for what rich logs in the same second."""
 
 
 class Watch:

@@ -7,6 +7,7 @@ import heapq
 import os
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.logs.files import MAX_FILES, Found, find
@@ -19,6 +20,7 @@ from hangtop_core.logs.whose import FileLog, Whose
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from io import FileIO
 
     from hangtop_core.logs.record import Record
 
@@ -29,6 +31,9 @@ BEGIN = 1 << 14
 PIECE = 1 << 20
 PIECES = 16
 """Of a file that are read at once; what is left comes with the next look, within a second."""
+MARK = 256
+"""Bytes before the end of what was read that are compared: a file that was cut, and has grown
+beyond its old size since, has others there, unless its lines are all alike."""
 PROBE = 1 << 16
 """Bytes in which a time is looked for."""
 
@@ -186,19 +191,26 @@ class _Tail:
         self.notes: list[str] = []
         self._number = number
         self._keep = keep
-        self._file = open(found.path, "rb")  # noqa: SIM115  # it stays open
-        size = os.fstat(self._file.fileno()).st_size
+        self._file = open(found.path, "rb", buffering=0)  # noqa: SIM115  # it stays open
         self.parser = self._parser()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        if size > BEGIN:
-            self._file.seek(size - BEGIN)
-            self._file.readline(BEGIN)
+        self._mark = b""
+        """What was read last, `MARK` bytes at most."""
+        start = max(os.fstat(self._file.fileno()).st_size - BEGIN, 0)
+        if start:
+            begin, end, rest = os.pread(self._file.fileno(), BEGIN, start).partition(b"\n")
+            self._mark = begin + end if rest else b""
+            self._file.seek(start + len(self._mark))
+            self._mark = self._mark[-MARK:]
 
     def _parser(self) -> Parser:
         return Parser(self._number, time.time(), lambda line: self._keep(self._number, line))
 
     def poll(self) -> bool:
         """Take what is new; say whether there was anything."""
+        if self._was_cut():
+            self._file.seek(0)
+            self._begin(self._file, "was cut")
         news = self._read()
         try:
             now = os.stat(self.found.path)
@@ -207,30 +219,40 @@ class _Tail:
         old = os.fstat(self._file.fileno())
         if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
             try:
-                self._begin(open(self.found.path, "rb"), "was replaced by a new file")  # noqa: SIM115
+                new = open(self.found.path, "rb", buffering=0)  # noqa: SIM115
             except OSError:  # it is gone again, or may not be read: the old one goes on
                 return news
-            news = self._read() or news
-        elif now.st_size < self._file.tell():
-            self._file.seek(0)
-            self._begin(self._file, "was cut")
+            self._begin(new, "was replaced by a new file")
             news = self._read() or news
         return news
 
-    def _begin(self, file: object, why: str) -> None:
+    def _was_cut(self) -> bool:
+        """Whether the file is shorter than what was read of it, or was so and has grown again."""
+        here, descriptor = self._file.tell(), self._file.fileno()
+        size = os.fstat(descriptor).st_size
+        if size <= here:
+            return size < here
+        return os.pread(descriptor, len(self._mark), here - len(self._mark)) != self._mark
+
+    def _begin(self, file: FileIO, why: str) -> None:
         self.parser.finish()
         if file is not self._file:
             self._file.close()
-            self._file = file  # type: ignore[assignment]
+            self._file = file
+        self._mark = b""
         self.notes.append(f"{self.found.path} {why}")
 
     def _read(self) -> bool:
         news = False
+        with suppress(OSError):  # nothing but a hole, or a file system that does not tell
+            # Who writes on where it was in a file that was cut leaves a hole before that.
+            os.lseek(self._file.fileno(), self._file.tell(), os.SEEK_DATA)
         for _ in range(PIECES):
             data = self._file.read(PIECE)
             if not data:
                 break
             news = True
+            self._mark = (self._mark + data)[-MARK:]
             self.parser.feed(self._decode(data))
         if news:
             self.changed = time.monotonic()

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from hangtop_core.logs import drawn
 from hangtop_core.logs.blocks import Block, Crash, Summary, Traceback
-from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, TRACEBACK, recognise
+from hangtop_core.logs.known import FRAME, LAUNCHERS, NEEDLES, SUMMARY, recognise
 from hangtop_core.logs.life import SURVIVABLE, Life, Watch, process_of
 from hangtop_core.logs.prefix import Origin, Prefixes
 from hangtop_core.logs.record import Again, Record, ending, fill, kept
@@ -228,7 +229,7 @@ class Parser:
             self._note(stream, self._of_line(stream, row, fields, line), row.kept)
 
     def _block(self, stream: _Stream, line: str) -> Block | None:
-        if TRACEBACK in line:
+        if drawn.opens(line):
             return Traceback(self._row, line, stream.origin.own, stream.before)
         if line.startswith(FRAME) and ", in " in line:
             return Traceback(self._row, line, stream.origin.own, cut=True)
@@ -313,4 +314,4 @@ class Parser:
 
 def _hot(text: str) -> list[str]:
     """The needles that a text holds at all: few, so lines are only searched for those."""
-    return [needle for needle in NEEDLES if needle in text]
+    return [needle for needle in (drawn.TITLE, *NEEDLES) if needle in text]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
 from hangtop_core.analysis.frames import package
 from hangtop_core.logs.known import Part
 from hangtop_core.logs.prefix import Origin
-from hangtop_core.text import clean, signal_name
+from hangtop_core.text import clean, shorten, signal_name
 
 KEPT_LINES = 60
 """Lines of one record that are kept, the first and the last of them."""
@@ -19,6 +19,8 @@ KEPT_CHARS = 2000
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 _BLANKS = re.compile(r" {2,}")
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+_RUNS = re.compile(r"( {2,})")
 
 
 class Call(Struct, frozen=True, gc=False):
@@ -109,10 +111,14 @@ class Record(Struct, frozen=True):
 
 
 def printable(line: str) -> str:
-    """A line that is safe to print, with the blanks it begins with."""
+    """A line that is safe to print, with its blanks: tables and boxes stay straight."""
     body = line.lstrip(" \t")
     lead = line[: len(line) - len(body)].replace("\t", "    ")[:80]
-    return lead + clean(body, KEPT_CHARS)
+    if "  " not in body or "\x1b" in body:
+        return lead + clean(body, KEPT_CHARS)
+    parts = _RUNS.split(body[: 2 * KEPT_CHARS].rstrip())
+    straight = (one if one[:1] == " " else clean(one, KEPT_CHARS) for one in parts)
+    return lead + shorten("".join(straight), KEPT_CHARS)
 
 
 def kept(lines: list[str]) -> tuple[str, ...]:
@@ -124,18 +130,34 @@ def kept(lines: list[str]) -> tuple[str, ...]:
     return tuple(printable(line) for line in lines)
 
 
+def lines_at(record: Record, texts: Sequence[str], at: int) -> int:
+    """How many of these lines, from one on, are those of a record; 0 where they are others."""
+    lines = record.lines
+    if len(lines) <= KEPT_LINES:
+        return len(lines) if tuple(texts[at : at + len(lines)]) == lines else 0
+    half = KEPT_LINES // 2
+    left = int(lines[half].split()[1])
+    begin, end = tuple(texts[at : at + half]), at + half + left
+    same = begin == lines[:half] and tuple(texts[end : end + half]) == lines[half + 1 :]
+    return 2 * half + left if same else 0
+
+
 def normal(text: str) -> str:
     """A text without its numbers and addresses, in which ranks differ that say the same."""
     return _NUMBERS.sub("N", text)
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """A row's meaning with the fields of a line; those it lacks leave nothing."""
-    text = template
+    """A row's meaning with the fields of a line; what it lacks leaves nothing (`Known.means`)."""
+    text = _OPTIONAL.sub(lambda part: part[1] if _told(part[1], fields) else "", template)
     for name in re.findall(r"{(\w+)}", template):
         text = text.replace(f"{{{name}}}", fields.get(name, "").strip())
     text = re.sub(r"\(\s*\)|:\s*$", "", _BLANKS.sub(" ", text))
     return clean(text.replace(" ,", ",").replace(" :", ":"), 400)
+
+
+def _told(part: str, fields: Mapping[str, str]) -> bool:
+    return any(fields.get(name) for name in re.findall(r"{(\w+)}", part))
 
 
 def ending(status: int) -> str:

@@ -110,8 +110,9 @@ def test_a_launcher_without_ranks_is_a_job_of_its_own() -> None:
     assert [m.process.pid for m in job.launchers] == [99]
 
 
-def test_a_launcher_that_left_without_ranks_is_no_job() -> None:
-    assert group([member(launcher(99, gone_at=EPOCH))]) == ()
+@pytest.mark.parametrize("ended", [{"gone_at": EPOCH}, {"state": "Z"}])
+def test_a_launcher_that_left_without_ranks_is_no_job(ended: dict[str, Any]) -> None:
+    assert group([member(launcher(99, **ended))]) == ()
 
 
 def test_a_launcher_on_another_node_joins_by_what_it_was_told() -> None:

@@ -115,3 +115,28 @@ def test_a_terminal_from_outside_of_a_container_is_one() -> None:
         process.communicate()
         os.close(master)
         os.close(terminal)
+
+
+def test_a_file_that_another_process_has_locked_to_itself(tmp_path: Path) -> None:
+    path = tmp_path / "seen.db"
+    path.write_text("")
+    script = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+'); how = getattr(fcntl, sys.argv[2])\n"
+        "fcntl.lockf(f, how); print('locked', flush=True); sys.stdin.read()"
+    )
+    for how, told in (("LOCK_EX", "by others"), ("LOCK_SH", None)):
+        with subprocess.Popen(
+            [sys.executable, "-c", script, str(path), how],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as holder, path.open("r+") as mine:  # fmt: skip
+            try:
+                assert holder.stdout is not None
+                assert holder.stdout.readline() == b"locked\n"
+                reader = descriptors.Reader(os.getpid(), descriptors.Node())
+                [row] = [one for one in reader.table()[0] if one["fd"] == mine.fileno()]
+                assert row.get("locked") == told
+                pids = [one["pid"] for one in row.get("holders", ())]
+                assert pids == ([holder.pid] if told else [])
+            finally:
+                holder.kill()

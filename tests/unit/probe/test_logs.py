@@ -104,17 +104,25 @@ def test_only_what_is_new_is_sent(tmp_path: Path, printing: Any) -> None:
     with path.open("w") as file:
         pid = printing(file, subprocess.DEVNULL)
     wait_for(path, "hello")
-    (first,) = ask(pids=[pid])
+    by = reader()
+    (first,) = ask(by=by, pids=[pid])
     since = {first["inode"]: first["size"]}
-    (again,) = ask(pids=[pid], since=since)
+    (again,) = ask(by=by, pids=[pid], since=since)
     assert "text" not in again
     with path.open("a") as file:
         file.write("more\n")
-    (more,) = ask(pids=[pid], since=since)
+    (more,) = ask(by=by, pids=[pid], since=since)
     assert (more["text"], more["start"], more["cut"]) == ("more\n", 6, False)
     path.write_text("new\n")
-    (cut,) = ask(pids=[pid], since=since)
+    (cut,) = ask(by=by, pids=[pid], since=since)
     assert (cut["text"], cut["cut"]) == ("new\n", True)
+    path.write_text("cut, and longer than before\n")
+    (cut,) = ask(by=by, pids=[pid], since={cut["inode"]: cut["size"]})
+    assert (cut["text"], cut["cut"]) == ("cut, and longer than before\n", True)
+    with path.open("a") as file:
+        file.write("more\n")
+    (more,) = ask(by=by, pids=[pid], since={cut["inode"]: cut["size"]})
+    assert (more["text"], more["cut"]) == ("more\n", False)
 
 
 def test_pipes_terminals_and_fifos_are_not_opened(tmp_path: Path, printing: Any) -> None:

@@ -42,6 +42,11 @@ SECRET = "correct-horse-battery-staple"
         ["user:" + SECRET + "@host:5432"],
         ["--endpoint=user:" + SECRET + "@10.0.0.1"],
         ["https://account.blob/x?sp=r&sig=" + SECRET],
+        ["mysql", "-u", "ada", "-p" + SECRET],
+        ["bash", "-c", "mysql -u ada -p" + SECRET],
+        ["sshpass", "-p", SECRET, "ssh", "n1"],
+        ["bash", "-c", "sshpass -p " + SECRET + " ssh n1"],
+        ["docker", "login", "-u", "ada", "-p", SECRET],
     ],
 )
 def test_secrets_in_command_lines_are_masked(arguments: list[str]) -> None:
@@ -86,6 +91,49 @@ def test_known_token_forms_are_masked_wherever_they_stand(token: str) -> None:
 )
 def test_what_is_no_secret_stays(arguments: list[str]) -> None:
     assert mask_arguments(arguments) == tuple(arguments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"SecretAccessKey": "{SECRET}", "SessionToken": "{SECRET}"}}',
+        f"argv: ['job.py', '--password', '{SECRET}', ...]",
+        f'[("password", "{SECRET}"), ("user", "ada")]',
+        f"pass: {SECRET}",
+        "pass: hunter",
+        "the pass: hunter2x",
+        "login failed for user 'ada' with password hunter2x",
+        "the API key is hunter2x",
+        f"mysql -u ada -p{SECRET} runs",
+        "Authorization: Basic hunter2xhunter",
+    ],
+)
+def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
+    masked = mask_text(text)
+    assert MASK in masked
+    assert SECRET not in masked
+    assert "hunter" not in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "first pass: a quick look at all of them",
+        "forward pass: 12ms, backward pass: 31.5ms (pass=3/10, pass: 85%)",
+        "pass: a",
+        "user auth: failed, the token: Hello",
+        "Basic configuration loaded; Bearer authentication is used",
+        "signature = inspect.signature(fn)",
+        "next_token = sample(logits[:, -1])",
+        "token = tokens[self.at]",
+        "TokenError: unexpected end; AuthError: no such user",
+        "password must contain 8 characters, the password for user ada2",
+        "pwd: /home/ada/run PWD=/home/ada",
+        "docker run -p 8080:80 image",
+    ],
+)
+def test_words_of_sentences_and_of_code_stay(text: str) -> None:
+    assert mask_text(text) == text
 
 
 def test_only_allowed_variables_leave_the_node() -> None:
@@ -139,6 +187,8 @@ def test_masking_takes_no_time_that_a_stranger_chooses(unit: str) -> None:
 
 def test_paths_and_lines_of_code_are_masked(tmp_path: Path) -> None:
     assert mask_path(f"/out/token={SECRET}/log") == f"/out/token={MASK}"
+    token = "gh" + "p_" + "aB3" * 12
+    assert mask_path(f"/data/run-{token}/x.pt") == f"/data/run-{MASK}/x.pt"
     assert mask_path("/data/part-0001.parquet") == "/data/part-0001.parquet"
     file = tmp_path / "train.py"
     file.write_text(f'login(api_key="{SECRET}")\n')
@@ -176,9 +226,26 @@ def test_no_secret_is_in_a_traced_call_wherever_a_buffer_begins(begins: int) -> 
             assert not leaks(one, strace._shown(line.encode())), (one.kind, line)
 
 
+@pytest.mark.parametrize("secret", ["hf_" + "aB3x" * 9, "0a1b2c3d" * 5, "ada:sEcretword@"])
+def test_no_part_of_a_secret_is_left_where_strace_cut_it(secret: str) -> None:
+    """Up to seven characters may be left of it, at the end or the beginning of a buffer."""
+    told = f"mysql://{secret}db" if "@" in secret else secret
+    for left in range(8, 40):
+        for char in (" ", "\n", "="):
+            end = as_strace_prints("x" * (63 - left) + char + told + " the rest of the line")
+            shown = strace._shown(f"write(1</x>, {end}, 99) = 99".encode())
+            assert secret[:8] not in shown, (left, char)
+        begin = as_strace_prints(secret[-left:] + " and more")
+        assert "@" in secret or secret[-8:] not in strace._shown(
+            f"read(5, {begin}, 9) = 9".encode()
+        )
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        'read(5, "epoch_12 loss=2.25 Step12: rank0", 30) = 30',
+        r'read(5, "\6\0\0\0X\377\0\0\0\0\0\0\0"..., 90) = 90',
         'write(2</x/train.log>, "step 17 loss 0.25 of rank 0\\n", 30) = 30 <0.000010>',
         'openat(AT_FDCWD, "/usr/lib/python3.11/site-packages/torch_1/x.py", O_RDONLY) = 3',
         'sendto(9<UNIX-STREAM:[7->8,"/tmp/hangtop-0/run1-30438.sock"]>, "ok", 2, 0) = 2',

@@ -11,6 +11,7 @@ from hangtop import palette
 from hangtop.keymap import ACTIONS
 from hangtop.situation import Situation
 from hangtop.spans import plain
+from hangtop.views.common import state_line
 from hangtop.views.dumping import dump_lines
 from hangtop.views.health import health_lines
 from hangtop.views.node import node_items
@@ -74,6 +75,24 @@ def test_without_a_verdict_it_says_who_stands_still() -> None:
     text = [plain(one) for one in verdict_lines(snapshot, snapshot.jobs[0], diagnosis)]
     assert text[1].startswith("Ranks 0-1 have not run for ")
     assert text[1].endswith("; rank 2 runs.")
+
+
+def test_before_the_first_stacks_nothing_is_judged() -> None:
+    # GIVEN a job that has rested for minutes when hangtop comes
+    world = World(observed_since=NOW - 2.0)
+    for _ in range(3):
+        one = world.add(c10d("all_reduce"), FUTEX)
+        world.ranks[-1] = replace(one, sample=None)
+    snapshot = world.snapshot()
+    job, diagnosis = snapshot.jobs[0], diagnose(snapshot, snapshot.jobs[0])
+    assert diagnosis.state == "unknown"
+    assert diagnosis.stalled_for_s == pytest.approx(300.0)
+    assert plain(state_line(diagnosis, job)) == "○ WATCHING"
+    text = plain(verdict_lines(snapshot, job, diagnosis)[0])
+    assert text == "The stacks of 3 ranks are still to come. Nothing has moved for 5:00."
+    # and once they should have come, that nothing moves is what there is to say
+    late = replace(diagnosis, observed_for_s=40.0)
+    assert plain(state_line(late, job)) == "● STALLED 5:00"
 
 
 def test_evidence_leads_to_no_page_of_ranks_without_ranks() -> None:
@@ -171,7 +190,7 @@ def test_a_world_of_a_billion_ranks_is_made_up() -> None:
     world.waiters(2)
     snapshot = world.snapshot()
     job = msgspec.structs.replace(snapshot.jobs[0], world_size=3)
-    assert any("2 not found" in plain(one) for one in health_lines(snapshot, job, NOW))
+    assert any("rank 2 not found" in plain(one) for one in health_lines(snapshot, job, NOW))
     job = msgspec.structs.replace(job, world_size=10**9)
     assert not any("not found" in plain(one) for one in health_lines(snapshot, job, NOW))
 

@@ -132,7 +132,8 @@ def write(
     with StatusLine() as status, not_now() as hurried:
         status.show(f"writing {clean(str(path), 60)} ...")
         saved = save(path, pictures, facts, redaction, commands, hurried)
-    tell(saved, as_json=arguments.json)
+    before = "on the nodes, before they were sent" if not redacted else "in that capture already"
+    tell(saved, before, as_json=arguments.json)
 
 
 def check(path: Path) -> None:
@@ -184,8 +185,8 @@ def not_now() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def tell(saved: Saved, *, as_json: bool) -> None:
-    """Say what was written."""
+def tell(saved: Saved, before: str, *, as_json: bool) -> None:
+    """Say what was written; ``before`` says where secrets were masked that were when they came."""
     header = saved.header
     if as_json:
         raw = msgspec.Raw(msgspec.json.encode(header))
@@ -203,6 +204,6 @@ def tell(saved: Saved, *, as_json: bool) -> None:
     )  # fmt: skip
     span = duration(header.taken_at - header.since)
     print(f"{clean(saved.path, 300)}: {size(saved.bytes)}, {what} over {span}")
-    masked = counted(header.redactions)
-    print(f"masked: {masked}" if masked else "masked: nothing, no secret was found")
+    for line in counted(header.redactions, before) or ("no secret was found that is to be masked",):
+        print(line)
     print(f"`hangtop open {clean(saved.path, 300)}` shows it")

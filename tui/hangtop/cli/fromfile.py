@@ -11,8 +11,9 @@ from hangtop.cli.diagnose import exit_status
 from hangtop.cli.observe import choose
 from hangtop.cli.opening import opened, tell
 from hangtop_core.capture import is_capture
-from hangtop_core.errors import NoJobError, NoLogError, UsageError
+from hangtop_core.errors import BadCaptureError, NoJobError, NoLogError, UsageError
 from hangtop_core.text import clean
+from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     import argparse
@@ -67,10 +68,20 @@ def no_targets(arguments: argparse.Namespace) -> None:
 
 
 def diagnosis_of(arguments: argparse.Namespace) -> tuple[Diagnosis, Snapshot]:
-    """What is concluded from a capture now, and from which picture."""
+    """What is concluded from a capture now, and from which picture.
+
+    Raises:
+        BadCaptureError: it is damaged, and what was concluded of this job is lost.
+    """
     no_targets(arguments)
     update, job = picture(arguments.capture, arguments.job_key)
-    return update.diagnoses[job.key], update.snapshot
+    found = update.diagnoses.get(job.key)
+    if found is None:
+        raise BadCaptureError(
+            f"what was concluded of {clean(job.key, 100)} is not among what is left of the capture",
+            f"`hangtop open {clean(arguments.capture, 200)}` shows what is.",
+        )
+    return found, update.snapshot
 
 
 def dump(arguments: argparse.Namespace) -> int:
@@ -96,7 +107,16 @@ def numerics(arguments: argparse.Namespace, path: str) -> list[Numerics]:
     _, job = picture(path, complete(arguments).job_key)
     found = [one.numerics for one in job.ranks if one.numerics is not None and one.numerics.path]
     if not found:
-        raise NoLogError("no rank in this capture looked for inf and nan", "")
+        asked = [one.numerics for one in job.ranks if one.numerics is not None]
+        if asked or any(VARIABLE in one.process.env for one in job.ranks):
+            why = next((clean(one.failure, 200) for one in asked if one.failure), "not read yet")
+            raise NoLogError(
+                f"ranks of this job look for inf and nan, but when the capture was made: {why}", ""
+            )
+        raise NoLogError(
+            "no rank of this capture's job looks for inf and nan",
+            "Start it with: hangtop run --detect-overflow -- COMMAND",
+        )
     return found
 
 

@@ -47,7 +47,7 @@ def live(arguments: argparse.Namespace, choice: Choice) -> int:
         tick = update.snapshot.tick
         newest = session.wait(lambda other: other.snapshot.tick > tick + 1, LIVE_S) or update
         snapshot = newest.snapshot
-    return show(snapshot, job, arguments, choice)
+    return show(snapshot, job, arguments, choice, "hangtop logs FILE reads it, there")
 
 
 def captured(arguments: argparse.Namespace, choice: Choice) -> int:
@@ -57,11 +57,13 @@ def captured(arguments: argparse.Namespace, choice: Choice) -> int:
     if arguments.follow or arguments.around:
         raise UsageError("--follow and --around need the logs themselves, not a capture")
     update, job = picture(arguments.path[0], complete(arguments).job_key)
-    return show(update.snapshot, job, arguments, choice)
+    return show(update.snapshot, job, arguments, choice, "a capture has the ends of logs")
 
 
-def show(snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Choice) -> int:
-    """Print what was read; returns the exit status."""
+def show(
+    snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Choice, more: str
+) -> int:
+    """Print what was read, and how to read the rest; returns the exit status."""
     for lack in lacking(job, snapshot.outputs):
         where = f" on {clean(', '.join(lack.nodes), 60)}" if len(snapshot.nodes) > 1 else ""
         print(f"no log of {names(lack.ranks)}{where}: {lack.why}", file=sys.stderr)
@@ -71,7 +73,7 @@ def show(snapshot: Snapshot, job: Job, arguments: argparse.Namespace, choice: Ch
         raise NoLogError("no process of this job prints to a file that can be read", "")
     files = of_job(snapshot.outputs, job)
     if choice == Choice():
-        return report(files, arguments, alive_of(job))
+        return report(files, arguments, alive_of(job), more)
     kept = Kept()
     for number, file in enumerate(found):
         lines_of(file, partial(kept.add, number))

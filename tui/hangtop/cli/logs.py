@@ -107,16 +107,22 @@ def renamer(arguments: argparse.Namespace, files: Sequence[FileLog]) -> Renamer:
 
 
 def report(
-    files: Sequence[FileLog], arguments: argparse.Namespace, alive: Collection[int | None] = ()
+    files: Sequence[FileLog],
+    arguments: argparse.Namespace,
+    alive: Collection[int | None] = (),
+    more: str = "--all reads it",
 ) -> int:
-    """Print what logs say, of a job of which these ranks live; returns the exit status."""
+    """Print what logs say, of a job of which these ranks live; returns the exit status.
+
+    ``more`` says how to read what was not read.
+    """
     files = renamer(arguments, files).several(list(files), FileLog)
     judged = judge(files, alive=alive)
     verdicts = conclude(judged)
     if arguments.json:
         print(to_json(document(judged, verdicts, files)).decode())
     else:
-        print(coloured(logs_text(judged, verdicts, files, min(width(), 120))), end="")
+        print(coloured(logs_text(judged, verdicts, files, min(width(), 120), more)), end="")
     if judged.first is None:
         return 0
     return 10 if any(one.cause != "unknown" for one in verdicts) else 11

@@ -102,6 +102,9 @@ class LogsPage(Page):
         empty = [line(("There is no training job whose logs could be read.", "dim"))]
         if logs is not None:
             self._choose(logs)
+        if logs is not None and logs.streams:
+            text = f"No stream passes the filter {self.filter_text!r};"
+            empty = [line((text, "dim")), line(("Esc clears it.", "dim"))]
         self.table.retitle(line(("STREAMS  ", "title"), str(len(logs.streams) if logs else 0)))
         self.table.set_items(logs.streams if logs is not None else [], empty)
         self._fill_output()
@@ -250,14 +253,16 @@ class LogsPage(Page):
             self._fill_output()
             self.show_bars()
             return None
-        return super().set_filter(text)
+        wrong = super().set_filter(text)
+        self.fill()
+        return wrong
 
     def row_facts(self, item: Stream) -> tuple[query.Fields, frozenset[int]]:
         """Fields of a stream, for the filter."""
         fields: dict[str, str | float | None] = {
             "rank": item.rank,
             "node": item.node,
-            "state": "first" if item.first else item.part,
+            "state": views.said(item),
             "path": item.path,
             "last": item.last,
             "size": item.size,

@@ -60,6 +60,11 @@ class NodesPage(OutlierPage):
         """The nodes."""
         return self.table
 
+    def on_screen_resume(self) -> None:
+        """Whatever was chosen here before, the cursor is on the node that was looked at."""
+        self.table.chosen = False
+        super().on_screen_resume()
+
     def fill(self) -> None:
         """Fill the panes."""
         state, snapshot = self.state, self.state.snapshot

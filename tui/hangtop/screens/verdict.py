@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from textual.containers import Horizontal
 
+from hangtop.room import share
 from hangtop.screens.page import Page
 from hangtop.spans import EMPTY, labelled, line, second_in_view, wrap_all
 from hangtop.views import verdict as views
 from hangtop.views.common import rank_key, span
+from hangtop.views.goals import ENVIRONMENT, Goal
 from hangtop.views.overview import verdict_title
 from hangtop.widgets.item_list import ItemList
 from hangtop.widgets.text_pane import TextPane
@@ -101,6 +103,27 @@ class VerdictPage(Page):
             blind,
             "Everything that was looked for could be seen.",
         )
+        self._share_room()
+
+    def _share_room(self) -> None:
+        """No pane scrolls while there are lines to spare in another."""
+        rows = [self.query_one(f"#{name}") for name, _, _ in _ROWS]
+        lines = None
+        if not self.has_class("-alone") and self.query_one("#body").size.height:
+            wanted = [max(self._filled(*one) for one in panes) for _, _, panes in _ROWS]
+            room = self.query_one("#body").size.height - self._full_height()
+            lines = share(wanted, [weight for _, weight, _ in _ROWS], room)
+        for place, row in enumerate(rows):
+            row.styles.height = None if lines is None else lines[place]
+
+    def _full_height(self) -> int:
+        height = self.query_one("#full").styles.height
+        return int(height.value) if height is not None else 0
+
+    def _filled(self, name: str, part: int, whole: int) -> int:
+        """Lines that a pane fills, with its frame, where it has that part of the width."""
+        pane = self.query_one(f"#{name}", ItemList)
+        return pane.prepare(max(self.app.size.width * part // whole - 4, 10)) + 2
 
     def _fill_list(
         self, name: str, title: Line, note: Line, items: Sequence[Item], none: str
@@ -158,7 +181,7 @@ class VerdictPage(Page):
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Evidence leads to the screen that shows it, another explanation is shown whole."""
         goal = event.item.target
-        if isinstance(goal, views.Goal):
+        if isinstance(goal, Goal):
             self._follow(goal)
         elif event.pane.id == "others" and goal is not None:
             self.shown = goal
@@ -166,15 +189,26 @@ class VerdictPage(Page):
         else:
             self.hangtop.tell(_NO_GOAL.get(event.pane.id or "", "y copies it"))
 
-    def _follow(self, goal: views.Goal) -> None:
+    def _follow(self, goal: Goal) -> None:
         job = self.state.job
         for rank in job.ranks if job else ():
             if rank.rank == goal.rank:
                 self.state.rank_key = rank_key(rank)
                 break
+        if goal.node is not None:
+            self.state.node_name = goal.node
         self.hangtop.go(goal.screen, goal.rank, goal.pane)
+        if goal.pane == ENVIRONMENT:
+            self.hangtop.call_later(self.hangtop.perform, ENVIRONMENT)
 
 
+_ROWS = (
+    ("evidence", 4, (("evidence", 1, 1),)),
+    ("middle", 3, (("steps", 3, 5), ("blind", 2, 5))),
+    ("lower", 5, (("others", 1, 2), ("timeline", 1, 2))),
+)
+"""Rows below the verdict as verdict.tcss has them: name, share of the height, and the panes with
+their part of the width."""
 _NO_GOAL = {
     "evidence": "there is no rank whose page would show more; y copies it",
     "steps": "y copies it; hangtop runs nothing of this by itself",

@@ -40,6 +40,8 @@ STATE_LETTERS = {
 }
 SILENT_S = 2.0
 """Seconds without news from a node from which on what was last seen of it counts as old."""
+FIRST_STACKS_S = 30.0
+"""Seconds within which each rank has given a stack, or says why not."""
 STALLED_S = 5.0
 """Seconds without progress from which a job is called stalled; hung comes later."""
 ODD_STATES = frozenset({"disk-wait", "stopped", "traced", "zombie", "exited", "unknown"})
@@ -188,6 +190,13 @@ def culprits(diagnosis: Diagnosis | None) -> dict[tuple[str, int | None], str]:
     return found
 
 
+def unread(diagnosis: Diagnosis, job: Job | None) -> int:
+    """Of how many ranks the first stack is still to come, so that nothing can be said yet."""
+    if job is None or diagnosis.observed_for_s >= FIRST_STACKS_S or diagnosis.verdicts:
+        return 0
+    return sum(rank.sample is None and rank.process.gone_at is None for rank in job.ranks)
+
+
 def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0) -> Line:
     """`● HUNG 3:12`: the one thing to see from across the room.
 
@@ -203,6 +212,7 @@ def state_line(diagnosis: Diagnosis | None, job: Job | None, since: float = 0.0)
         diagnosis.state in ("progressing", "unknown")
         and stalled is not None
         and stalled >= STALLED_S
+        and not (diagnosis.state == "unknown" and unread(diagnosis, job))
     ):
         return line((f"● STALLED {span(stalled)}", "warn"))
     if diagnosis.state == "progressing":

@@ -79,7 +79,8 @@ def _rank_health(
     lines = [labelled("ranks", line(*parts) if parts else "none yet")]
     yield
     if lost := absent(job):
-        lines.append(labelled("", line((f"{fold(lost)} not found", "bad"))))
+        ranks = f"{'rank' if len(lost) == 1 else 'ranks'} {fold(lost)}"
+        lines.append(labelled("", line((f"{ranks} not found", "bad"))))
     if job.unnumbered:
         count = plural(len(job.unnumbered), "process", "processes")
         lines.append(labelled("", line((f"{count} whose rank could not be read", "warn"))))

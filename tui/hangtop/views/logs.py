@@ -19,6 +19,7 @@ from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.lacking import lacking
 from hangtop_core.logs.lines import Choice, Kept
 from hangtop_core.logs.output import Output, alive_of, lines_of, of_job, outputs_of
+from hangtop_core.logs.record import lines_at
 from hangtop_core.logs.stamp import without_time
 from hangtop_core.text import plural, shorten, shorten_path, size
 
@@ -34,6 +35,7 @@ ROLES = {"root": "bad", "timeout": "warn", "survived": "warn", "cascade": "dim",
          "error": "warn"}  # fmt: skip
 MARKS = {"root": "✖ error", "timeout": "▲ waited", "survived": "▲ went on", "cascade": "· follows",
          "exit": "· left", "error": "▲ logged"}  # fmt: skip
+FIRST = "▶ first"
 _QUIET = re.compile(r"\[?(?:INFO|DEBUG)\b[\]\s:|-]+(?=\S)")
 SEARCHED = 2000
 """Characters of a line in which a pattern is searched."""
@@ -156,8 +158,8 @@ class Logs:
                     begins.setdefault(one.lines[0], []).append(one)
         at = 0
         while at < len(texts):
-            record = next((r for r in begins.get(texts[at], ()) if _fits(r, texts, at)), None)
-            count = len(record.lines) if record is not None else 1
+            fits = ((r, lines_at(r, texts, at)) for r in begins.get(texts[at], ()))
+            record, count = next((one for one in fits if one[1]), (None, 1))
             role = self._role(record) if record is not None else ""
             for index in range(at, at + count):
                 error = index == at and record is not None and record.part != "info"
@@ -184,10 +186,6 @@ class Logs:
         return ROLES.get(part, "")
 
 
-def _fits(record: Record, texts: Sequence[str], at: int) -> bool:
-    return tuple(texts[at : at + len(record.lines)]) == record.lines
-
-
 def error_items(logs: Logs, now: float) -> list[Item]:
     """The first error, other ones, what follows, and known lines with what they mean."""
     judged = logs.judged
@@ -210,8 +208,11 @@ def _item(word: str, fold: Fold, role: str, files: Sequence[FileLog]) -> Item:
     if word == "FIRST":
         when = "" if record.at is None else clock(record.at)
         when += " or later" if when and not record.exact else ""
-        path = shorten_path(files[record.file].path, 60)
-        lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path))), "dim")))
+        file = files[record.file]
+        path = shorten_path(file.path, 60)
+        # What it has said before that may have been an error, too.
+        since = f"read from {size(file.left[-1][1])} on" if file.left else ""
+        lines.append(line((f"{'':8}", ""), (", ".join(filter(None, (when, path, since))), "dim")))
     text = "\n".join(record.lines) or record.text
     key = f"{word} {record.file} {record.order} {record.code} {fold.ranks[:1]}"
     return Item(key, tuple(lines), 8, text, fold.ranks[0] if fold.ranks else None)
@@ -229,8 +230,13 @@ def lack_lines(logs: Logs) -> list[Line]:
 
 def _mark(one: Stream) -> Line:
     if one.first and one.part != "survived":
-        return line(("▶ first", "culprit"))
+        return line((FIRST, "culprit"))
     return line((MARKS[one.part], ROLES[one.part])) if one.part else EMPTY
+
+
+def said(one: Stream) -> str:
+    """The word in the column SAID, for the filter."""
+    return plain(_mark(one)).partition(" ")[2]
 
 
 def columns(now: float) -> tuple[Column[Stream], ...]:

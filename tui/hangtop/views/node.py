@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.items import Item
 from hangtop.spans import Line, labelled, line
-from hangtop.views.common import span
+from hangtop.views.common import clock, span
 from hangtop.views.nodes import NodeRow, node_role, seen_ago
 from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 LABEL = 9
 COMMANDS_SHOWN = 60
 GROUPS_SHOWN = 8
+MOUNTS_SHOWN = 4
+LINES_SHOWN = 6
+"""Lines of the kernel log: the newest."""
 COPIED = 4000
 """Characters of one entry that are copied, at most."""
 FIX = "fix:0"
@@ -113,7 +116,14 @@ def _resources(node: Node) -> list[Item]:
     told = [f"in {share:.0f}% for want of {what}" for what, share in short if share]
     if told:
         items.append(_item("pressure", f"nothing ran {', '.join(told)}, of the last 10 s"))
+    for mount in node.full_mounts[:MOUNTS_SHOWN]:
+        full = line((f"no space or inodes are left on {mount}", "warn"))
+        items.append(_item("full", full, copy=mount))
     items += _groups(node)
+    items += [
+        _item("kernel", line((clock(one.at), "info"), f"  {one.text}"), copy=one.text)
+        for one in node.kernel_lines[-LINES_SHOWN:]
+    ]
     return items
 
 

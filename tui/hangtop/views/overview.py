@@ -14,6 +14,7 @@ from hangtop.views.common import (
     idle_seconds,
     span,
     unheard,
+    unread,
 )
 from hangtop.views.nodes import alike, node_role
 from hangtop.views.places import doing
@@ -238,6 +239,12 @@ def _also(verdict: Verdict) -> str:
 
 def _none_given(diagnosis: Diagnosis, job: Job, now: float) -> list[Line]:
     stalled = diagnosis.stalled_for_s
+    if diagnosis.state in ("hung", "unknown") and (left := unread(diagnosis, job)):
+        still = "" if stalled is None else f" Nothing has moved for {span(stalled)}."
+        return [
+            line((f"The stacks of {plural(left, 'rank')} are still to come.{still}", "bold")),
+            line("What they do is not known before."),
+        ]
     if diagnosis.state == "hung":
         return [
             line((f"Hung for {span(diagnosis.hung_for_s)}, and no known cause fits.", "bold")),

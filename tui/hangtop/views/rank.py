@@ -23,10 +23,14 @@ from hangtop.views.places import doing
 from hangtop.views.resources import file_lines, group_lines
 from hangtop.views.stacks import frame_lines, last_seen
 from hangtop_core.analysis.gpus import Slots, describe
+from hangtop_core.analysis.versions import NAMES
 from hangtop_core.text import how_ended, plural, size
 
 if TYPE_CHECKING:
     from hangtop_core.model import Process, Rank, Snapshot, StackSample, Thread, ThreadStack
+
+SOFTWARE = ("torch", "cuda", "hip", "nccl", "python")
+"""Of what a rank has loaded, what differs between ranks now and then."""
 
 
 def stack_title(snapshot: Snapshot, rank: Rank, now: float) -> tuple[Line, Line]:
@@ -160,6 +164,9 @@ def _identity(rank: Rank, now: float) -> list[Line]:
         labelled("rank", line(str(rank.rank), (source, "dim"), local)),
         labelled("cmd", " ".join(process.cmdline) or process.comm),
     ]
+    told = [f"{NAMES[key]} {process.versions[key]}" for key in SOFTWARE if key in process.versions]
+    if told:
+        lines.append(labelled("software", "  ".join(told)))
     if process.launcher:
         by = f"{process.launcher} (pid {process.launcher_pid or '?'})"
         lines.append(labelled("launcher", by))

@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hangtop.items import Item
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import SUSPECTED, clock, confidence
+from hangtop.views.goals import Goal, goal_of, goal_of_need
 from hangtop.views.overview import nothing_found, verdict_lines
 from hangtop_core.rankset import fold
 from hangtop_core.report import need_state, need_text
 from hangtop_core.text import SAID, duration, plural
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis, Evidence, Verdict
+    from hangtop_core.diagnosis import Diagnosis, Verdict
     from hangtop_core.model import Job, Snapshot
 
-PLACES = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
-"""Screen that shows what a source said; the rank's own screen for all others."""
-RANK_PANES = {"network": "files", "environment": "process", "process": "process"}
-"""The pane of the rank's own screen that shows it."""
-GOALS = {
-    "stacks": "  → 2 Stacks",
-    "rank": "  → 3 Rank",
-    "logs": "  → 8 Logs",
-    "recorder": "  → 4 Recorder",
-    "gpus": "  → 6 GPUs",
-    "nodes": "  → 9 Nodes",
-}
-"""How these are called in the text."""
-
 SHOWN_CULPRITS = 6
-
-
-_RANKS = re.compile(r"ranks? (\d{1,7})\b")
-
-
-class Goal(NamedTuple):
-    """Where Enter on a piece of evidence leads."""
-
-    screen: str
-    rank: int | None = None
-    pane: str | None = None
 
 
 def verdict_key(verdict: Verdict) -> str:
@@ -112,15 +88,15 @@ def evidence_items(diagnosis: Diagnosis | None, key: str | None = None) -> list[
         return []
     items = []
     ranks = diagnosis.job is None or diagnosis.job.ranks_seen
+    nodes = frozenset(diagnosis.job.nodes if diagnosis.job is not None else ())
     for place, seen in enumerate(best.evidence):
         rank = "" if seen.rank is None else f"rank {seen.rank}"
         head = line(("✔ ", "good"), (f"{seen.source:<12}", "info"), f"{rank:<10}")
-        goal = _goal(seen)
-        where = GOALS[goal.screen]
+        goal = goal_of(seen, best, nodes)
         items.append(
             Item(
                 key=f"{place}:{seen.source}",
-                lines=(line(head, seen.text, (where if ranks else "", "dim")),),
+                lines=(line(head, seen.text, (f"  {goal.text}" if ranks else "", "dim")),),
                 indent=24,
                 copy=f"{seen.source} {rank} {seen.text}".replace("  ", " "),
                 target=goal if ranks else None,
@@ -136,14 +112,13 @@ def need_items(diagnosis: Diagnosis) -> list[Item]:
         mark = ("✔ ", "good") if need.state == "answered" else ("? ", "warn")
         role = _NEED_ROLES.get(need.state, "dim")
         head = line(mark, ("asked for   ", "info"), f"{need_text(need)}: ")
-        screen = "recorder" if need.kind == "recorder" else "rank"
         items.append(
             Item(
                 key=f"need:{place}",
                 lines=(line(head, (need_state(need), role)),),
                 indent=14,
                 copy=need.told or need_text(need),
-                target=Goal(screen, need.rank, "stack" if screen == "rank" else None),
+                target=goal_of_need(need),
             )
         )
     return items
@@ -151,18 +126,6 @@ def need_items(diagnosis: Diagnosis) -> list[Item]:
 
 _NEED_ROLES = {"answered": "good", "asked": "warn", "needs consent": "warn"}
 """How their states look."""
-
-
-def _goal(seen: Evidence) -> Goal:
-    screen = PLACES.get(seen.source)
-    if screen is not None:
-        # What is told of several begins with them: the first of them stands for all.
-        told = _RANKS.match(seen.text) if seen.rank is None else None
-        return Goal(screen, int(told[1]) if told else seen.rank)
-    if seen.rank is None:
-        return Goal("nodes")
-    pane = "files" if seen.text.startswith("fd ") else RANK_PANES.get(seen.source)
-    return Goal("rank", seen.rank, pane)
 
 
 def other_items(diagnosis: Diagnosis | None, key: str | None) -> list[Item]:

@@ -22,6 +22,7 @@ from hangtop_core.analysis.progress import HANG_AFTER_S, Progress, judge
 from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Subject
+from hangtop_core.analysis.verdict.callers import by_callers
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.rankset import fold
@@ -193,10 +194,14 @@ class Case:
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
-        """Waiters by what they wait in and where, the largest class first."""
-        groups: dict[str, list[Subject]] = defaultdict(list)
+        """Waiters by what they wait in, where, and who called that, the largest class first."""
+        alike: dict[str, list[Subject]] = defaultdict(list)
         for subject in self.waiters:
-            groups[wait_text(subject.activity)].append(subject)
+            alike[wait_text(subject.activity)].append(subject)
+        groups: dict[str, list[Subject]] = {}
+        for text, some in alike.items():
+            ways = by_callers(self.snapshot.stacks, some) if _calls(some) else {"": some}
+            groups.update({text + caller: members for caller, members in ways.items()})
         ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1][0].number))
         return tuple((text, tuple(members)) for text, members in ordered)
 
@@ -346,6 +351,12 @@ def _presume(activity: Activity) -> Activity:
         text = "waits for an answer over a socket, as all others do"
     kind = "store" if activity.family in ("socket", "poll") else "work-wait"
     return msgspec.structs.replace(activity, kind=kind, text=text)
+
+
+def _calls(alike: Sequence[Subject]) -> bool:
+    """Whether subjects that wait alike wait in a collective that they called themselves."""
+    first = alike[0].activity
+    return len(alike) > 1 and first.kind == "collective" and not first.by_thread
 
 
 def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:

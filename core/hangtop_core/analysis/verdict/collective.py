@@ -31,6 +31,7 @@ _NOT_STUCK: frozenset[JobState] = frozenset({"progressing"})
 _OPEN: Mapping[str, tuple[More, ...]] = {
     "poll": (More("descriptors", "to whom the connections lead that it may wait on"),),
     "futex": (More("native stacks", "whether it is a lock of C code that it sleeps in"),),
+    "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
 }
 """Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})

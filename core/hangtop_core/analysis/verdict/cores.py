@@ -7,61 +7,97 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict.steps import Command, word
 from hangtop_core.cores.pattern import Place, expected, understand
+from hangtop_core.text import clean, size
 
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.model import Rank
 
 _WHY = "why it crashed, by its core file"
 NEXT_TIME = "with `ulimit -c unlimited` and PYTHONFAULTHANDLER=1 the next crash leaves a stack"
 
 
-def core_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
-    """How to read the core of a rank that has crashed, or is crashing; or why there is none."""
-    process = subject.rank.process
-    place = _place(case, subject)
+def dumping_to(case: Case, subject: Subject) -> str:
+    """Where a core goes that is being written, to follow `its core`."""
+    place, cwd = _place(case, subject.rank), subject.rank.process.cwd
+    if place is not None and place.handler is not None:
+        return f"to {clean(place.handler, 60)}"
+    where = (place.directory if place is not None else None) or cwd
+    return f"to disk, probably under {clean(where, 200)}" if where else "to disk"
+
+
+def dumping_steps(case: Case, subject: Subject) -> tuple[Step, ...]:
+    """How to wait for a core that is being written, to do without it, and to read it."""
+    place, meters = _place(case, subject.rank), subject.rank.process.meters
+    most = f" (up to {size(meters.rss)})" if meters is not None and meters.rss else ""
+    if place is not None and place.handler is not None:
+        wait = f"wait until {clean(place.handler, 60)} has taken it{most}"
+        # A command gets every core, but for a limit of one byte: core(5), fs/coredump.c.
+        without = "next time without a core: prlimit --core=1 COMMAND"
+    else:
+        wait, without = f"wait until it is written{most}", "next time without a core: ulimit -c 0"
+    end = Command(subject.rank.node, f"kill -9 {subject.pid}", "or give it up, which ends the rank")
+    return (wait, end, without, *core_steps(case, subject.rank, subject.pid, written=True))
+
+
+def core_steps(
+    case: Case, rank: Rank, pid: int | None, *, written: bool = False
+) -> tuple[Step, ...]:
+    """How to read the core of a rank that has crashed, or why there is none.
+
+    ``rank`` may be one beside it, ``pid`` is its own, where that is known.
+    One that is being ``written`` is there whatever the limit says.
+    """
+    process = rank.process
+    place = _place(case, rank)
     if place is None:
         cwd = word(process.cwd) if process.cwd else None
         return (f"{_WHY}: hangtop core {cwd or 'CORE'}", NEXT_TIME)
     if place.off:
         return ("core_pattern of the node is empty: no core was written", NEXT_TIME)
-    if process.limits.core_size == 0 and place.limited:
+    if process.limits.core_size == 0 and place.limited and not written:
         return (f"it leaves no core: ulimit -c is 0; {NEXT_TIME}",)
     if place.handler is not None:
         steps: list[Step] = []
         if place.command is not None:
-            text = place.command.replace("PID", str(subject.pid))
-            steps.append(Command(subject.rank.node, text))
-        opens = (place.opens or "core.PID").replace("PID", str(subject.pid))
+            text = place.command.replace("PID", "PID" if pid is None else str(pid))
+            steps.append(Command(rank.node, text))
+        if place.opens is None:
+            return (f"{_WHY}, which {clean(place.handler, 60)} has got: hangtop core CORE",)
+        opens = place.opens.replace("PID", "PID" if pid is None else str(pid))
         return (*steps, f"{_WHY}: hangtop core {opens}")
-    return (_read(case, subject, place), "PYTHONFAULTHANDLER=1 prints the stack of the next crash")
+    return (
+        _read(case, rank, pid, place),
+        "PYTHONFAULTHANDLER=1 prints the stack of the next crash",
+    )
 
 
-def _place(case: Case, subject: Subject) -> Place | None:
-    node = case.nodes.get(subject.rank.node)
+def _place(case: Case, rank: Rank) -> Place | None:
+    node = case.nodes.get(rank.node)
     fact = node.capabilities.get("core") if node is not None else None
     if fact is None or not fact.ok or fact.path is None:
         return None
     return understand(fact.path, uses_pid=fact.version == "pid")
 
 
-def _read(case: Case, subject: Subject, place: Place) -> Step:
-    process, node = subject.rank.process, case.nodes.get(subject.rank.node)
+def _read(case: Case, rank: Rank, pid: int | None, place: Place) -> Step:
+    process, node = rank.process, case.nodes.get(rank.node)
     code = process.exit_code
     path = expected(
         place,
-        pid=subject.pid,
+        pid=pid,
         comm=process.comm,
         cwd=process.cwd,
-        node=(node.hostname if node is not None else None) or subject.rank.node,
+        node=(node.hostname if node is not None else None) or rank.node,
         signal=-code if code is not None and code < 0 else None,
     )
     found = _pattern(path) if path is not None else None
     text = f"hangtop core {found or 'CORE'}"
     if node is not None and node.shell is None:
-        return Command(subject.rank.node, text)
-    return f"on {subject.rank.node}, or here where that directory is shared: {text}"
+        return Command(rank.node, text)
+    return f"on {rank.node}, or here where that directory is shared: {text}"
 
 
 def _pattern(path: str) -> str | None:

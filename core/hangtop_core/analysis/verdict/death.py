@@ -11,7 +11,7 @@ from hangtop_core import kernelline
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.cores import core_steps
+from hangtop_core.analysis.verdict.cores import core_steps, dumping_steps, dumping_to
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -209,6 +209,8 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
             thread = kind == "fault" and _may_be_thread(case, told, seat.local, beside)
             if told.known.comm not in names or not (fits or thread):
                 continue
+            rank = next(iter(beside.values()))
+            core = core_steps(case, rank, told.known.pid if fits else None)
             text = _between(seat.local, beside) if fits else "the other ranks stopped at that time"
             yield Hit(
                 subjects=(),
@@ -222,7 +224,7 @@ def _absent_ones(case: Case, kind: Kind, what: str) -> Iterator[Hit]:
                     fact("process", seat.rank, text),
                     *place_facts([seat]),
                 ),
-                steps=exit_steps(next(iter(beside.values()))),
+                steps=(*(core if kind == "fault" else ()), *exit_steps(rank)),
                 confidence=0.9 if fits else 0.85,
             )
             break
@@ -285,7 +287,7 @@ def _crashed(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *([_line_fact(subject.number, told)] if told is not None else []),
                 fact("process", subject.number, f"pid {subject.pid} {subject.activity.text}"),
             ),
-            steps=(*core_steps(case, subject), *_bus_steps(subject)),
+            steps=(*core_steps(case, subject.rank, subject.pid), *_bus_steps(subject)),
         )
     yield from _absent_ones(case, "fault", "crashed")
 
@@ -300,8 +302,6 @@ def _bus_steps(subject: Subject) -> Iterator[Step]:
 def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     dumping = [s for s in left if s.activity.kind == "core-dump"]
     for group in alike(dumping, lambda s: s.rank.node):
-        first = group[0].rank.process
-        where = f", probably under {first.cwd}" if first.cwd else ""
         yield Hit(
             subjects=group,
             summary=sentence(
@@ -310,7 +310,7 @@ def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 is_are(
                     group, "has crashed and is writing its core", "have crashed and write cores"
                 ),
-                f"to disk{where}",
+                dumping_to(case, group[0]),
                 case.since(group[0]),
             ),
             evidence=(
@@ -320,10 +320,7 @@ def _dumping(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 ),
                 *common_facts(case, group),
             ),
-            steps=(
-                "wait until it is written, or next time: ulimit -c 0",
-                *core_steps(case, group[0]),
-            ),
+            steps=dumping_steps(case, group[0]),
         )
 
 

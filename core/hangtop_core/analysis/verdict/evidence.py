@@ -11,6 +11,7 @@ from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
+from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
@@ -175,7 +176,7 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     """
     node = case.nodes.get(subject.rank.node)
     mounts = node.full_mounts[:SHOWN] if node is not None else ()
-    if mounts and subject.activity.kind == "sleep":
+    if mounts and subject.activity.kind == "sleep" and wakes_up(subject.rank, subject.standing):
         text = f"{subject.rank.node}: no space or inodes are left on {', '.join(mounts)}"
         yield fact("process", subject.number, text)
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop_core import nodesets
+from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
@@ -115,6 +116,44 @@ def _settings(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
 
 
+def _same_gpu(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    if case.suspects or not case.waiters:
+        return
+    told: dict[tuple[str, str | None, str], list[Subject]] = defaultdict(list)
+    for subject in case.subjects:
+        process = subject.rank.process
+        gpu = _told_gpu(subject)
+        if gpu and "nccl" in process.versions and uses_cuda(subject.rank):
+            # Where each rank has a cgroup of its own, as with Slurm, each may have a GPU 0.
+            told[subject.rank.node, process.cgroup, gpu].append(subject)
+    for (node, _, gpu), some in told.items():
+        if len(some) < 2:
+            continue
+        values = sorted({s.rank.process.env["CUDA_VISIBLE_DEVICES"] for s in some})
+        said = f"CUDA_VISIBLE_DEVICES is {' or '.join(clean(one, 60) for one in values)} in "
+        said += f"{name_ranks(some)} on {clean(node)}: GPU {clean(gpu, 60)} for all of them"
+        yield Hit(
+            subjects=tuple(some),
+            summary=sentence(case, said, blamed=some),
+            evidence=(fact("environment", None, said),),
+            steps=(
+                "leave all GPUs of a node to all its ranks, or each rank one of its own",
+                "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything "
+                "touches CUDA",
+            ),
+        )
+
+
+def _told_gpu(subject: Subject) -> str:
+    """The GPU that its local rank is of those in CUDA_VISIBLE_DEVICES, where that is set."""
+    told = subject.rank.process.env.get("CUDA_VISIBLE_DEVICES", "")
+    words = [word.strip() for word in told.split(",") if word.strip()]
+    local = subject.rank.local_rank
+    if not words or (local is None and len(words) > 1):
+        return ""
+    return words[(local or 0) % len(words)]
+
+
 MUST_AGREE = (
     "NCCL_ALGO",
     "NCCL_PROTO",
@@ -139,6 +178,19 @@ SETTINGS = Rule(
     confidence=0.45,
     next_steps=("Give all ranks the same settings, from one place",),
     find=_settings,
+    states=_STARTING,
+    last=True,
+)
+SAME_GPU = Rule(
+    cause="launch-misconfigured",
+    title="Ranks were told to use one GPU",
+    seen="All ranks wait, NCCL and CUDA are loaded, and CUDA_VISIBLE_DEVICES leaves ranks of one "
+    "node and cgroup the same GPU: the only one in it, or that of their local rank.",
+    excluded="Anything above has been found; where NVML sees processes, that tells. A rank stays "
+    "away. Ranks in cgroups of their own, each of which may have a GPU 0.",
+    confidence=0.5,
+    next_steps=("Leave all GPUs of a node to all its ranks, or each rank one of its own",),
+    find=_same_gpu,
     states=_STARTING,
     last=True,
 )

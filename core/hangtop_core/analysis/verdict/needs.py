@@ -17,13 +17,15 @@ from hangtop_core.diagnosis import Need, NeedKind
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
     from hangtop_core.analysis.verdict.case import Case
 
 MOST = 8
 """Needs of one diagnosis."""
+UNSEEN = 4
+"""Ranks of one diagnosis whose stacks are asked for again."""
 STALE_S = 60.0
 """Seconds after which what a rank had open when it last moved is read again."""
 _GONE = ("exited", "zombie")
@@ -51,7 +53,23 @@ def needs(case: Case, hits: Iterable[tuple[Rule, Hit]]) -> tuple[Need, ...]:
                 key = (more.kind, subject.rank.node, subject.pid)
                 if key not in found and len(found) < MOST:
                     found[key] = _standing(case, subject, more)
+    for subject in _long_unseen(case):
+        rank = subject.rank
+        need = Need("stacks", rank.rank, rank.node, subject.pid, "whether it still is where it was")
+        found.setdefault(("stacks", rank.node, subject.pid), need)
     return tuple(found.values())
+
+
+def _long_unseen(case: Case) -> Sequence[Subject]:
+    """Who keeps a stalled job from being called hung only because nobody has looked lately.
+
+    Stacks of what runs are taken the more seldom the less time its node has for it.
+    """
+    if case.progress.state != "unknown" or not case.waiters:
+        return ()
+    some = [s for s in case.live if s.standing.still_s < case.hang_after <= s.standing.stalled_s]
+    # That a rank waits for data its workers tell.
+    return [s for s in some if s.activity.kind != "data" and s.rank.sample is not None][:UNSEEN]
 
 
 def _standing(case: Case, subject: Subject, more: More) -> Need:

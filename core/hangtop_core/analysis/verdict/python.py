@@ -171,7 +171,7 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if one is None and subject.activity.kind != "remote":
             continue
         other = peer(case, subject, one) if one is not None else None
-        told = "a network peer"
+        told = "a name server (DNS)" if subject.activity.op == "getaddrinfo" else "a network peer"
         if one is not None and one.socket is not None:
             told = f"{one.socket.remote} (fd {one.fd}, {one.socket.state})"
             if other is not None and other.rank is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.standing import retries
+from hangtop_core.analysis.standing import retries, wakes_up
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
     fact,
+    full_facts,
     is_are,
     name_descriptor,
     sentence,
@@ -36,6 +37,8 @@ _WORKS: frozenset[Kind] = frozenset(
     {"busy", "io", "waiting", "data", "inline-data", "importing", "checkpoint", "unknown"}
 )
 SHOWN = 3
+PERHAPS = 0.3
+"""Confidence where nothing but a full file system on its node speaks for it."""
 TRIES_S = 20.0
 """Who has written much this lately, and sleeps, tries again what did not succeed."""
 
@@ -61,6 +64,7 @@ def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             mount = _full_mount(case, subject)
             told = f"works on {mount}, which is full"
         if not mount:
+            yield from _perhaps_full(case, subject)
             continue
         quoted = word(mount)
         yield Hit(
@@ -82,6 +86,28 @@ def _disk_full(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
+def _perhaps_full(case: Case, subject: Subject) -> Iterator[Hit]:
+    """Who looks again and again may fail to make a file: beside what else explains it."""
+    node = case.nodes.get(subject.rank.node)
+    mounts = node.full_mounts[:SHOWN] if node is not None else ()
+    if not (mounts and case.waiters and subject.activity.kind == "sleep"):
+        return
+    if not wakes_up(subject.rank, subject.standing):
+        return
+    quoted = " ".join(filter(None, map(word, mounts)))
+    yield Hit(
+        subjects=(),
+        summary=sentence(
+            case,
+            f"{who([subject])} {subject.activity.text} by turns at {subject.activity.at}, perhaps "
+            f"as it fails to make a file: nothing is left on {', '.join(mounts)}",
+        ),
+        evidence=tuple(full_facts(case, subject)),
+        steps=((on(subject, f"df -h {quoted}; df -i {quoted}"),) if quoted else ()),
+        confidence=PERHAPS,
+    )
+
+
 def _full_file(subject: Subject) -> Descriptor | None:
     """A file the rank has open for writing where there is no room."""
     table = subject.rank.descriptors
@@ -95,9 +121,13 @@ def _full_mount(case: Case, subject: Subject) -> str:
     table = subject.rank.descriptors
     used = {d.mount for d in (table.descriptors if table is not None else ()) if d.fd > 2}
     mounts = node.full_mounts if node is not None else ()
+    process = subject.rank.process
+    if subject.activity.kind == "sleep" and not wakes_up(subject.rank, subject.standing):
+        return ""  # who sleeps for long does not try
+    named = [process.cwd or "", *(one.rpartition("=")[2] for one in process.cmdline[1:])]
     for mount in mounts:
-        under = (subject.rank.process.cwd or "").startswith(f"{mount}/")
-        if mount != "/" and (under or subject.rank.process.cwd == mount or mount in used):
+        under = any(one == mount or one.startswith(f"{mount}/") for one in named)
+        if mount != "/" and (under or mount in used):
             return mount
     wrote = subject.rank.wrote_at
     lately = wrote is not None and case.at - wrote < TRIES_S
@@ -231,8 +261,9 @@ DISK_FULL = Rule(
     cause="disk-full",
     title="A rank writes to a file system that is full",
     seen="The rank has a file open for writing on a local file system without space or inodes; or "
-    "such a file system holds its working directory or a file of it, or there is one on the node "
-    "while it writes much and sleeps by turns; and others wait.",
+    "such a file system holds its working directory, a file of it or a path in its command line; "
+    "or there is one on the node while it sleeps by turns, and has written much lately. Where it "
+    "has not, that is another explanation, with confidence 0.3.",
     excluded="It is blocked in a read or in a pipe. Network file systems are not asked: that may "
     "hang.",
     confidence=0.85,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.analysis.verdict.steps import Step
-    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.descriptors import Descriptor, Holder
 
 
 _PIPES = frozenset({"pipe-read", "pipe-write", "fifo-open"})
@@ -42,43 +42,114 @@ _READS = frozenset({"io", "inline-data", "importing"})
 
 
 def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        if subject.activity.kind != "file-lock":
-            continue
-        table = subject.rank.descriptors
-        waited = table.waiting_locks if table is not None else ()
-        lock = waited[0] if waited else descriptor(subject)
-        tried = table.lock_files if table is not None and lock is None else ()
-        lock = tried[0] if len(tried) == 1 else lock
-        path = lock.target if lock is not None else "a file"
-        path = f"a file, most likely {path}," if len(tried) == 1 else path
-        quoted = word(lock.target) if lock is not None else None
+    waiting = [s for s in left if s.activity.kind == "file-lock"]
+    for group in alike(waiting, lambda s: (s.activity.site, _wanted(s).target)):
+        first, wanted = group[0], _wanted(group[0])
+        lock, quoted = wanted.lock, word(wanted.lock.target) if wanted.lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
-        told = ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
+        told = _held_by(case, first, holders)
         if not told and lock is not None and lock.server:
             told = f"a process of another node, as far as this one knows; {lock.server} knows whose"
         yield Hit(
-            subjects=(subject,),
+            subjects=group,
             summary=sentence(
                 case,
-                f"{who([subject])} waits for the lock of {path} at {subject.activity.at}",
-                f"{case.since(subject)}: held by {told}" if told else case.since(subject),
+                f"{who(group)} {is_are(group, 'waits', 'wait')} for the lock of {wanted.target} at "
+                f"{first.activity.at}",
+                f"{case.since(first)}: held by {told}" if told else case.since(first),
+                "(it is there until whoever made it deletes it: it may be an old one)"
+                if _by_being_there(first)
+                else "",
             ),
             evidence=(
-                *([fact("process", subject.number, name_descriptor(lock))] if lock else []),
+                *([fact("process", first.number, name_descriptor(lock))] if lock else []),
                 *(
-                    fact("process", subject.number, f"locked here: {name_descriptor(one)}")
-                    for one in tried[:SHOWN]
-                    if one is not lock
+                    fact("process", first.number, f"locked here: {name_descriptor(one)}")
+                    for one in wanted.others[:SHOWN]
                 ),
-                *server_facts(subject),
-                *common_facts(case, [subject]),
+                *server_facts(first),
+                *common_facts(case, group),
             ),
             steps=(
-                *(on(subject, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
-                on(subject, f"lslocks | grep -F {quoted}" if quoted else "lslocks"),
+                *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in holders[:2]),
+                on(first, f"lslocks | grep -F {quoted}" if quoted else "lslocks"),
             ),
         )
+
+
+class _Wanted(NamedTuple):
+    """The file whose lock a rank waits for."""
+
+    lock: Descriptor | None
+    target: str
+    others: tuple[Descriptor, ...]
+    """Files that are locked, of which it may be one."""
+
+
+def _wanted(subject: Subject) -> _Wanted:
+    table = subject.rank.descriptors
+    waited = table.waiting_locks if table is not None else ()
+    lock = waited[0] if waited else descriptor(subject)
+    if lock is not None:
+        return _Wanted(lock, lock.target, ())
+    if table is None or _by_being_there(subject):
+        return _Wanted(None, "a file", ())
+    tried = table.lock_files
+    if len(tried) == 1:
+        return _Wanted(tried[0], f"a file, most likely {tried[0].target},", ())
+    return _Wanted(None, "a file", tried)
+
+
+def _by_being_there(subject: Subject) -> bool:
+    """Whether it waits until a file is gone (torch's FileBaton): nobody has that file locked."""
+    top = subject.activity.top
+    return top is not None and top.file.endswith("/torch/utils/file_baton.py")
+
+
+def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
+    """Who has a lock; what the rank does that has it, where it is one of this job."""
+    ranks = {s.pid: s for s in case.subjects if s.rank.node == subject.rank.node}
+    for one in holders:
+        rank = ranks.get(one.pid)
+        if rank is not None and rank is not subject:
+            return (
+                f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "
+                f"{rank.activity.at} meanwhile"
+            )
+    return ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
+
+
+def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Who tries a lock again and again by calls that do not block: SQLite, lockf with LOCK_NB."""
+    tries = [s for s in left if s.activity.kind == "sleep" and _locked_by_others(s)]
+    for group in alike(tries, lambda s: (s.activity.site, _locked_by_others(s)[0].target)):
+        first = group[0]
+        locked = _locked_by_others(first)
+        lock = locked[0]
+        told = _held_by(case, first, lock.holders)
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at} "
+                f"{case.since(first)} with {lock.target} open (fd {lock.fd}), and most likely "
+                f"{is_are(group, 'tries', 'try')} to lock it again and again: it is locked by "
+                f"{told or 'another process'}",
+            ),
+            evidence=(
+                *(fact("process", first.number, name_descriptor(one)) for one in locked[:SHOWN]),
+                *common_facts(case, group),
+            ),
+            steps=(
+                *(on(first, f"ps -o pid,user,etime,stat,args -p {h.pid}") for h in lock.holders),
+                on(first, f"lslocks | grep -F {word(lock.target)}"),
+            ),
+        )
+
+
+def _locked_by_others(subject: Subject) -> list[Descriptor]:
+    table = subject.rank.descriptors
+    return [one for one in table.descriptors if one.locked == "by others"] if table else []
 
 
 def _io(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -242,6 +313,19 @@ FILE_LOCK = Rule(
     confidence=0.95,
     next_steps=("Look at the holder", "Remove a stale lock file"),
     find=_file_lock,
+    needs=(More("descriptors", "who holds the lock"),),
+)
+TRIED_LOCK = Rule(
+    cause="file-lock",
+    title="A rank sleeps with a file open that another process has locked",
+    seen="The main thread sleeps in code of the user or in C that it called, and another process "
+    "has an exclusive lock (/proc/locks) on a file that it has open: so SQLite waits, and who "
+    "tries flock or lockf with LOCK_NB in a loop.",
+    excluded="The rank has an exclusive lock on that file itself. A lock that is waited for in the "
+    "kernel: see above.",
+    confidence=0.8,
+    next_steps=("Look at the holder",),
+    find=_tried_lock,
     needs=(More("descriptors", "who holds the lock"),),
 )
 READING = Rule(

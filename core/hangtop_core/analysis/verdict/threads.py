@@ -21,13 +21,14 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.model import Thread, ThreadStack
-from hangtop_core.text import clean, plural
+from hangtop_core.text import clean, how_ended, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model import Process
 
 
 class OneThread(Struct, frozen=True):
@@ -176,7 +177,7 @@ def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
     text = f"{text} {case.since(subject)}".rstrip()
     return Hit(
         subjects=(subject,),
-        summary=sentence(case, f"{text}; {_owners(threads)}"),
+        summary=sentence(case, f"{text}; {_owners(threads, 'that may be')}"),
         evidence=(
             *_thread_facts(subject, threads),
             *common_facts(case, [subject]),
@@ -193,12 +194,12 @@ def _has_candidates(threads: Sequence[OneThread]) -> bool:
     return (told is not None and told[0] == "lock") or len(threads) > 1
 
 
-def _owners(threads: Sequence[OneThread]) -> str:
+def _owners(threads: Sequence[OneThread], why: str = "who may hold it") -> str:
     others = [one for one in threads[1:] if one.reading.site is not None]
     if not others:
         return "no other Python thread is there that could release it"
     named = "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
-    return f"who may hold it: {named}"
+    return f"{why}: {named}"
 
 
 def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Evidence]:
@@ -226,6 +227,13 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         children = [c for c in subject.rank.children if c.role == "subprocess" and c.state != "Z"]
         if children and not others:
             told = f"its child {children[0].label} (pid {children[0].pid}) may have to fill it"
+        dead = [c for c in subject.rank.children if c.role == "subprocess" and _failed(c)]
+        if dead and not others:
+            ended = "ended" if dead[0].exit_code is None else how_ended(dead[0].exit_code)
+            told = (
+                f"most likely its child {dead[0].label} (pid {dead[0].pid}) filled it, which "
+                f"{ended} and is a zombie"
+            )
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -243,6 +251,11 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(subject),
             ),
         )
+
+
+def _failed(child: Process) -> bool:
+    """Whether a child has ended, not by itself as far as is known, and nobody has looked at it."""
+    return child.state == "Z" and child.exit_code != 0
 
 
 GIL_HELD = Rule(

@@ -6,10 +6,12 @@ waits in a later operation of the program, and the others in the reduction that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.frames import is_library, place
+from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stack_of
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
@@ -42,16 +44,16 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         return
     past = [s for s in case.waiters if s.activity.kind == "collective" and not _reduces(case, s)]
     met = [(s, _parting(_stack(case, training[0]), _stack(case, s))) for s in past]
-    ahead = {id(s): frames for s, frames in met if frames is not None}
+    ahead = {id(s): where for s, where in met if where is not None}
     for group in alike((s for s in past if id(s) in ahead), lambda s: s.activity.site):
         first = group[0]
-        here, there = ahead[id(first)]
+        here, there, loop = ahead[id(first)]
         step = training[0].activity
         yield Hit(
             subjects=group,
             summary=clean(
                 f"{who(group)} {is_are(group, 'is', 'are')} through with the loop at "
-                f"{place(here)} and {is_are(group, 'waits', 'wait')} in {first.activity.op} at "
+                f"{loop} and {is_are(group, 'waits', 'wait')} in {first.activity.op} at "
                 f"{place(there)} {case.since(first)}, while {name_ranks(training)} still "
                 f"{is_are(training, 'trains', 'train')} ({step.at}): "
                 f"{is_are(group, 'it', 'they')} got fewer batches",
@@ -75,42 +77,58 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 
 def _stack(case: Case, subject: Subject) -> tuple[Frame, ...]:
-    sample = subject.rank.sample
-    if sample is None or not sample.threads:
-        return ()
-    return case.snapshot.stacks.get(sample.threads[0].stack, ())
+    return stack_of(case.snapshot.stacks, subject)
 
 
 def _reduces(case: Case, subject: Subject) -> bool:
     """Whether it waits in what a parallel wrapper reduces by itself, in no call of its own."""
     if subject.activity.kind == "backward":
         return True
-    run = []
-    for frame in _stack(case, subject):
-        if not is_library(frame):
-            break
-        run.append("/" + frame.file)
-    return any(part in file for file in run for part in _WRAPPERS)
+    run = list(takewhile(is_library, _stack(case, subject)))
+    if any(plain_name(frame.name) == "__init__" for frame in run):
+        return False  # the wrapper is being made
+    return any(part in "/" + frame.file for frame in run for part in _WRAPPERS)
 
 
-def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> tuple[Frame, Frame] | None:
-    """The frames of the user's function in which two stacks part, the second one further down.
+class _Parting(NamedTuple):
+    here: Frame
+    """Where those who train are in the function in which two stacks part."""
+    there: Frame
+    """Where the other one is in it, further down."""
+    loop: str
+    """The loop that it has left."""
 
-    None where they part elsewhere, or the second one is not further.
+
+def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | None:
+    """Where the second stack has left a loop that the first one is in.
+
+    None where they part in two functions, the second one is not further down, or is in the loop,
+    too. Where the program's file was not read, further down has to do.
     """
-    for one, other in zip(reversed(training), reversed(past), strict=False):
-        if (one.file, one.name) != (other.file, other.name):
-            return None
-        if one.line != other.line:
-            return (one, other) if other.line > one.line and not is_library(one) else None
-    return None
+    depth = parting(training, past)
+    if depth is None:
+        return None
+    here, there = training[-1 - depth], past[-1 - depth]
+    if there.line < here.line or is_library(here):
+        return None
+    known, around = loops(here), loops(there)
+    if known is None or around is None:
+        return _Parting(here, there, place(here))
+    left = [(here, block) for block in known if block not in around]
+    for frame in reversed(training[: -1 - depth]):
+        inner = loops(frame)
+        if inner is None and not is_library(frame):
+            return _Parting(here, there, place(here))
+        left += [(frame, block) for block in inner or ()]
+    return _Parting(here, there, block_at(*left[0])) if left else None
 
 
 UNEVEN = Rule(
     cause="uneven-inputs",
     title="A rank has run out of data before the others",
     seen="Some wait in what DistributedDataParallel or FSDP reduces by itself in every step; this "
-    "rank waits in an operation further down in the same function.",
+    "rank waits in an operation further down in the same function, and outside the loop that they "
+    "are in (as the program's file has it, where that can be read).",
     excluded="Somebody is outside communication. Both wait in operations that the program calls "
     "itself: `mismatched-collective`.",
     confidence=0.8,

@@ -796,3 +796,64 @@ def test_what_ran_on_a_node_that_is_lost_counts_as_still() -> None:
     world = lost_node(HUNG_SINCE + 3)
     world.add(user("step", 12), RUN, node="n2", moved_at=HUNG_SINCE)
     assert run(world).state == "hung"
+
+
+def test_a_lock_that_is_tried_by_calls_that_do_not_block() -> None:
+    # GIVEN rank 3 in SQLite, which sleeps between its attempts, and rank 0 that has the database
+    world = World()
+    world.waiters(3)
+    holder = (Holder(4000, "python3", "S", "holds the lock"),)
+    file = Descriptor(11, "file", "/data/seen.db", "rw", locked="by others", holders=holder)
+    table = DescriptorTable(NOW, (file,))
+    world.add(user("count", 95, "db.execute(sql)"), SLEEP, descriptors=table, moved_at=NOW)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
+    assert "/data/seen.db open (fd 11)" in verdict.summary
+    assert (
+        "locked by rank 0 (pid 4000), which waits in all_reduce at train.py:56" in verdict.summary
+    )
+    # what it has locked itself is no reason
+    held = Descriptor(11, "file", "/data/seen.db", "rw", locked="held")
+    world.ranks.pop()
+    world.add(user("count", 95, "time.sleep(1)"), SLEEP, descriptors=DescriptorTable(NOW, (held,)))
+    assert first(world).cause == "missing-collective"
+
+
+def test_ranks_that_want_the_lock_of_a_rank_that_waits_for_them() -> None:
+    world = World()
+    world.add(c10d("barrier", 5356), FUTEX)
+    holder = (Holder(4000, "python3", "S", "holds the lock"),)
+    lock = Descriptor(9, "file", "/cache/x.lock", locked="waiting", holders=holder)
+    for _ in range(2):
+        table = DescriptorTable(NOW, (), waiting_locks=(lock,))
+        world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [1, 2])
+    assert "held by rank 0 (pid 4000), which waits in barrier" in verdict.summary
+
+
+def test_a_baton_is_not_taken_for_a_lock_that_another_job_has() -> None:
+    world = World()
+    world.waiters(3)
+    holder = (Holder(321, "python3", "S", "holds the lock"),)
+    other = Descriptor(-1, "file", "/other/job.lock", locked="held", holders=holder)
+    waits = (frame("FileBaton.wait", "torch/utils/file_baton.py", 50), *user("build", 77))
+    world.add(waits, SLEEP, descriptors=DescriptorTable(NOW, lock_files=(other,)))
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
+    assert "/other/job.lock" not in verdict.summary
+    assert "it may be an old one" in verdict.summary
+
+
+def test_a_queue_whose_producer_was_killed() -> None:
+    world = World()
+    world.waiters(3)
+    rank = world.add(QUEUE, FUTEX)
+    dead = world.process(
+        4099, ("Z", None, None, None, None), role="subprocess", label="subprocess python",
+        state="Z", exit_code=-9, rank=3, rank_pid=4030,
+    )  # fmt: skip
+    world.give_children(rank, [(dead, None)])
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("queue-wait", [3])
+    assert "(pid 4099) filled it, which was killed by SIGKILL and is a zombie" in verdict.summary

@@ -9,6 +9,7 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.limits import Limits
+from hangtop_core.meters import Meters
 from hangtop_core.model import Fact, Node
 from support.build import FUTEX, HUNG_SINCE, NOW, World, c10d
 
@@ -89,7 +90,8 @@ def absent(*lines: str, when: float = HUNG_SINCE) -> Diagnosis:
     """Three ranks of pids 4000, 4010, 4020 on one node, of which nobody has seen rank 1."""
     world = World()
     told = tuple(KernelLine(when, text) for text in lines)
-    world.nodes["n1"] = Node("n1", "ready", kernel_lines=told)
+    facts = {"core": Fact(True, path="/cores/core.%p")}
+    world.nodes["n1"] = Node("n1", "ready", kernel_lines=told, capabilities=facts)
     for rank in (0, 2):
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3"}
         world.add(c10d("all_reduce"), FUTEX, rank=rank, process={"env": env})
@@ -113,6 +115,13 @@ def test_rank_that_nobody_has_seen_is_told_by_its_pid(cause: str, line: str) -> 
     found = absent(line)
     assert [v.cause for v in found.verdicts] == [cause]
     assert [c.rank for c in found.verdicts[0].culprits] == [1]
+
+
+@pytest.mark.parametrize(("pid", "core"), [(4010, "/cores/core.4010"), (4021, "/cores/core.*")])
+def test_a_rank_that_nobody_has_seen_leads_to_its_core(pid: int, core: str) -> None:
+    """The kernel tells the number of a thread, which is that of its process in the main one."""
+    assert f"hangtop core {core}" in absent(FAULT.format(pid)).verdicts[0].next_steps[0]
+    assert "core" not in absent(OOM.format(4010)).verdicts[0].next_steps[0]
 
 
 def test_fault_of_some_thread_at_another_time_is_not_believed() -> None:
@@ -142,6 +151,7 @@ def test_unreadable_kernel_log_is_a_blind_spot_where_a_rank_is_lost() -> None:
         ("|/usr/lib/systemd/systemd-coredump %P", 0, "coredumpctl dump 4010 -o core.4010"),
         ("|/usr/lib/systemd/systemd-coredump %P %c", 0, "ulimit -c is 0"),
         ("|/usr/share/apport/apport -p%p", 0, "core /var/lib/apport/coredump/core.*.4010.*"),
+        ("|/opt/site/keep-core %p", 0, "which keep-core has got: hangtop core CORE"),
         ("", None, "core_pattern of the node is empty"),
     ],
 )
@@ -163,3 +173,38 @@ def test_a_crash_leads_to_its_core(pattern: str, limit: int | None, step: str) -
     (verdict,) = diagnose(snapshot, snapshot.job(None)).verdicts
     assert verdict.cause == "rank-crashed"
     assert step in " | ".join(verdict.next_steps)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where", "steps"),
+    [
+        (
+            "/cores/%e-%p",
+            "to disk, probably under /cores",
+            "core: ulimit -c 0 | hangtop core /cores/python3-4010",
+        ),
+        ("core", "to disk, probably under /work", "hangtop core /work/core"),
+        ("|/opt/keep-core %p", "to keep-core", "until keep-core has taken it (up to 3.0 GiB)"),
+        ("|/opt/keep-core %p", "to keep-core", "prlimit --core=1 COMMAND"),
+    ],
+)
+def test_a_core_that_is_being_written(pattern: str, where: str, steps: str) -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", capabilities={"core": Fact(True, path=pattern)})
+    world.waiters(1)
+    process = {
+        "dumping_core": True,
+        "cwd": "/work",
+        "comm": "python3",
+        "limits": Limits(core_size=0),
+        "meters": Meters(rss=3 << 30),
+    }
+    world.add(None, FUTEX, process=process)
+    snapshot = world.snapshot()
+    (verdict,) = diagnose(snapshot, snapshot.job(None)).verdicts
+    assert verdict.cause == "rank-dumping-core"
+    assert f"is writing its core {where}" in verdict.summary
+    told = " | ".join(verdict.next_steps)
+    assert steps in told
+    assert "kill -9 4010" in told
+    assert "leaves no core" not in told, "the kernel writes it, whatever the limit was"

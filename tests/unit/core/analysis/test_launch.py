@@ -445,3 +445,38 @@ def test_settings_of_nccl_do_not_matter_to_gloo() -> None:
     snapshot = nccl_job("", "Ring", "", versions={}).snapshot()
     one = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
     assert one.cause == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("told", "cgroups", "blamed"),
+    [
+        (("3", "3", "1"), ("a", "a", "a"), [0, 1]),
+        (("0,1", "1,0", "2"), ("a", "a", "a"), [0, 1]),
+        (("0,1", "0,1", "0,1"), ("a", "a", "a"), [0, 2]),
+        # Each has one of its own: by its variable, by its local rank, or by its cgroup.
+        (("0", "1", "2"), ("a", "a", "a"), []),
+        (("0,1,2", "0,1,2", "0,1,2"), ("a", "a", "a"), []),
+        (("0", "0", "0"), ("a", "b", "c"), []),
+        (("", "", ""), ("a", "a", "a"), []),
+    ],
+)
+def test_ranks_that_were_told_to_use_one_gpu(
+    told: tuple[str, ...], cgroups: tuple[str, ...], blamed: list[int]
+) -> None:
+    world = World()
+    for local, (one, cgroup) in enumerate(zip(told, cgroups, strict=True)):
+        cuda = (build.thread(4900 + local, build.FUTEX, "cuda-EvtHandlr"),)
+        process = {
+            "env": {"CUDA_VISIBLE_DEVICES": one, "LOCAL_RANK": str(local)},
+            "versions": {"nccl": "2.27.5"},
+            "cgroup": cgroup,
+            "threads": cuda,
+        }
+        world.waiters(1, process=process)
+    snapshot = world.snapshot()
+    first = diagnose(snapshot, snapshot.jobs[0]).verdicts[0]
+    assert [c.rank for c in first.culprits] == blamed
+    assert first.cause == ("launch-misconfigured" if blamed else "unknown")
+    if blamed:
+        assert f"in ranks {blamed[0]}{'-' if blamed[1] == 1 else ','}{blamed[1]}" in first.summary
+        assert first.evidence[0].text.startswith(f"CUDA_VISIBLE_DEVICES is {told[0]} ")

@@ -173,6 +173,29 @@ def test_why_a_rank_left_is_asked_of_its_logs_and_its_kernel() -> None:
     assert (stands.state, stands.told) == ("not possible", "dmesg_restrict is 1")
 
 
+def unseen_for(seconds: float, state: str = "unknown") -> Diagnosis:
+    """Three wait, and a rank that polls was last looked at so long ago."""
+    world = World()
+    world.waiters(3)
+    one = world.add(user("wait_for_file", 40, "time.sleep(0.5)"), SLEEP, moved_at=NOW - 0.2)
+    assert one.sample is not None
+    sample = msgspec.structs.replace(one.sample, at=NOW - seconds)
+    world.ranks[-1] = msgspec.structs.replace(one, sample=sample)
+    found = judged(world)
+    assert found.state == state
+    return found
+
+
+def test_who_keeps_a_job_from_being_called_hung_is_looked_at_again() -> None:
+    # WHEN a crowded node has no time for stacks of what runs
+    wanted = need(unseen_for(40.0), "stacks")
+    assert (wanted.state, wanted.rank) == ("wanted", 3)
+    assert "whether it still is where it was" in wanted.why
+    # and not where that would decide nothing
+    later = unseen_for(20.0, "hung")
+    assert "stacks" not in {one.kind for one in later.needs}
+
+
 def test_a_thousand_suspects_are_few_needs() -> None:
     world = World()
     world.waiters(2)

@@ -390,7 +390,8 @@ def test_who_writes_much_between_sleeps_gets_on_unless_nothing_fits(
 ) -> None:
     world = World()
     table = None if files is None else DescriptorTable(NOW - 1, files)
-    world.add(user("save", 41), SLEEP, wrote_at=NOW - 0.5, descriptors=table)
+    times = {"wrote_at": NOW - 0.5, "moved_at": NOW - 0.5}
+    world.add(user("save", 41), SLEEP, descriptors=table, **times)
     world.waiters(3)
     world.nodes["n1"] = Node("n1", "ready", full_mounts=full)
     found = run(world)
@@ -449,3 +450,65 @@ def test_nothing_is_said_of_ranks_yet_to_be_sampled(moved_at: float) -> None:
     world.ranks = [msgspec.structs.replace(rank, sample=None) for rank in world.ranks]
     found = run(world)
     assert (found.state, causes(found)) == ("unknown", [])
+
+
+@pytest.mark.parametrize(
+    ("stack", "facts"),
+    [
+        (build.URLLIB, build.RECVFROM),
+        (build.URLLIB, POLL),  # with a timeout
+        (user("read_frames", 9), build.PIPE_READ),
+    ],
+)
+@pytest.mark.parametrize(("woken", "state"), [(1.0, "progressing"), (90.0, "hung")])
+def test_what_trickles_in_from_a_socket_or_pipe_is_progress(
+    stack: Any, facts: Any, woken: float, state: str
+) -> None:
+    # GIVEN three ranks in a barrier, and one that reads: only data wake it up
+    world = World(observed_since=NOW - 60.0)
+    world.waiters(3)
+    world.add(stack, facts, moved_at=NOW - woken)
+    assert run(world).state == state
+
+
+def test_a_worker_that_reads_a_slow_stream_gets_on() -> None:
+    for woken, state in ((1.0, "progressing"), (90.0, "hung")):
+        world = World(observed_since=NOW - 60.0)
+        world.waiters(3)
+        rank = world.add(LOADER, POLL, moved_at=NOW - 0.5)
+        reading = (*build.URLLIB[:3], *worker_in("fetch_row", 41))
+        child = world.worker(rank, reading, build.RECVFROM)
+        world.give_children(rank, [child], moved_at=NOW - woken)
+        assert run(world).state == state
+
+
+@pytest.mark.parametrize("stack", [build.JOIN, build.QUEUE])
+@pytest.mark.parametrize(("wrote", "state"), [(1.0, "progressing"), (90.0, "hung")])
+def test_who_waits_for_a_thread_that_writes_much_gets_on(
+    stack: Any, wrote: float, state: str
+) -> None:
+    world = World(observed_since=NOW - 60.0)
+    world.waiters(3)
+    world.add(stack, FUTEX, wrote_at=NOW - wrote)
+    assert run(world).state == state
+
+
+@pytest.mark.parametrize(
+    ("share", "role", "watched", "state"),
+    [
+        (0.9, "subprocess", 90.0, "progressing"),
+        (0.02, "subprocess", 90.0, "hung"),  # it only looks at something now and then
+        (0.9, "dataloader-worker", 90.0, "hung"),
+        (0.9, "subprocess", 700.0, "hung"),  # it may work on something else
+    ],
+)
+def test_a_queue_whose_producer_works_hard_is_not_yet_a_hang(
+    share: float, role: str, watched: float, state: str
+) -> None:
+    world = World(observed_since=NOW - watched)
+    world.waiters(3, moved_at=NOW - watched)
+    rank = world.add(build.QUEUE, FUTEX, moved_at=NOW - watched)
+    actor = world.process(4099, RUN, role=role, label="subprocess python", rank=3, rank_pid=4030)
+    world.give_children(rank, [(actor, None)])
+    world.ranks[3] = msgspec.structs.replace(world.ranks[3], child_cpu_share={4099: share})
+    assert run(world).state == state

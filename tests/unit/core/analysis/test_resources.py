@@ -55,17 +55,41 @@ def test_rank_that_reads_a_pipe_is_not_held_up_by_a_full_disk() -> None:
     assert judged(with_rank(PIPE_READ, (SCRATCH,), read)).verdicts[0].cause == "io-wait"
 
 
-@pytest.mark.parametrize("cause", ["disk-full", "missing-collective"])
-def test_working_directory_on_a_full_disk(cause: str) -> None:
+@pytest.mark.parametrize(
+    ("full", "process", "cause"),
+    [
+        ("/scratch", {"cwd": "/scratch/run1"}, "disk-full"),
+        ("/scratch", {"cmdline": ("python3", "train.py", "--out=/scratch/run1")}, "disk-full"),
+        ("/other", {"cwd": "/scratch/run1"}, "missing-collective"),
+        ("/", {"cwd": "/scratch/run1"}, "missing-collective"),
+    ],
+)
+def test_who_looks_again_and_again_where_a_disk_is_full(
+    full: str, process: dict[str, Any], cause: str
+) -> None:
     world = World()
-    full = ("/scratch",) if cause == "disk-full" else ("/other", "/")
-    world.nodes["n1"] = Node("n1", "ready", full_mounts=full)
+    world.nodes["n1"] = Node("n1", "ready", full_mounts=(full,))
     world.waiters(3)
-    world.add(user("retry", 41, "time.sleep(1)"), SLEEP, process={"cwd": "/scratch/run1"})
-    first = judged(world).verdicts[0]
+    retry = user("retry", 41, "time.sleep(1)")
+    world.add(retry, SLEEP, process=process, moved_at=NOW - 1.0)
+    first, *others = judged(world).verdicts
     assert first.cause == cause
-    told = f"n1: no space or inodes are left on {', '.join(full)}"
+    told = f"n1: no space or inodes are left on {full}"
     assert told in [one.text for one in first.evidence], "where it fails to make a file is unseen"
+    if cause != "disk-full":
+        # It may be that: nobody is blamed for it, and it says where to look.
+        assert [(one.cause, one.culprits) for one in others] == [("disk-full", ())]
+        assert others[0].next_steps == (f"df -h {full}; df -i {full}",)
+
+
+def test_who_sleeps_on_does_not_try_to_write() -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready", full_mounts=("/scratch",))
+    world.waiters(3)
+    world.add(user("rest", 41, "time.sleep(1e5)"), SLEEP, process={"cwd": "/scratch/run1"})
+    (only,) = judged(world).verdicts
+    assert only.cause == "missing-collective"
+    assert "/scratch" not in str(only.evidence)
 
 
 @pytest.mark.parametrize(("percent", "cause"), [(45.0, "memory-thrash"), (3.0, "busy-in-python")])

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hangtop_core.capture import counted
+from hangtop_core.capture.form import CAME_MASKED
 from hangtop_core.capture.redact import Redaction, Redactor
 from hangtop_core.model import Node, Snapshot
 from hangtop_probe.secrets import MASK, mask_arguments, mask_text
@@ -64,7 +66,17 @@ def test_variables_by_their_names() -> None:
 def test_what_is_masked_already_is_told_apart_and_counted_once() -> None:
     redactor = Redactor(Redaction())
     assert redactor.text(f"--token={MASK} --steps 3") == f"--token={MASK} --steps 3"
-    assert redactor.counts == {"already on its node": 1}
+    assert redactor.counts == {CAME_MASKED: 1}
+
+
+def test_what_was_taken_out_is_told_in_words() -> None:
+    redactor = Redactor(Redaction(paths=True))
+    redactor.text(f"--token={MASK} password=hunter2 api_key=hunter3 of /home/ada/x.py")
+    assert counted(redactor.counts, "on the nodes") == (
+        "secrets masked in 3 places: on the nodes (1), named value (2)",
+        "replaced by others: names of folders (1)",
+    )
+    assert counted({}, "on the nodes") == ()
 
 
 def test_folders_get_other_names_and_files_of_python_keep_theirs() -> None:

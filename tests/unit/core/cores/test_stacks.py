@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import signal
 import struct
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hangtop_core.cores import elf
+from hangtop_core.cores import native as by_gdb
+from hangtop_core.cores import python as by_pystack
 from hangtop_core.cores.explain import explain
 from hangtop_core.cores.native import parse
 from hangtop_core.cores.pattern import expected, understand
 from hangtop_core.cores.python import PythonThread
-from hangtop_core.cores.read import spawned
+from hangtop_core.cores.read import read, spawned
 from hangtop_core.cores.threads import CoreThread, merge
 from hangtop_core.frame import Frame
 from hangtop_core.model import Local
+from hangtop_probe.tools import Tools
 from support.cores.image import STACK, core
 
 if TYPE_CHECKING:
@@ -185,3 +189,21 @@ def test_where_cores_go(pattern: str, uses_pid: bool, path: str | None, match: s
         assert place.name is not None
         assert place.name.fullmatch(match)
     assert place.told
+
+
+def test_gdb_is_asked_who_called_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pystack names the caller of what does not return by what lies behind it."""
+    (tmp_path / "core").write_bytes(core(number=6, threads=1))
+    thread = PythonThread(4711, None, False, (), (), native=tuple(native("abort", "??")))
+    found = by_pystack.Python({4711: thread}, "pystack")
+    monitor = native("abort", "c10d::ProcessGroupNCCL::heartbeatMonitor()")
+    monkeypatch.setattr(by_pystack, "read", lambda *_, **__: found)
+    monkeypatch.setattr(by_gdb, "read", lambda *_: by_gdb.Native({4711: tuple(monitor)}))
+    tools = Tools()
+    told = read(str(tmp_path / "core"), tools, sys.executable)
+    assert [one.code for one in told.explanations] == ["heartbeat-monitor"]
+    monkeypatch.setattr(by_gdb, "read", lambda *_: by_gdb.Native(problem="no gdb"))
+    told = read(str(tmp_path / "core"), tools, sys.executable)
+    assert [one.code for one in told.explanations] == ["aborted"]
+    assert "no gdb" not in told.problems
+    tools.close()

@@ -40,9 +40,9 @@ def test_of_ten_gigabytes_little_is_read(tmp_path: Path) -> None:
         file.write(b"\n" + recording("tee_raise").encode())
     (found,), _ = find([str(path)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
+    began = time.process_time()
     log = read(found, 0)
-    assert time.perf_counter() - began < 8.0
+    assert time.process_time() - began < 8.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
     said = [record.text for record in log.records]
     assert said[:2] == ["NCCL version 2.21.5+cuda12.4", "KeyError: 'before'"]
@@ -179,7 +179,7 @@ def test_a_new_file_that_may_not_be_read_leaves_the_old_one(
     path.rename(tmp_path / "old")
     path.write_text("two\n")
 
-    def forbidden(*_: object) -> None:
+    def forbidden(*_: object, **__: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr("builtins.open", forbidden)
@@ -223,6 +223,15 @@ def test_growing_cut_and_replaced_files_are_followed(tmp_path: Path) -> None:
     assert poll() == ["half"]
     path.write_text("cut\n")
     assert poll() == ["50%", "cut", "rank_1.log was cut"]
+    # As logrotate's copytruncate does, while more is written at once than was there before.
+    path.write_text("cut again, and longer\n")
+    assert poll() == ["cut again, and longer", "rank_1.log was cut"]
+    with path.open("r+") as file:
+        file.truncate(0)
+        # Who writes on where it was leaves a hole before that, here of gigabytes.
+        file.seek(10 << 30)
+        file.write("beyond a hole\n")
+    assert poll() == ["beyond a hole", "rank_1.log was cut"]
     path.rename(tmp_path / "old")
     path.write_text("new\n" + ERROR.format(7) + "next\n")
     assert poll()[0] == "new"

@@ -55,6 +55,27 @@ def test_without_prefixes_of_torchrun_the_same_is_told() -> None:
     assert (one.cause, blamed(one)) == ("rank-exited", [1])
 
 
+@pytest.mark.parametrize("prefix", ["", "[default1]:"])
+def test_an_exception_that_follows_from_one_with_a_long_message_is_no_other_error(
+    prefix: str,
+) -> None:
+    raised = 'Traceback (most recent call last):\n  File "/a/{0}.py", line 7, in {0}\n    x()\n'
+    text = "step 3\n" + raised.format("load") + "hub.NotFound: 404 Client Error.\n\n"
+    text += "Repository Not Found for url: https://hub/api.\nPlease look at its name.\n\n"
+    text += "The above exception was the direct cause of the following exception:\n\n"
+    text += raised.format("main") + "OSError: model is no local folder\nIs it a private one?\n"
+    found = judged("".join(f"{prefix}{line}\n" for line in text.splitlines()))
+    assert found.first is not None
+    assert not found.others
+    one = found.first.record
+    assert (one.text, one.fields["first"], one.order) == (
+        "OSError: model is no local folder",
+        "hub.NotFound: 404 Client Error.",
+        2,
+    )
+    assert [call.name for call in one.calls] == ["load", "main"]
+
+
 def test_a_killed_rank_is_known_by_what_torchrun_says() -> None:
     one = verdict(recording("tee_kill"))
     assert (one.cause, blamed(one)) == ("rank-crashed", [1])

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from hangtop_core.logs.known import KNOWN, NEEDLES, recognise
+from hangtop_core.logs.record import fill
 
 SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("N1", "info", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>", None, {"interface": "eth0"}),
@@ -67,6 +68,11 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("G1", "cascade", "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:60572. This is", None, {"peer": "[127.0.0.1]:60572"}),
     ("G4", "root", "  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 786432 vs 32. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?", "mismatched-size", {"got": "786432", "wanted": "32"}),
     ("G3", "timeout", "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no error", "port-blocked", {}),
+    ("N10", "root", "DistBackendError: NCCL error in: x.cpp:1970, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.5", None, {}),
+    ("N10", "root", "DistBackendError: NCCL error in: x.cpp:1970, unhandled cuda error, NCCL version 2.21.5", None, {}),
+    ("N10", "root", "ncclInternalError: internal error - please report this issue to the NCCL developers", None, {}),
+    ("N6", "timeout", "n1:1:1 [0] misc/socket.cc:9 NCCL WARN socketPollConnect: Connect to 10.0.0.3<50000> exceeded retries (34)", None, {"peer": "10.0.0.3<50000>"}),
+    ("N6", "timeout", "n1:1:1 [0] misc/socket.cc:9 NCCL WARN socketPollConnect: exceeded retries (20000)", None, {}),
     ("N10", "cascade", "DistBackendError: NCCL error in: x.cpp:1970, remote process exited or there was a network error, NCCL version 2.21.5", None, {}),
     ("T16", "root", "E1121 11:18:02.853000 24301 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 24304) of binary: /opt/python3", "rank-crashed", {"local": "1", "pid": "24304"}),
     ("T16", "exit", "E1121 11:18:02.853000 24301 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 24304) of binary: /opt/python3", "rank-exited", {"exit": "1"}),
@@ -97,6 +103,8 @@ SAMPLES: list[tuple[str, str, str, str | None, dict[str, str]]] = [
     ("K5", "root", "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libtorch.so", "rank-crashed", {"pid": "4711"}),
     ("K5", "root", "[  123.4] traps: python3[4711] trap invalid opcode ip:7f sp:7f error:0 in a.so", "rank-crashed", {"pid": "4711", "comm": "python3"}),
     ("K5", "root", "Nov 21 11:17:50 n1 kernel: python3[4711]: unhandled level 2 translation fault (11)", "rank-crashed", {"comm": "python3"}),
+    ("START", "root", "/usr/bin/python: can't open file '/home/a/train.py': [Errno 2] No such file or directory", "rank-exited", {"path": "/home/a/train.py", "error": "No such file or directory"}),
+    ("START", "root", "/usr/bin/python3.11: No module named train", "rank-exited", {"name": "train"}),
     ("E", "error", "2026-11-21 11:17:50,048 ERROR train: could not log in", None, {}),
 ]  # fmt: skip
 
@@ -114,6 +122,32 @@ def test_known_lines(
     row, said = found
     assert (row.code, row.part, row.cause) == (code, part, cause)
     assert fields.items() <= said.items()
+
+
+@pytest.mark.parametrize(
+    ("line", "means"),
+    [
+        (
+            "Timeout at NCCL work: 43, last enqueued NCCL work: 45, last completed NCCL work: 42.",
+            "had begun #45 and completed #42",
+        ),
+        (
+            "Observed flight recorder dump signal from another rank via TCPStore.",
+            "was told by another rank that a collective has timed out",
+        ),
+        ("DataLoader worker (pid 4711) is killed by signal: Killed.",
+         "DataLoader worker 4711 has died: Killed"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly", "DataLoader worker 7 has died"),
+        (
+            "Detected mismatch between collectives on ranks. Rank 0 is running collective: A",
+            "ranks are in different collectives: Rank 0 is running collective: A",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_line_does_not_say_is_not_said(line: str, means: str) -> None:
+    found = recognise(line)
+    assert found is not None
+    assert fill(found[0].means, found[1]) == means
 
 
 def test_every_code_has_a_sample() -> None:

@@ -1,0 +1,95 @@
+"""Unpacks cores as systemd-coredump keeps them: by zstd, lz4 and xz, and by gzip.
+
+Beginnings are those of the formats: RFC 8878 (zstd), lz4_Frame_format.md, xz-file-format.txt and
+RFC 1952 (gzip). Programs unpack them, since Python reads neither zstd (before 3.14) nor lz4.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hangtop_core.cores import elf
+from hangtop_core.text import clean, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hangtop_probe.tools import Tools
+
+_PROGRAMS = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x1f\x8b": "gzip",
+}
+PIECE = 1 << 20
+SPARED = 256 << 20
+"""Bytes of its disk that an unpacked core leaves free."""
+
+
+def program(path: str) -> str | None:
+    """The program that unpacks a file, by how it begins; None for what is not packed."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            start = file.read(6)
+    except OSError:
+        return None
+    return next((one for magic, one in _PROGRAMS.items() if start.startswith(magic)), None)
+
+
+@contextmanager
+def whole(path: str, tools: Tools) -> Iterator[str]:
+    """Give the path of a core as it is: of a packed one that of a copy, which goes afterwards.
+
+    Raises:
+        elf.NotACoreError: it cannot be unpacked: by what, for want of what, or holds no core.
+        OSError: nothing can be written where temporary files go.
+    """
+    name = program(path)
+    if name is None:
+        yield path
+        return
+    found = shutil.which(name)
+    if found is None:
+        raise elf.NotACoreError(
+            f"is packed, and {name} is not here to unpack it: install it, or use coredumpctl dump"
+        )
+    with tempfile.TemporaryDirectory(prefix="hangtop-core-") as folder:
+        copy = os.path.join(folder, "core")
+        process = tools.start([found, "-dc", "--", path], stderr=subprocess.DEVNULL)
+        try:
+            _copy(process, copy)
+        finally:
+            tools.end(process)
+        if process.returncode != 0 and not elf.is_core(copy):
+            raise elf.NotACoreError(f"is damaged: {name} cannot unpack it")
+        yield copy
+
+
+def _copy(process: subprocess.Popen[bytes], path: str) -> None:
+    """Write what a program prints, with holes where there is nothing, while there is room."""
+    assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
+    with open(path, "xb") as file:
+        disk = os.statvfs(path)
+        room = disk.f_bavail * disk.f_frsize - SPARED
+        while data := process.stdout.read(PIECE):
+            if not file.tell() and not data.startswith(b"\x7fELF"):
+                raise elf.NotACoreError("is packed, and holds no core file")
+            if not any(data):
+                file.seek(len(data), os.SEEK_CUR)
+                continue
+            room -= len(data)
+            if room < 0:
+                where = clean(os.path.dirname(os.path.dirname(path)), 200)
+                raise elf.NotACoreError(
+                    f"takes more room than there is in {where} when it is unpacked ("
+                    f"{size(file.tell())} of it fit): set TMPDIR to a directory with more"
+                )
+            file.write(data)
+        file.truncate()
+    process.wait()

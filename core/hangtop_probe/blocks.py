@@ -1,0 +1,104 @@
+"""The loops and conditions that a line of Python stands in, by how its file is indented.
+
+Two ranks in one function are in the same loop or not, and under a condition that names the rank
+or not: lines alone do not tell. Not by `ast`: up to Python 3.10 it crashes on some files, and what
+a user has in a file must not end the probe.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, NamedTuple, Tuple
+
+MAX_FILE = 512 << 10
+"""Bytes of a file that is looked at: some 15,000 lines."""
+MAX_BLOCKS = 12
+Block = Tuple[int, int, bool]
+"""First and last line of the head of a loop or condition, and whether it is the `else` of that."""
+
+_TEXT = re.compile(
+    rb"#[^\n]*"
+    rb'|"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:""")?'
+    rb"|'''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*(?:''')?"
+    rb'|"[^"\\\n]*(?:\\.[^"\\\n]*)*"?'
+    rb"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'?",
+    re.DOTALL,
+)
+"""Comments and strings: what is in them is no code. Each matches where it begins, also without an
+end, so that no file takes long."""
+_BRACKETS = re.compile(rb"([\[\](){}])")
+_OPENING = b"[({"
+_FIRST = re.compile(rb"\s*(?:async\s+)?(\w*)")
+_LOOPS = (b"for", b"while")
+_BRANCHES = (b"if", b"elif")
+
+
+class Statement(NamedTuple):
+    """A statement, or the head of a block: all lines of it, how far it is indented, first word."""
+
+    first: int
+    last: int
+    indent: int
+    word: bytes
+    whole: bool
+    """Whether something follows its colon: a block in one line."""
+
+
+def statements(source: bytes) -> List[Statement]:
+    """Return the statements of a file, in their order."""
+    code = _TEXT.sub(_blank, source[:MAX_FILE])
+    found: List[Statement] = []
+    first, depth, held, whole = 0, 0, b"", False
+    for number, line in enumerate(code.split(b"\n"), 1):
+        if not held:
+            if not line.strip():
+                continue
+            first, held, whole = number, line, False
+        for at, piece in enumerate(_BRACKETS.split(line)):
+            if at % 2:
+                depth = depth + 1 if piece in _OPENING else max(depth - 1, 0)
+            elif not depth and _goes_on(piece):
+                whole = True
+        if depth or line.endswith(b"\\"):
+            continue
+        word = _FIRST.match(held)
+        held = held.expandtabs()
+        indent = len(held) - len(held.lstrip())
+        found.append(Statement(first, number, indent, word[1] if word else b"", whole))
+        held = b""
+    return found
+
+
+def around(lines: List[Statement], number: int) -> List[Block]:
+    """Return what line ``number`` stands in inside its function, outermost first."""
+    at = next((i for i, one in enumerate(lines) if one.first <= number <= one.last), None)
+    if at is None:
+        return []
+    own = lines[at]
+    found: List[Block] = []
+    inside = own.word in _LOOPS or (own.whole and own.word in (b"else", *_BRANCHES))
+    indent, sought = own.indent + inside, own.word == b"elif" and not inside
+    for one in reversed(lines[: at + inside]):
+        if one.indent == indent and sought:  # the branch before an `elif` or `else`
+            if one.word in _BRANCHES:
+                found.append((one.first, one.last, True))
+            sought = one.word == b"elif"
+        elif one.indent < indent:
+            indent, sought = one.indent, one.word in (b"else", b"elif")
+            if one.word in (b"def", b"class"):
+                break
+            if one.word in _BRANCHES + _LOOPS:
+                found.append((one.first, one.last, False))
+    return found[::-1][-MAX_BLOCKS:]
+
+
+def _blank(match: "re.Match[bytes]") -> bytes:
+    """Brackets instead of a string, so that its lines belong to one statement."""
+    text = match[0]
+    return b"" if text[:1] == b"#" else b"(" + b"\n" * text.count(b"\n") + b")"
+
+
+def _goes_on(part: bytes) -> bool:
+    """Whether something stands behind the colon of a block's head."""
+    before, colon, after = part.partition(b":")
+    return bool(colon and b"lambda" not in before and after.strip() and after[:1] != b"=")

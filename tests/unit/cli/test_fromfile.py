@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from hangtop.cli.main import main
+from hangtop_core.capture import Facts, load, save
+from hangtop_hook.numericsfile import VARIABLE
+from support.record import path_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDING = str(path_of("skip"))
+
+
+def test_a_capture_in_which_nobody_looks_for_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["numerics", RECORDING]) != 0
+    told = capsys.readouterr().err
+    assert "no rank of this capture's job looks for inf and nan" in told
+    assert "--detect-overflow" in told
+
+
+def test_a_capture_from_before_the_first_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = load(RECORDING).newest
+    (job,) = newest.snapshot.jobs
+    ranks = []
+    for rank in job.ranks:
+        env = {**rank.process.env, VARIABLE: "{}"}
+        process = msgspec.structs.replace(rank.process, env=env)
+        ranks.append(msgspec.structs.replace(rank, process=process))
+    jobs = (msgspec.structs.replace(job, ranks=tuple(ranks)),)
+    snapshot = msgspec.structs.replace(newest.snapshot, jobs=jobs)
+    save(tmp_path / "a.hangtop", [msgspec.structs.replace(newest, snapshot=snapshot)], Facts())
+    assert main(["numerics", str(tmp_path / "a.hangtop")]) != 0
+    told = capsys.readouterr().err
+    assert "look for inf and nan, but when the capture was made: not read yet" in told
+
+
+def spoiled(raw: Any) -> Any:
+    """Plain data in whose texts of several words there are escape sequences and what turns text."""
+    if isinstance(raw, str) and " " in raw and not raw.startswith("run "):  # no key of a job
+        return raw.replace(" ", " \x1b[31m\x1b]0;x\x07\u202e\x00", 1)
+    if isinstance(raw, list):
+        return [spoiled(one) for one in raw]
+    if isinstance(raw, dict):
+        return {key: spoiled(one) for key, one in raw.items()}
+    return raw
+
+
+@pytest.mark.parametrize("name", ["logs", "recorder"])
+def test_nothing_of_a_capture_reaches_the_terminal_as_an_escape_sequence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = gzip.decompress(path_of(name).read_bytes()).splitlines()
+    made = b"\n".join(json.dumps(spoiled(json.loads(line))).encode() for line in lines)
+    path = str(tmp_path / "a.hangtop")
+    (tmp_path / "a.hangtop").write_bytes(gzip.compress(made + b"\n"))
+    assert load(path).cut is None
+    for command in (["logs"], ["diagnose"], ["dump", "--each"], ["flight", "-j"], ["numerics"]):
+        main([*command, path])
+        printed = capsys.readouterr()
+        for line in (printed.out + printed.err).split("\n"):
+            assert line.isprintable(), (command, line)
+
+
+def test_a_job_whose_verdict_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where another job's is there and the rest is damaged, as one flipped bit makes of it."""
+    lines = gzip.decompress(path_of("skip").read_bytes()).splitlines()
+    (at,) = (n for n, line in enumerate(lines) if line.startswith(b'{"verdict":'))
+    verdict = json.loads(lines[at])
+    lines[at] = json.dumps({**verdict, "verdict": "another job"}).encode()
+    path = tmp_path / "a.hangtop"
+    path.write_bytes(gzip.compress(b"\n".join([*lines[: at + 1], b"{damaged", b""])))
+    assert main(["diagnose", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert "what was concluded of" in told
+    assert "hangtop open" in told

@@ -1,0 +1,131 @@
+"""Who waits where in loops and conditions, as the program's file has them, and by which callers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from support.build import BACKWARD, FUTEX, World, c10d, frame, user
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis
+    from support.build import Stack
+
+LOOP = (50, "for x, y in loader:")
+FIRST = (64, "if rank == 0:")
+
+
+def run(world: World) -> Diagnosis:
+    snapshot = world.snapshot()
+    return diagnose(snapshot, snapshot.job(None), 30.0)
+
+
+def inside(stack: Stack, *within: tuple[int, str]) -> Stack:
+    """The stack, with the blocks that its innermost own frame is in."""
+    found = []
+    told = False
+    for one in stack:
+        own = one.file.endswith("train.py")
+        blocks = within if own and not told else () if own else None
+        told = told or own
+        found.append(replace(one, within=blocks))
+    return tuple(found)
+
+
+def one_elsewhere(stack: Stack, others: Stack = BACKWARD, ranks: int = 3) -> Diagnosis:
+    world = World()
+    for _ in range(ranks - 1):
+        world.add(others, FUTEX)
+    world.add(stack, FUTEX)
+    return run(world)
+
+
+def test_a_collective_under_a_condition_on_the_rank_is_told_with_its_line() -> None:
+    barrier = inside(c10d("barrier", 5356, 66), LOOP, FIRST)
+    found = one_elsewhere(barrier, inside(BACKWARD, LOOP))
+    first = found.verdicts[0]
+    assert first.cause == "rank-conditional-collective"
+    assert [one.rank for one in first.culprits] == [2]
+    assert "under `if rank == 0:` (train.py:64), where ranks 0-1 do not come" in first.summary
+    assert "uneven-inputs" not in [one.cause for one in found.verdicts]
+
+
+def test_the_condition_may_be_around_a_caller_and_be_its_else() -> None:
+    helper = frame("mean", "metrics.py", 9)
+    stack = inside(c10d("all_reduce", 3252, 66), LOOP, (60, "else: if not is_main_process():"))
+    stack = (*stack[:2], replace(helper, within=()), *stack[2:])
+    found = one_elsewhere(stack, inside(BACKWARD, LOOP))
+    assert found.verdicts[0].cause == "rank-conditional-collective"
+    assert "the `else` of `if not is_main_process():` (train.py:60)" in found.verdicts[0].summary
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ((LOOP, (64, "if step % 10 == 0:")), (LOOP,)),
+        ((LOOP, (64, "while rank_is_late:")), (LOOP,)),
+        # all are under it
+        ((LOOP, FIRST), (LOOP, FIRST)),
+        (None, None),
+    ],
+)
+def test_other_conditions_say_nothing(
+    mine: tuple[tuple[int, str], ...] | None, theirs: tuple[tuple[int, str], ...] | None
+) -> None:
+    barrier = c10d("barrier", 5356, 49)
+    found = one_elsewhere(
+        barrier if mine is None else inside(barrier, *mine),
+        BACKWARD if theirs is None else inside(BACKWARD, *theirs),
+    )
+    assert found.verdicts[0].cause == "mismatched-collective"
+
+
+def test_two_branches_of_one_condition_are_a_mismatch() -> None:
+    gather = inside(c10d("gather", 3252, 66), LOOP, FIRST)
+    reduce = inside(c10d("reduce", 3252, 68), LOOP, (64, "else: if rank == 0:"))
+    assert one_elsewhere(gather, reduce).verdicts[0].cause == "mismatched-collective"
+
+
+def test_who_has_left_the_loop_has_run_out_of_data_and_the_loop_is_named() -> None:
+    barrier = inside(c10d("barrier", 5356, 92))
+    first = one_elsewhere(barrier, inside(BACKWARD, LOOP)).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("uneven-inputs", [2])
+    assert "through with the loop at train.py:50 (`for x, y in loader:`)" in first.summary
+
+
+@pytest.mark.parametrize("within", [None, ()])
+def test_further_down_is_past_the_loop_only_where_nobody_knows_of_loops(
+    within: tuple[()] | None,
+) -> None:
+    # GIVEN those who train in no loop at all: they wait in line 57, the other one in line 92
+    barrier, training = c10d("barrier", 5356, 92), BACKWARD
+    if within is not None:
+        barrier, training = inside(barrier), inside(training)
+    cause = one_elsewhere(barrier, training).verdicts[0].cause
+    assert cause == ("uneven-inputs" if within is None else "mismatched-collective")
+
+
+def test_a_wrapper_that_is_being_made_does_not_train() -> None:
+    making = (
+        frame("_verify_param_shape_across_processes", "torch/distributed/utils.py", 299),
+        frame("DistributedDataParallel.__init__", "torch/nn/parallel/distributed.py", 858),
+        *user("train_step", 40),
+    )
+    found = one_elsewhere(c10d("all_reduce", 3252, 57), making)
+    assert found.verdicts[0].cause == "mismatched-collective"
+
+
+def test_callers_tell_apart_who_waits_in_one_helper() -> None:
+    def reached_from(line: int) -> Stack:
+        top = c10d("all_reduce", 3252, 48)
+        return (*top[:3], frame("step", "train.py", line), *top[3:])
+
+    found = one_elsewhere(reached_from(71), reached_from(70))
+    first = found.verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("mismatched-collective", [2])
+    assert "at train.py:48 (train_step), called from train.py:71 (step)" in first.summary
+    # those of whom all came the same way are one class
+    assert one_elsewhere(reached_from(70), reached_from(70)).verdicts[0].cause == "unknown"

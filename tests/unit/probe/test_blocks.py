@@ -1,0 +1,162 @@
+"""The loops and conditions around a line of a program."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hangtop_probe import blocks, procfs, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = """\
+def fit(loader, rank):
+    for epoch in range(3):
+        for batch in loader:
+            step(batch)
+            if (
+                rank == 0
+                and batch
+            ):
+                log(batch)
+            elif rank == 1:
+                with lock:
+                    log(1)
+            else:
+                try:
+                    log(2)
+                except OSError:
+                    log(3)
+        else:
+            done(4)
+        while not ready():
+            wait()
+    def later():
+        return save()
+    finish(later)
+if __name__ == "__main__":
+    fit([], 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "around"),
+    [
+        (1, []),
+        (3, [(2, False), (3, False)]),
+        (4, [(2, False), (3, False)]),
+        (6, [(2, False), (3, False)]),  # the condition itself
+        (9, [(2, False), (3, False), (5, False)]),
+        (10, [(2, False), (3, False), (5, True)]),
+        (12, [(2, False), (3, False), (5, True), (10, False)]),
+        (15, [(2, False), (3, False), (5, True), (10, True)]),
+        (17, [(2, False), (3, False), (5, True), (10, True)]),
+        (19, [(2, False)]),  # the else of a loop is out of it
+        (20, [(2, False), (20, False)]),
+        (21, [(2, False), (20, False)]),
+        (23, []),  # a function of its own
+        (24, []),
+        (26, [(25, False)]),
+        (99, []),
+    ],
+)
+def test_what_a_line_stands_in(line: int, around: list[tuple[int, bool]]) -> None:
+    found = blocks.around(blocks.statements(PROGRAM.encode()), line)
+    assert [(first, other) for first, _, other in found] == around
+
+
+AWKWARD = (
+    """\
+def f(a,
+      b):
+    """
+    + '"""'
+    + """Not code:
+for x in y:
+  if rank == 0:
+"""
+    + '"""'
+    + """
+    text = "for z in (" # if rank == 1:
+    while a: b()
+    if rank == 0: barrier()
+    if rank == 1: values = {1: 2}[1:]
+    if (rank == 2 and
+        a):
+        call(
+    1, {2: 3}
+        )
+    match a:
+        case 1:
+            for y in z: \\
+                g(y)
+\tif tab:
+\t\tsave()
+    x[1:2] = lambda: 3
+    return f(
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "around"),
+    [
+        (7, []),
+        (8, [8]),
+        (9, [9]),
+        (10, [10]),
+        (14, [11]),
+        (19, [18]),
+        (21, [20]),
+        (22, []),
+        (23, []),
+    ],
+)
+def test_strings_brackets_and_blocks_in_one_line(line: int, around: list[int]) -> None:
+    found = blocks.around(blocks.statements(AWKWARD.encode()), line)
+    assert [first for first, _, _ in found] == around
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"def f(:\n",
+        b"x = 1\0\n",
+        b"(" * 500_000,
+        b'"' * 500_001,
+        b"'\\" * 250_000,
+        b"\xff\n" * 90_000,
+        b"a" + b".b" * 250_000,
+        b" " * 500_000 + b"if x:\n",
+        b"if x:\n" * 80_000,
+        b'"""' * 160_000,
+    ],
+    ids=range(10),
+)
+def test_a_file_of_any_kind_is_gone_through_quickly(source: bytes) -> None:
+    lines = blocks.statements(source)
+    for number in (1, 2, 70_000):
+        blocks.around(lines, number)
+
+
+def test_own_lines_are_told_what_they_stand_in(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(PROGRAM.replace("loader:", "fetch(token='hf_abcdefghijklmnop'):"))
+    mounts = [procfs.Mount(1, "0:1", "/", "ext4", "x")]
+    me = os.getpid()
+    # somebody edited it since the process read it
+    assert sources.around(me, str(file), 9, mounts) is None
+    os.utime(file, (0, 0))
+    found = sources.around(me, str(file), 15, mounts)
+    assert found is not None
+    assert [line for line, _ in found] == [2, 3, 5, 10]
+    assert [text for _, text in found[2:]] == [
+        "else: if ( rank == 0 and batch ):",
+        "else: elif rank == 1:",
+    ]
+    assert "hf_abcdefghijklmnop" not in found[1][1]
+    network = procfs.Mount(1, "0:1", str(tmp_path), "nfs4", "x")
+    assert sources.around(me, str(file), 9, [*mounts, network]) is None

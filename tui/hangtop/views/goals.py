@@ -1,0 +1,92 @@
+"""Where Enter on a piece of evidence leads: the pane that shows what it says."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hangtop_core.diagnosis import Evidence, Need, Verdict
+
+ENVIRONMENT = "environment"
+"""Not a pane of Rank, but what its key opens."""
+_SCREENS = {"stacks": "stacks", "flight": "recorder", "gpu": "gpus", "log": "logs"}
+"""Screen that shows what a source said of any rank."""
+_RANK_PANES = {"network": "files", "process": "process", "numerics": "numerics"}
+"""The pane of the rank's own screen that shows it."""
+_PORTS = frozenset({"ib-port-down", "nccl-ib-error"})
+_CHILDREN = ("child pid ", "DataLoader worker ")
+"""How evidence about processes that a rank has started begins."""
+_NEEDS = {
+    "recorder": ("recorder", None),
+    "descriptors": ("rank", "files"),
+    "logs": ("logs", None),
+    "kernel log": ("nodes", "node"),
+}
+"""Screen and pane that show what rules ask for; the rank's stack for all others."""
+_NAMES = {
+    "stacks": "2 Stacks",
+    "rank": "3 Rank",
+    "logs": "8 Logs",
+    "recorder": "4 Recorder",
+    "gpus": "6 GPUs",
+    "nodes": "9 Nodes",
+}
+_RANK = re.compile(r"(?<!node )\branks? (\d{1,7})\b")
+_VARIABLE = re.compile(r"\b[A-Z]{2,}(?:_[A-Z0-9]+)+\b")
+_AROUND_NAMES = ":;,()"
+
+
+class Goal(NamedTuple):
+    """Where Enter on a piece of evidence leads."""
+
+    screen: str
+    rank: int | None = None
+    pane: str | None = None
+    node: str | None = None
+
+    @property
+    def text(self) -> str:
+        """`→ 3 Rank`, with the key that is pressed there."""
+        key = " e" if self.pane == ENVIRONMENT else ""
+        return f"→ {_NAMES[self.screen]}{key}"
+
+
+def goal_of_need(need: Need) -> Goal:
+    """The pane that shows what a rule has asked for."""
+    screen, pane = _NEEDS.get(need.kind, ("rank", "stack"))
+    return Goal(screen, need.rank, pane, need.node if screen == "nodes" else None)
+
+
+def goal_of(seen: Evidence, verdict: Verdict, nodes: Collection[str]) -> Goal:
+    """The pane that shows what a piece of evidence says.
+
+    Args:
+        seen: the evidence.
+        verdict: it belongs to.
+        nodes: names of those of the job.
+    """
+    told = _RANK.search(seen.text) if seen.rank is None else None
+    rank = int(told[1]) if told else seen.rank
+    screen = _SCREENS.get(seen.source)
+    if rank is not None and seen.text.startswith(_CHILDREN):
+        return Goal("rank", rank, "children")
+    if screen is not None:
+        # What is told of several names them: the first of them stands for all.
+        return Goal(screen, rank)
+    if seen.source == "network" and verdict.cause in _PORTS:
+        return Goal("gpus", rank, "ports")
+    if seen.source == "environment" and rank is not None:
+        # Whose is odd stands first.
+        return Goal("rank", rank, ENVIRONMENT if _VARIABLE.search(seen.text) else "process")
+    words = [word.strip(_AROUND_NAMES) for word in seen.text.split(" ")]
+    named = next((word for word in words if word in nodes), None)
+    of_node = seen.source == "kernel" or (named is not None and seen.text.startswith(f"{named}: "))
+    if rank is None or of_node:
+        where = {one.rank: one.node for one in reversed(verdict.culprits)}
+        last = verdict.culprits[0].node if verdict.culprits else None
+        return Goal("nodes", rank, "node", named or where.get(rank, last))
+    pane = "files" if seen.text.startswith("fd ") else _RANK_PANES.get(seen.source)
+    return Goal("rank", rank, pane)
