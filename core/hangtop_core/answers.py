@@ -40,6 +40,8 @@ class Answers:
     def stacks(self, name: str, piece: messages.StackPiece) -> StackSample:
         """Fold one process's stacks and return its sample.
 
+        Without a new stack that is the failure, also where the one before still holds.
+
         Raises:
             BadPieceError: when it refers to a stack that was never sent.
         """
@@ -64,7 +66,8 @@ class Answers:
         if known is None:
             return sample
         self._take_sample(name, known, sample)
-        return known.sample if known.sample is not None else sample
+        folded = known.sample
+        return folded if folded is not None and sample.failure is None else sample
 
     def failure(self, name: str, pid: int, sample: StackSample) -> None:
         """Note that a process that was asked for gave no sample, and why."""

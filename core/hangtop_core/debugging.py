@@ -100,7 +100,7 @@ def debugging(
     place = f" at {clean(found.at, 200)}" if found.site is not None else ""
     doing = f"rank {rank.rank} {clean(found.text, 200)}{place}"
     steps = instead(rank, node)
-    if rank.state in ("exited", "zombie"):
+    if rank.ended:
         return Debugging(why="it has exited", doing=doing)
     if rank.state in ("stopped", "traced"):
         return Debugging(why=f"it is {rank.state}", doing=doing, steps=steps)

@@ -8,6 +8,9 @@ from msgspec import Meta, Struct
 
 from hangtop_core.text import Text
 
+MOST_READ = 4096
+"""Of a process that has more, the first ones are read (`hangtop_probe.descriptors`)."""
+
 
 class Mount(Struct, frozen=True, gc=False):
     """One line of /proc/PID/mounts. `device` names the server for network file systems."""

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Snapshot
 
 Identity = tuple[str, int, int]
-"""Node, pid and start time of a process."""
+"""As `Process.identity`."""
 
 
 def follow(job: Job, snapshot: Snapshot) -> Job | None:
@@ -26,10 +26,10 @@ def follow(job: Job, snapshot: Snapshot) -> Job | None:
 def pids_of(job: Job) -> set[Identity]:
     """Identities of all processes of a job."""
     ranks = [rank.process for rank in job.ranks]
-    return {(one.node, one.pid, one.start) for one in (*ranks, *job.launchers, *job.unnumbered)}
+    return {one.identity for one in (*ranks, *job.launchers, *job.unnumbered)}
 
 
 def live_pids(job: Job) -> frozenset[Identity]:
     """Identities of its ranks that have not left."""
-    ranks = (rank.process for rank in job.ranks if rank.state not in ("exited", "zombie"))
-    return frozenset((one.node, one.pid, one.start) for one in (*ranks, *job.unnumbered))
+    ranks = (rank.process for rank in job.ranks if not rank.ended)
+    return frozenset(one.identity for one in (*ranks, *job.unnumbered))

@@ -16,7 +16,6 @@ from hangtop_core.model import Job
 from hangtop_core.observing import answers_to, training
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Process
     from hangtop_core.updates import Update
 
 EVIDENCE_S = 10.0
@@ -140,7 +139,7 @@ class Hangs:
                 known.over = False
             known.ranks = alive
             known.ending = None
-        elif known.ranks and not any(map(_lives, job.launchers)):
+        elif known.ranks and all(one.ended for one in job.launchers):
             if not known.over and _may_tell_why(known, diagnosis, at):
                 return []
             if not known.over:
@@ -151,11 +150,6 @@ class Hangs:
         if diagnosis is not None:
             found += _judged(known, diagnosis, at)
         return [*_introduced(known, diagnosis, at, anyway=bool(found)), *found]
-
-
-def _lives(launcher: Process) -> bool:
-    """One that has ended may be listed until its parent looks after it."""
-    return launcher.gone_at is None and launcher.state[:1] not in ("Z", "X", "x")
 
 
 def _may_tell_why(known: _Known, diagnosis: Diagnosis | None, at: float) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from hangtop_core import launchline
-from hangtop_core.model import WORLD_SIZES, number_in
 from hangtop_core.places import is_loopback
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def master(process: Process) -> tuple[str, str] | None:
 
 def world_size(process: Process) -> int | None:
     """Return how many ranks there are, as a rank was told."""
-    return number_in(process.env, WORLD_SIZES)
+    return launchline.number_in(process.env, launchline.WORLD_SIZES)
 
 
 def once(members: Iterable[Member], places: Places) -> list[Member]:

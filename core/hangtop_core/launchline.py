@@ -1,4 +1,4 @@
-"""Command lines of training: what a launcher was told, and which script a process runs."""
+"""What launchers were told, and tell their ranks: command lines and variables of training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _LAUNCHER_SCRIPTS = frozenset({"launch.py", "run.py", "torchrun", "accelerate", "deepspeed"})
 _LAUNCHER_MODULES = ("torch.distributed.", "accelerate.", "deepspeed.")
@@ -15,6 +15,18 @@ _OWN_RANK = re.compile(r"--?local[-_]rank(?:=.*)?")
 MASTER_PORT, RENDEZVOUS_PORT = "29500", "29400"
 """What torchrun takes for `--master-port` and in `--rdzv-endpoint` where none is given: torch 2.13,
 torch/distributed/run.py and elastic/rendezvous/c10d_rendezvous_backend.py."""
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+"""Variables in which launchers tell a rank its number on its node, and how many there are."""
+
+
+def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
+    """Return the first of some variables that is a number, of eight digits at most."""
+    for name in names:
+        text = environ.get(name)
+        if text and text.isdecimal() and len(text) < 9:
+            return int(text)
+    return None
 
 
 def launch_options(cmdline: Sequence[str]) -> dict[str, str]:

@@ -7,20 +7,20 @@ Times are seconds since the epoch on the head node's clock unless a name says ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
 from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
-from hangtop_core.descriptors import Descriptor as Descriptor
 from hangtop_core.descriptors import DescriptorTable as DescriptorTable
 from hangtop_core.descriptors import Failure as Failure
 from hangtop_core.descriptors import FilePosition, Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
+from hangtop_core.launchline import LOCAL_RANKS, number_in
 from hangtop_core.limits import Limits
 from hangtop_core.logs.output import Output
 from hangtop_core.meters import Meters, Stalled
@@ -38,20 +38,6 @@ Helper = Literal[
     "dataloader-worker", "resource-tracker", "forkserver", "compile-worker", "debug-server"
 ]
 Role = Literal["rank", "launcher", "subprocess", Helper]
-
-
-LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-"""Variables in which launchers tell a rank its number on its node, and how many there are."""
-
-
-def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
-    """Return the first of some variables that is a number, of eight digits at most."""
-    for name in names:
-        text = environ.get(name)
-        if text and text.isdecimal() and len(text) < 9:
-            return int(text)
-    return None
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -225,6 +211,16 @@ class Process(Struct, frozen=True, gc=False):
     node: Text = ""
     """Name of the node it is on; not the node's own word."""
 
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """Node, pid and start time: no other process has, or had, all three."""
+        return self.node, self.pid, self.start
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has left, or only waits for its parent to look after it."""
+        return self.gone_at is not None or self.state[:1] in ("Z", "X", "x")
+
 
 class Local(Struct, frozen=True, gc=False):
     """One local variable of a frame."""
@@ -307,14 +303,11 @@ class Rank(Struct, frozen=True, gc=False):
     process: Process
     children: tuple[Process, ...] = ()
     sample: StackSample | None = None
-    child_samples: Mapping[int, StackSample] = field(default_factory=dict)
-    """By pid of the child."""
+    child_samples: Mapping[int, StackSample] = field(default_factory=dict)  # by pid of the child
     child_moved_at: Mapping[int, float] = field(default_factory=dict)
     """When the main thread of each child was last known to run, by pid, as `moved_at`."""
-    child_left_at: Mapping[int, float] = field(default_factory=dict)
-    """By pid of the child, as `left_at`."""
-    child_cpu_share: Mapping[int, float] = field(default_factory=dict)
-    """By pid of the child, as `cpu_share`."""
+    child_left_at: Mapping[int, float] = field(default_factory=dict)  # likewise, as `left_at`
+    child_cpu_share: Mapping[int, float] = field(default_factory=dict)  # likewise
     child_descriptors: Mapping[int, DescriptorTable] = field(default_factory=dict)
     """Open descriptors of children that were asked for, by pid."""
     descriptors: DescriptorTable | None = None
@@ -344,6 +337,11 @@ class Rank(Struct, frozen=True, gc=False):
     """Of that, the main thread."""
 
     @property
+    def ended(self) -> bool:
+        """Whether its process has left, or is a zombie."""
+        return self.state in ("exited", "zombie")
+
+    @property
     def local_rank(self) -> int | None:
         """Rank on its node, from the environment; None when not told."""
         return number_in(self.process.env, LOCAL_RANKS)
@@ -370,6 +368,14 @@ class Job(Struct, frozen=True):
     nodes: tuple[Text, ...] = ()
     hosts: tuple[Text, ...] = ()
     """Its nodes by node rank, where the environment of its ranks tells (Slurm)."""
+
+    def pids(self) -> dict[str, list[int]]:
+        """Pids of its ranks that have not ended, by node."""
+        found: dict[str, list[int]] = {}
+        for rank in self.ranks:
+            if not rank.ended:
+                found.setdefault(rank.node, []).append(rank.process.pid)
+        return found
 
     def launcher_sample(self, launcher: Process) -> StackSample | None:
         """What was sampled of one of its launchers."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 def fold(names: Iterable[str]) -> str:
@@ -38,8 +38,8 @@ def _fold(names: tuple[str, ...]) -> str:
 
 MAX_NAMES = 20_000
 _BRACKETS = re.compile(r"\[([^\]]*)")
-_RANGES = re.compile(r"[0-9,/-]*")
-_SPAN = re.compile(r"([0-9]+)-([0-9]+)")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?:/([0-9]+))?)?")
+_AFTER_DIGITS = re.compile(r"(?<![0-9])([0-9]+)\[([0-9,/-]+)\]")
 _DIGITS = 18
 
 
@@ -47,15 +47,54 @@ def is_bounded(text: str, most: int) -> bool:
     """Whether the ranges of a set are written in plain digits, and of ``most`` numbers at most.
 
     ClusterShell makes all numbers of a range as soon as it has read it, and takes for one what
-    Python does: `99_999_999`, ` 99999999`, digits of other scripts.
+    Python does: `99_999_999`, ` 99999999`, digits of other scripts, and `1-2-99999999` for one that
+    begins with -1.
     """
-    inside = _BRACKETS.findall(text)
-    if not all(map(_RANGES.fullmatch, inside)):
-        return False
-    spans = _SPAN.findall(" ".join(inside))
-    if any(len(last) > _DIGITS for _, last in spans):
-        return False
-    return sum(int(last) - int(first[-_DIGITS:]) for first, last in spans) <= most
+    count = 0
+    for inside in _BRACKETS.findall(text):
+        for one in filter(None, inside.split(",")):
+            found = _RANGE.fullmatch(one)
+            if found is None or any(len(bound or "") > _DIGITS for bound in found.groups()):
+                return False
+            count += int(found[2] or found[1]) - int(found[1])
+    return count <= most
+
+
+def digits_inside(text: str) -> str:
+    """Return a set with digits before a range taken into it: `gpu1[8-12]` is `gpu[18-19,110-112]`.
+
+    Slurm and pdsh mean that. ClusterShell puts the digits before both ends, which makes 95 names of
+    these five, and of `99999999[1-10]` more than there is memory for. The set has to be bounded.
+    """
+    return _AFTER_DIGITS.sub(_take_in, text)
+
+
+def _take_in(found: re.Match[str]) -> str:
+    digits, parts = found[1], []
+    for one in found[2].split(","):
+        bounds = _RANGE.fullmatch(one)
+        if bounds is None:
+            return found[0]  # it is told as in any other set
+        first, last, step = bounds[1], bounds[2] or bounds[1], bounds[3]
+        if len(first) == len(last):
+            parts.append(digits + one.replace("-", f"-{digits}"))
+        elif first.startswith("0") and first != "0":
+            return found[0]
+        elif step:
+            every = range(int(first), int(last) + 1, max(int(step), 1))
+            parts += [f"{digits}{number}" for number in every]
+        else:
+            spans = _of_one_width(int(first), int(last))
+            parts += [f"{digits}{begin}-{digits}{end}" for begin, end in spans]
+    return f"[{','.join(parts)}]"
+
+
+def _of_one_width(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The parts of a range in which all numbers have as many digits."""
+    while first <= last:
+        end = min(10 ** len(str(first)) - 1, last)
+        yield first, end
+        first = end + 1
 
 
 def unfold(text: str) -> list[str]:
@@ -65,7 +104,7 @@ def unfold(text: str) -> list[str]:
     if not is_bounded(text, MAX_NAMES):
         return []
     try:
-        found = NodeSet(text, resolver=RESOLVER_NOGROUP)
+        found = NodeSet(digits_inside(text), resolver=RESOLVER_NOGROUP)
         return [str(name) for name in found] if len(found) <= MAX_NAMES else []
     except NodeSetException:
         return []

@@ -32,7 +32,10 @@ class Measure(Struct, frozen=True, array_like=True):
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """One call of a module (`forward`), its gradient (`backward`), or gradients at a `step`."""
+    """One call of a module (`forward`), its gradient (`backward`), or gradients at a `step`.
+
+    `weights` are those that are looked at ahead of a pass: spread by FSDP, or compiled.
+    """
 
     batch: int
     way: Text = "forward"
@@ -144,13 +147,13 @@ class Numerics(Struct, frozen=True, gc=False):
 def earliest(ranks: Iterable[Numerics]) -> tuple[Numerics, First] | None:
     """Return the first of a job: of the earliest batch, and there the earliest by the clock.
 
-    Forward comes before backward, whatever clocks of nodes say.
+    Weights come before forward, and that before backward, whatever clocks of nodes say.
     """
-    order = {"forward": 0, "backward": 1, "step": 2}
+    order = {"weights": 0, "forward": 1, "backward": 2, "step": 3}
     found = [(one, one.first) for one in ranks]
     told = [(one, first) for one, first in found if first is not None]
     return min(
         told,
-        key=lambda pair: (pair[1].batch, order.get(pair[1].way, 3), pair[1].at),
+        key=lambda pair: (pair[1].batch, order.get(pair[1].way, 4), pair[1].at),
         default=None,
     )

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SCHEMA = "hangtop.numerics-report/1"
-_WAYS = {"forward": "", "backward": "  (backward)", "step": "  (step of the optimizer)"}
+_WAYS = {
+    "forward": "",
+    "weights": "  (ahead of the pass)",
+    "backward": "  (backward)",
+    "step": "  (step of the optimizer)",
+}
 
 
 def document(ranks: Sequence[Numerics]) -> dict[str, Any]:

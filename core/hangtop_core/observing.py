@@ -140,7 +140,7 @@ def lacks_answers(job: Job, update: Update) -> bool:
     return now is not None and any(
         (rank.sample is None or (VARIABLE in rank.process.env and rank.numerics is None))
         and rank.node in ready
-        and rank.state not in ("exited", "zombie")
+        and not rank.ended
         and not rank.process.denied
         for rank in now.ranks
     )

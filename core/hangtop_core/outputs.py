@@ -157,11 +157,7 @@ def _blamed(diagnosis: Diagnosis | None) -> frozenset[int | None]:
 
 
 def _gone(job: Job) -> frozenset[int]:
-    return frozenset(
-        rank.process.pid
-        for rank in job.ranks
-        if rank.process.gone_at is not None or rank.process.state == "Z"
-    )
+    return frozenset(rank.process.pid for rank in job.ranks if rank.process.ended)
 
 
 def _was_read(known: Output, piece: LogPiece) -> bool:

@@ -182,7 +182,10 @@ def blind_lines(spot: BlindSpot, width: int) -> Iterator[str]:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Break a text into lines, the first and the others each with what stands before them."""
+    """Break a text into lines, the first and the others each with what stands before them.
+
+    No word is broken: a command that is cut in two cannot be copied.
+    """
     return textwrap.wrap(
         text,
         width,

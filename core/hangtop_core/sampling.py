@@ -135,7 +135,7 @@ def plan(
     result = Plan([], [], [], [], [])
     for known in processes:
         pid, role = known.process.pid, known.process.role
-        if known.gone or known.process.state in ("Z", "X"):
+        if known.process.ended:
             continue
         if can_sample(known):
             every, free = rate.of(known, now)
@@ -175,7 +175,7 @@ def gpus_stand_still(gpus: Iterable[Gpu], now: float, rest: float) -> bool:
 def can_sample(known: Tracked) -> bool:
     """Whether py-spy can be expected to see anything in a process."""
     process = known.process
-    if known.gone or process.state in ("Z", "X") or process.role not in _SAMPLED_ROLES:
+    if process.ended or process.role not in _SAMPLED_ROLES:
         return False
     if process.role != "subprocess":
         return True

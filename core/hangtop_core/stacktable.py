@@ -6,7 +6,8 @@ names, probes begin to tell all stacks again; and once all requests of older edi
 neither a sample uses nor was told since is dropped.
 
 Stacks are compared by their Python frames only, so that a native sample of a rank that has not
-moved still counts as the same stack.
+moved still counts as the same stack. What a library calls that only looks again and again whether
+a wait is over makes no other functions either: a rank caught at such a look has got nowhere.
 """
 
 from __future__ import annotations
@@ -14,13 +15,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+from hangtop_core.analysis import dictionary
+from hangtop_core.analysis.frames import library_run
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.model import Frame
 
 MAX_STACKS = 20_000
 """Stacks kept before those that no sample uses are dropped."""
+_LOOKS_AGAIN: frozenset[Kind] = frozenset({"child", "data", "file-lock"})
+"""Waits of libraries that wake up to look: for the workers of a DataLoader every 5 s (torch 2.13
+torch/utils/data/_utils/__init__.py, MP_STATUS_CHECK_INTERVAL), for a lock file 20 times a second
+(filelock), for a program with a timeout (CPython's subprocess.py, `_wait`)."""
 
 
 class StackTable:
@@ -62,7 +71,7 @@ class StackTable:
             python = [f for f in self._stacks.get(key, ()) if not f.native]
             known = self._shapes[key] = (
                 hash(tuple((f.file, f.name, f.line) for f in python)),
-                hash(tuple((f.file, f.name) for f in python)),
+                hash(tuple((f.file, f.name) for f in python[_inside(python) :])),
             )
         return known
 
@@ -100,3 +109,12 @@ class StackTable:
             self._published = dict(self._stacks)
             self._changed = False
         return self._published
+
+
+def _inside(stack: Sequence[Frame]) -> int:
+    """How many innermost frames a library's wait has called that looks again and again."""
+    run = tuple(library_run(stack))
+    met = dictionary.match(run)
+    if met is None or met[0].kind not in _LOOKS_AGAIN:
+        return 0
+    return max(index for index, frame in enumerate(run) if frame is met[1])

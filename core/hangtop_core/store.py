@@ -189,7 +189,7 @@ class Store:
         known = Tracked(view.node.name, process, at)
         view.live[pid] = known
         view.warm.add(pid)
-        self._by_identity[_identity(known)] = known
+        self._by_identity[known.process.identity] = known
         self._regroup = True
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
@@ -250,7 +250,7 @@ class Store:
             if owner is not None:
                 owner.touch()
                 known = owner
-        key = self._job_of.get(_identity(known))
+        key = self._job_of.get(known.process.identity)
         if key is not None:
             self._changed.add(key)
 
@@ -323,21 +323,16 @@ class Store:
             if known.process.role in ("rank", "launcher")
         ]
         self._groups = jobs.group(members, Places(view.node for view in self.nodes.values()))
-        self._jobs, find = {}, self._by_identity
-        # A node that contradicts itself may name one that is not there.
-        self._ranks = {
-            group.key: [find[_of(one)] for one in group.ranks if _of(one) in find]
-            for group in self._groups
-        }
+        self._jobs = {}
+        self._ranks = {group.key: self._found(group.ranks) for group in self._groups}
         self._job_of = {
-            (member.node, member.process.pid, member.process.start): group.key
+            member.process.identity: group.key
             for group in self._groups
             for member in (*group.ranks, *group.launchers, *group.unnumbered)
         }
 
     def _job(self, group: jobs.Group) -> Job:
-        find = self._by_identity
-        launchers = [find[_of(one)] for one in group.launchers if _of(one) in find]
+        launchers = self._found(group.launchers)
         return Job(
             key=group.key,
             name=group.name,
@@ -352,10 +347,15 @@ class Store:
                 for one in launchers
                 if one.sample is not None
             },
-            unnumbered=tuple(find[_of(member)].process for member in group.unnumbered),
+            unnumbered=tuple(known.process for known in self._found(group.unnumbered)),
             nodes=group.nodes,
             hosts=group.hosts,
         )
+
+    def _found(self, members: Iterable[jobs.Member]) -> list[Tracked]:
+        """What is known of members; a node that contradicts itself may name one of nobody."""
+        known = (self._by_identity.get(member.process.identity) for member in members)
+        return [one for one in known if one is not None]
 
     def _prune(self, now: float) -> None:
         """Drop processes that left, once nothing keeps them."""
@@ -367,29 +367,21 @@ class Store:
         }
         for view in left:
             recent = view.gone[-MAX_PROCESSES:]
-            kept = [known for known in recent if self._keep(view, known, alive, now)]
+            kept = [known for known in recent if self._keep(known, alive, now)]
             if len(kept) != len(view.gone):
                 for known in set(view.gone).difference(kept):
-                    self._by_identity.pop(_identity(known), None)
+                    self._by_identity.pop(known.process.identity, None)
                 view.gone = kept
                 self._regroup = True
 
-    def _keep(self, view: NodeView, known: Tracked, alive: set[str], now: float) -> bool:
+    def _keep(self, known: Tracked, alive: set[str], now: float) -> bool:
         process = known.process
         age = now - (process.gone_at or now)
         if process.role in ("rank", "launcher"):
-            return age < KEEP_GONE or self._job_of.get(_identity(known)) in alive
+            return age < KEEP_GONE or self._job_of.get(known.process.identity) in alive
         return age < (KEEP_GONE_SUBPROCESS if process.role == "subprocess" else KEEP_GONE)
 
     def _used_stacks(self) -> Iterable[str]:
         for known in self._everything():
             if known.sample is not None:
                 yield from (thread.stack for thread in known.sample.threads)
-
-
-def _identity(known: Tracked) -> tuple[str, int, int]:
-    return known.node, known.process.pid, known.process.start
-
-
-def _of(member: jobs.Member) -> tuple[str, int, int]:
-    return member.node, member.process.pid, member.process.start

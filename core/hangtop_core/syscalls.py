@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Filter = Literal["all", "network", "file", "waits"]
-FILTERS: tuple[Filter, ...] = ("all", "network", "file", "waits")
 
 _LINE = re.compile(r"(?:\[pid +(\d+)\] )?(\d\d:\d\d:\d\d\.\d+) (.*)", re.DOTALL)
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
@@ -121,6 +120,17 @@ class Calls:
         else:
             self._open.pop(tid, None)
             self._whole(tid, text)
+
+    def fits(self, line: str, wanted: Filter) -> bool:
+        """Whether a line, the last that was taken, is of the kind that was asked for."""
+        tid, text = thread_of(line, self.pid)
+        resumed = _RESUMED.match(text or "")
+        if resumed is not None:
+            text = self._begun.get((tid, resumed[1]), f"{resumed[1]}(")
+        call = _CALL.match(text or "")
+        if wanted == "all" or call is None:
+            return wanted == "all"
+        return Row(tid, _name(call), on(call[1], call[2])).fits(wanted)
 
     def _whole(self, tid: int, text: str) -> None:
         call, result = _CALL.match(text), _RESULT.search(text)

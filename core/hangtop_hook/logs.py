@@ -50,7 +50,7 @@ def redirect(directory: str, number: int) -> None:
             _start_tee("[%s:%d]:" % (node, number), files)
         for fd, file in files.items():
             os.dup2(file, fd)
-            if (fd, True) == (1, len(files) == 1):
+            if fd == 1 and len(files) == 1:
                 os.dup2(file, 2)
     finally:
         for file in files.values():

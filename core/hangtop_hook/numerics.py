@@ -5,8 +5,9 @@ and comes out, of the weights, and of gradients on their way back; the optimizer
 of its step. Nothing waits for a device meanwhile: values are read when the outermost module has
 returned, when backward is over, and ahead of a step. A full backward hook would be simpler, but
 it puts a node of its own into the graph and forbids operations in place; a hook on a tensor does
-neither. What was compiled has no modules any more: inputs, outputs and weights of the compiled
-module itself are looked at.
+neither. What was compiled has no modules any more: inputs and outputs of the compiled module itself
+are looked at, and all weights in it. Those that FSDP spreads are looked at ahead of a pass, each
+part by the rank that holds it: within the pass all ranks have the same.
 
 A batch is a call of an outermost module; numbers begin at 0. Where a program calls several, as a
 model and its loss, the next batch begins with the first of them that is called again.
@@ -122,6 +123,8 @@ class Watcher:
         self._measurer: Any = None
         self._calls = threading.local()
         self._called: Set[int] = set()
+        self._shown: Set[Tuple[int, str]] = set()
+        """Weights, by module and name, that were looked at ahead of this pass."""
         self._lock = threading.RLock()
         self._pending: List[Tuple[Frame, Measure]] = []
         self._finished: List[Frame] = []
@@ -185,13 +188,33 @@ class Watcher:
         if name is None:
             return
         frame = Frame("forward", self.batch, name, self._site())
-        stack.append((module, frame))
         with self._measurer.apart():
+            if not stack and not backward:
+                self._shown.clear()
+            if not backward:
+                self._weights_ahead(module, root, frame.site)
+            stack.append((module, frame))
             for path, tensor in tensors(arguments, "input"):
                 self._measure(frame, "input", path, tensor)
             for path, parameter in module._parameters.items():
-                if parameter is not None:
+                if parameter is not None and (id(module), path) not in self._shown:
                     self._measure(frame, "weight", path, parameter)
+
+    def _weights_ahead(self, module: Any, root: Any, site: Site) -> None:
+        """Note weights that no call of their own module will show as they are."""
+        compiled = type(module).__name__ == "OptimizedModule"
+        spread = module is root and "torch.distributed.fsdp" in sys.modules
+        for one in module.modules() if compiled or spread else ():
+            name = self._names.of(one, root)
+            frame = Frame("weights", self.batch, name, site) if name is not None else None
+            for path, parameter in one._parameters.items():
+                wanted = compiled or type(parameter).__name__ == "DTensor"
+                if frame is not None and wanted and (id(one), path) not in self._shown:
+                    self._shown.add((id(one), path))
+                    if parameter is not None:
+                        self._measure(frame, "weight", path, parameter)
+            if frame is not None and frame.measures:
+                self._finished.append(frame)
 
     def after(self, module: Any, *rest: Any) -> None:
         """Note what comes out of a module; it is None where the module raised."""
@@ -332,7 +355,7 @@ class Watcher:
         return found
 
     def _ring(self, kind: str) -> Deque[Frame]:
-        """The last frames of a kind: forward, backward and steps each keep their own."""
+        """The last frames of a kind: weights, forward, backward and steps each keep their own."""
         return self._rings.setdefault(kind, deque(maxlen=self._settings.frames))
 
     def _until(self, last: Frame, finished: List[Frame]) -> List[Frame]:

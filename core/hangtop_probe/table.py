@@ -209,9 +209,9 @@ class Table:
         only: Optional[FrozenSet[int]],
         slurm: Optional[Tuple[FrozenSet[str], Optional[str]]] = None,
     ) -> None:
-        """Choose whose processes are reported; root sees everybody's."""
+        """Choose whose processes are reported: all for root, and whosever they are if named."""
         with self._lock:
-            self.all_users = all_users or self.rights.uid == 0
+            self.all_users = all_users or only is not None or self.rights.uid == 0
             self.only = only
             self.slurm = slurm
             for entry in self.entries.values():

@@ -21,7 +21,10 @@ from hangtop_core.columns import Unpacker
 from hangtop_core.cores.take import Cost, Taken
 from hangtop_core.descriptors import Openers
 from hangtop_core.diagnosis import to_json
-from hangtop_core.nettest import said
+from hangtop_core.nettest import judge, said
+from hangtop_core.nettest import report as network_report
+from hangtop_core.nettest.choose import spots
+from hangtop_core.nettest.facts import Facts, JobRun, Member, Names, Outcome, Way
 from hangtop_core.report import diagnosis_text, each_text
 from hangtop_core.store import Store
 from hangtop_core.syscalls import Calls, table
@@ -224,3 +227,78 @@ def strace_lines(data: bytes) -> None:
     for wanted in ("all", "network", "file"):
         for row in table(calls, wanted, {"a": "b"}, {3060: "python"}):  # type: ignore[arg-type]
             expect_harmless(row)
+
+
+def tested() -> list[bytes]:
+    """What two nodes answer while their network is tested."""
+    lines: list[Any] = []
+    for number, node in enumerate(("n1", "n2"), 1):
+        mine = {"address": f"10.0.0.{number}", "length": 24}
+        links = [
+            {"name": "lo", "kind": "loopback", "addresses": [{"address": "::1", "length": 128}]},
+            {"name": "eth0", "kind": "ethernet", "up": True, "mtu": 1500, "addresses": [mine]},
+        ]
+        look = {"hostname": node, "links": links, "default": "eth0", "ephemeral": [32768, 60999]}
+        names = {"names": {"n1": ["10.0.0.1"], "n2": "not known"}, "reverse": {"10.0.0.2": "n2"},
+                 "sources": {"10.0.0.2": "10.0.0.1"}}  # fmt: skip
+        opened = {"opened": [{"asked": 29500, "why": "in use", "owner": "python (pid 7)"}]}
+        torch = {"python": "3.11.7", "path": "/usr/bin/python3", "torch": "2.13", "gpus": ["H200"]}
+        say = {"end": "all_reduce", "took": 0.1, "error": "Connection refused"}
+        lines += [["look", node, look], ["names", node, names], ["opened", node, opened],
+                  ["called", node, {"calls": [{"id": number, "how": "late", "took": 0.1}]}],
+                  ["torch", node, torch], ["say", node, say], ["rates", node, [[1, 10**9]]],
+                  ["numerics", node, {"exp": ["0x1.8p+0", "0x1.0p-3"]}],
+                  ["end", node, {"code": 1, "lines": ["NCCL WARN Bootstrap: no socket"]}]]  # fmt: skip
+    return [lined(*lines), lined(*lines[:5]), lined(*lines[9:])]
+
+
+KINDS: dict[str, Any] = {
+    "look": said.Look, "names": said.NamesPiece, "opened": said.OpenedPiece,
+    "called": said.CalledPiece, "torch": said.Torch, "say": said.Say, "rates": said.Rates,
+    "numerics": said.Numerics, "end": said.RankEnd,
+}  # fmt: skip
+
+
+@target(tested)
+def network_test(data: bytes) -> None:
+    """Whatever nodes answer to a test of the network, the report of it is harmless."""
+    told: dict[str, dict[str, Any]] = {node: {} for node in ("n1", "n2")}
+    for raw in _values(data):
+        with suppress(BadPieceError, ValueError, TypeError, KeyError):
+            kind, node, value = raw
+            told[node][kind] = messages.decode(value, KINDS[kind])
+    facts = Facts(nodes=tuple(told), took_s=1.0)
+    facts.looked = {node: one["look"] for node, one in told.items() if "look" in one}
+    facts.spots = spots(facts.looked, None)
+    outcomes = []
+    for node, one in told.items():
+        if "names" in one:
+            answer = one["names"]
+            facts.names[node] = Names(answer.names, answer.reverse, answer.sources)
+        if "opened" in one and node in facts.spots:  # others are not asked for ports
+            facts.opened[node] = one["opened"].opened
+        if "torch" in one:
+            facts.torch[node] = one["torch"]
+        calls = one["called"].calls if "called" in one else ()
+        for call in calls if len(facts.spots) == len(told) else ():
+            facts.ways.append(Way(node, "n2", "chosen", 29500, call.how, call.took))
+        if "end" in one:
+            facts.lines[node] = one["end"].lines
+        say = one.get("say", said.Say())
+        outcomes.append(
+            Outcome(
+                Member(node),
+                step=say.end,
+                error=say.error,
+                wrong=say.wrong,
+                rates=one.get("rates", ()),
+                numerics=one.get("numerics", {}),
+            )
+        )
+    facts.jobs.append(JobRun("gloo", tuple(outcomes)))
+    found = judge.findings(facts)
+    status = judge.status(facts, found, True)
+    expect_harmless(network_report.text(facts, found, status, 80), lines=True)
+    if facts.spots:
+        expect_harmless(network_report.mpirun_line(facts, None))
+    to_json(network_report.document(facts, found, status))

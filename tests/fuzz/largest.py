@@ -29,11 +29,13 @@ SIZES = {
     "node": 16 * MIB,  # wire.MAX_MESSAGE
     "hello_and_boot": 16 * MIB,
     "other_answers": 16 * MIB,
+    "network_test": 16 * MIB,
     "frames": 16 * MIB,
     "line_cutter": 16 * MIB,
     "strace_lines": 20_000 * 1000,  # strace.MAX_LINES, of 1,000 characters
     "proc": 16 * MIB,  # procfs.read_all
     "kernel_record": 8192,  # one read of /dev/kmsg
+    "masking": 4096,  # lines of logs, the kernel and strace are cut
     "process_table": 8 * MIB,  # procfs.MAX_ENVIRON
     "py_spy": 32 * MIB,  # tools.MAX_OUTPUT
     "nvml_child": 1 * MIB,
@@ -46,6 +48,7 @@ SIZES = {
     "packed_capture": 16 * MIB,
     "log": 4 * MIB,  # of a live job; files are read to their end, in time that grows with them
     "packed_log": 4 * MIB,
+    "redaction": 4 * MIB,  # the ends of logs are the longest text of a capture
     "ras_report": 32 * MIB,  # ras.MAX_TEXT
     "squeue": 4 * MIB,  # slurm.MAX_OUTPUT
     "shared_commands": 4 * MIB,

@@ -13,6 +13,7 @@ import pytest
 
 from hangtop.cli.files import show
 from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.descriptors import MOST_READ
 from hangtop_core.session import Options, Session
 from support.processes import PATIENCE
 
@@ -87,12 +88,14 @@ def test_it_is_read_within_bounds_and_its_names_do_no_harm(
         name = update.snapshot.nodes[0].name
         table = session.descriptors(name, [rank]).result(PATIENCE)[rank]
         assert table is not None
-        assert len(table.descriptors) == min(4096, DESCRIPTORS + 4)
+        assert len(table.descriptors) == min(MOST_READ, DESCRIPTORS + 4)
         assert update.snapshot.nodes[0].state == "ready"
         assert not update.snapshot.nodes[0].noise
         capsys.readouterr()
         show(found, table, {}, name, as_json=False)
         said = capsys.readouterr().out
+        if found.process.fd_count and found.process.fd_count > MOST_READ:
+            assert f"{MOST_READ} of {found.process.fd_count} descriptors" in said
         assert "new line" in said
         assert not CONTROL.search(said.replace("\n", "")), said
         assert "\nnew line" not in said

@@ -57,7 +57,7 @@ def printing(path: Path, *argv: str, **variables: str) -> Iterator[subprocess.Po
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

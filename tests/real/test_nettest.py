@@ -33,8 +33,9 @@ pytestmark = [
 PORT = 29517
 LISTENS = f"ss -Hltn 'sport = :{PORT}'"
 BEHIND_S = 600
-CLOCK = f"""
+FAULTY = f"""
 #include <dlfcn.h>
+#include <sys/socket.h>
 #include <time.h>
 extern "C" int clock_gettime(clockid_t id, struct timespec *now) {{
     static auto real = (int (*)(clockid_t, struct timespec *)) dlsym(RTLD_NEXT, "clock_gettime");
@@ -42,8 +43,15 @@ extern "C" int clock_gettime(clockid_t id, struct timespec *now) {{
     if (id == CLOCK_REALTIME) now->tv_sec -= {BEHIND_S};
     return found;
 }}
+extern "C" ssize_t recv(int fd, void *into, size_t size, int flags) {{
+    static auto real = (ssize_t (*)(int, void *, size_t, int)) dlsym(RTLD_NEXT, "recv");
+    ssize_t got = real(fd, into, size, flags);
+    if (got > 900) ((char *) into)[got / 2] ^= 0x40;
+    return got;
+}}
 """
-"""What makes the clock of one node's programs another: all namespaces share the machine's."""
+"""What makes a node's clock another (all namespaces share the machine's), and its network, by which
+gloo receives with recv, one that changes a byte."""
 
 
 @pytest.fixture(scope="module")
@@ -207,16 +215,16 @@ def test_an_interface_that_gloo_should_not_take(cluster: Cluster) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_a_clock_that_differs(cluster: Cluster, tmp_path: Path) -> None:
-    source, library = tmp_path / "clock.cc", tmp_path / "clock.so"
-    source.write_text(CLOCK)
+def test_a_node_whose_clock_and_numbers_are_wrong(cluster: Cluster, tmp_path: Path) -> None:
+    source, library = tmp_path / "faulty.cc", tmp_path / "faulty.so"
+    source.write_text(FAULTY)
     subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
     node = cluster.node(3)
-    into = node.argv("bash", "-c", "cat >/run/clock.so")
+    into = node.argv("bash", "-c", "cat >/run/faulty.so")
     subprocess.run(into, input=library.read_bytes(), check=True)
-    init = "[ ! -e /run/clock.so ] || export LD_PRELOAD=/run/clock.so"
-    code, said = nettest(cluster, "-w", "node-[1-3]", "--no-job", "--init", init)
-    assert code == 0
+    init = "[ ! -e /run/faulty.so ] || export LD_PRELOAD=/run/faulty.so"
+    code, said = nettest(cluster, "-w", "node-[1-3]", "--size", "1", "--init", init)
+    assert code == 3
     (found,) = told(said, "clock-differs")
     assert (found["nodes"], found["summary"]) == (
         ["node-3"],
@@ -225,6 +233,11 @@ def test_a_clock_that_differs(cluster: Cluster, tmp_path: Path) -> None:
     assert any("takes a node for dead" in one for one in found["evidence"])
     ahead = [node["clock"]["ahead"] for node in said["nodes"]]
     assert ahead == pytest.approx([0, 0, -BEHIND_S], abs=1.0)
+    # A sum is wrong on all of them; it is jobs of two that tell whose fault it is.
+    (found,) = told(said, "numbers-wrong")
+    assert found["nodes"] == ["node-3"], said["pairs"]
+    assert found["summary"].startswith("numbers come out wrong because of node-3 (10.77.0.4): ")
+    assert found["evidence"][0] == "jobs of two nodes: 1 of 3 work"
 
 
 @pytest.mark.parametrize("way", ["to", "from"])

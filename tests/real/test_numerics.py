@@ -48,7 +48,7 @@ def found(folder: Path, case: str, batches: frozenset[int] = frozenset()) -> Num
 def test_nothing_of_what_a_program_computes_changes(cases: tuple[Path, str]) -> None:
     _, output = cases
     assert "CHANGED" not in output
-    for name in ("fine", "activation", "gradient", "recomputed", "scaled", "compiled"):
+    for name in ("fine", "activation", "gradient", "recomputed", "scaled", "compiled", "spread"):
         assert f"{name}: same 19\n" in output
 
 
@@ -65,6 +65,9 @@ def test_nothing_of_what_a_program_computes_changes(cases: tuple[Path, str]) -> 
         # Each batch of this one is two calls; the first of each raises.
         ("failing", "nan in output of blocks.1 (Block) at batch 3"),
         ("compiled", "nan in output of Net (OptimizedModule) at batch 2"),
+        # Within the pass there are no modules, or every rank has the same weights.
+        ("compiled weight", "nan in blocks.2.down.weight at batch 2"),
+        ("spread", "nan in blocks.2.down.weight at batch 2"),
     ],
 )
 def test_the_first_is_named(cases: tuple[Path, str], case: str, sentence: str) -> None:
@@ -73,6 +76,7 @@ def test_the_first_is_named(cases: tuple[Path, str], case: str, sentence: str) -
     first = told.first
     assert first is not None
     assert first.sentence == sentence
+    assert (first.way == "weights") == (case in ("compiled weight", "spread"))
     if first.way == "forward":
         assert first.site.partition(":")[0].endswith("numerics_job.py")
         assert first.frames[-1].where == first.where

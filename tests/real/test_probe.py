@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -188,7 +189,7 @@ def test_cancel_ends_a_strace_at_once(
 ) -> None:
     pid = mine(hung_workers, workers)[2]["pid"]
     ident = probe.send(op="strace", pid=pid, seconds=60)
-    time.sleep(1)
+    assert wait_until(lambda: "TracerPid:\t0" not in status(pid))
     began = time.monotonic()
     probe.send(op="cancel", id=ident)
     while "end" not in (message := probe.receive(ident)):
@@ -245,19 +246,40 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_an_idle_screen_costs_little(workers: Started, hung_workers: Table) -> None:
-    """13 processes of a hung job, a pass a second, for 6 s; 1 % of a core when alone."""
+    """13 processes of a hung job, a pass a second: 1.4 times what psutil takes to read less.
+
+    Measured against that at the same time, for on a busy or slow machine both take more.
+    """
     pid = hung_workers.client.process.pid
     table = Table(hung_workers.client, interval=1.0, pids=[workers.pid])
     for _ in range(4):
         table.update()
-    shares = []
-    # A processor that others use costs it more, for some seconds; too much would be ten times it.
-    while len(shares) < 3 and min(shares, default=1.0) >= 0.02:
-        before, began = cpu_seconds(pid), time.monotonic()
-        while time.monotonic() - began < 6:
+    ratios: list[float] = []
+    while len(ratios) < 3 and min(ratios, default=MOST) >= MOST:
+        before, peer = cpu_seconds(pid), 0.0
+        for _ in range(6):
             table.update()
-        shares.append((cpu_seconds(pid) - before) / (time.monotonic() - began))
-    assert min(shares) < 0.02, shares
+            peer += read_by_psutil(workers.pid)
+        ratios.append((cpu_seconds(pid) - before) / peer)
+    assert min(ratios) < MOST, ratios
+
+
+MOST = 2.5
+"""Times what psutil takes."""
+
+
+def read_by_psutil(root: int) -> float:
+    """CPU seconds for a look at all processes, and a closer one at those below one of them."""
+    began = time.process_time()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/stat").read_bytes()
+    top = psutil.Process(root)
+    for one in (top, *top.children(recursive=True)):
+        with one.oneshot():
+            one.status(), one.cpu_times(), one.num_ctx_switches(), one.io_counters()
+            one.threads(), one.memory_info()
+    return time.process_time() - began
 
 
 def cpu_seconds(pid: int) -> float:
@@ -294,6 +316,9 @@ def test_an_unprivileged_probe_says_why_it_sees_nothing(workers: Started) -> Non
             return [p for p in t.role("rank") if p["pid"] in pids]
 
         table.until(lambda t: len(ours(t)) == 4)
+        # Whoever names one means it, whosever it is.
+        table = Table(client, pids=[workers.pid])
+        table.until(lambda t: len(ours(t)) == len(t.role("rank")) == 4)
         rank = ours(table)[0]
         assert rank["rank"] is None
         assert "belongs to root and hangtop runs as uid 1234" in rank["denied"][0]

@@ -117,3 +117,4 @@ async def test_who_else_has_an_open_file() -> None:
         assert f"fd {fd} of rank 2 is /data/x" in text
         assert "rank 1 (pid 4003, state S) has the other end: fd 9, reading and writing" in text
         assert "2 processes of others could not be looked into" in text
+        assert "asking who else" not in text

@@ -329,7 +329,7 @@ async def test_a_thousand_ranks_are_counted_aside_and_keys_are_answered() -> Non
     seen = examine(large(1024, 1000, 341))
     app = FilesApp(FileSource(seen, "/dumps"), live=False, files=seen)
     async with app.run_test(size=(120, 36)) as pilot:
-        assert await settled(pilot, lambda: "□" in picture(app), 30)
+        assert await settled(pilot, lambda: "□" in picture(app))
         text = picture(app)
         for part in ("1023/1024", "1  (341)", "1000", "0-"):
             assert part in text

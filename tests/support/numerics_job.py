@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
 import hangtop_hook
@@ -90,7 +93,12 @@ def train(change: Any = None, scaler: Any = None, batches: int = 5, model: Any =
             scaler.step(optimizer)
             scaler.update()
         losses.append(loss.detach())
-    return [*losses, *(weight.detach() for weight in net.parameters())]
+    return [*losses, *(local(weight).detach() for weight in net.parameters())]
+
+
+def local(tensor: Any) -> Any:
+    """The part of a spread tensor that is here; another one is that itself."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def hot(net: Net, x: Tensor, batch: int) -> Tensor:
@@ -105,7 +113,7 @@ def shown(net: Net, x: Tensor, batch: int) -> Tensor:
 
 def poisoned(net: Net, x: Tensor, batch: int) -> Tensor:
     if batch == BAD:
-        net.blocks[2].down.weight.data[0, 0] = torch.nan
+        local(net.blocks[2].down.weight.detach())[0, 0] = torch.nan
     return x
 
 
@@ -152,6 +160,8 @@ def cases() -> Iterator[tuple[str, Any, Settings]]:
         Settings(),
     )
     yield "compiled", lambda: train(hot, model=compiled), Settings()
+    yield "compiled weight", lambda: train(poisoned, model=compiled), Settings()
+    yield "spread", lambda: train(poisoned, model=spread), Settings()
     yield "abort", lambda: train(hot), Settings(stop=True)
     yield "after", lambda: train(), Settings(abort_after=1)
 
@@ -161,6 +171,16 @@ def compiled(net: Net) -> Any:
     for block in net.blocks:
         block.told = True
     return torch.compile(net, backend="aot_eager")
+
+
+def spread(net: Net) -> Any:
+    """FSDP over one rank: its weights are whole again only within a pass."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    for block in net.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(net, mesh=mesh)
 
 
 def watched(folder: Path, name: str, action: Any, settings: Settings) -> list[Any]:

@@ -2,7 +2,7 @@
 
 Nothing of it is seen from outside: the head, too, has its own network on the cluster's bridge,
 host name, processes and /run, and everything ends with it. `bin` holds the user commands (srun,
-sbatch, squeue, scontrol, ...) as the user of this process; `as_alice` is somebody else's.
+sbatch, squeue, scontrol, ...) as the user of this process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support import cluster
-from support.cluster import ALICE, Cluster, run
+from support.cluster import Cluster, run
 from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
@@ -156,7 +156,6 @@ class SlurmCluster(Cluster):
     def _make_commands(self) -> None:
         """Make Slurm's commands, as they are on a login node."""
         inside = f"nsenter -t {self._init_of_head()} -m -u -i -n -p --"
-        self._inside = inside.split()
         for name in COMMANDS:
             wrapper = self.bin / name
             # Jobs get the PATH of who submits them, and may see these wrappers under /tmp.
@@ -171,12 +170,6 @@ class SlurmCluster(Cluster):
     def run(self, *argv: str, check: bool = True) -> str:
         """Run a command of Slurm's as root on the head; return its output."""
         return run(str(self.bin / argv[0]), *argv[1:], check=check).stdout.strip()
-
-    def as_alice(self, *argv: str) -> str:
-        """Run a command on the head as alice."""
-        user = f"setpriv --reuid {ALICE} --regid {ALICE} --clear-groups".split()
-        conf = ("env", "-i", f"PATH={_path()}", "SLURM_CONF=/run/node/slurm.conf")
-        return run(*self._inside, *user, *conf, *argv).stdout.strip()
 
     def submit(self, *options: str, script: str) -> str:
         """Submit a job whose batch script is ``script``; return its number."""

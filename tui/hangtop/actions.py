@@ -125,7 +125,7 @@ def _silent(now: Situation) -> str | None:
 
 
 def _gone(now: Situation) -> str | None:
-    return "the rank has exited" if now.rank and now.rank.state in ("exited", "zombie") else None
+    return "the rank has exited" if now.rank and now.rank.ended else None
 
 
 def needs_node(now: Situation) -> str | None:

@@ -240,6 +240,7 @@ class HangtopApp(Handlers, App[None], inherit_bindings=False):
 
     def read_holders(self, event: Answered) -> None:
         """Open what was found of who else has a file open."""
+        self.tell("")  # that it was asked for
         key, _, fd = event.about.rpartition(" ")
         rank, snapshot = find_rank(self.state.job, key), self.state.snapshot
         if rank is not None and snapshot is not None:

@@ -90,10 +90,7 @@ class Requests:
     def recorders(self, *, trigger: bool = False) -> None:
         """Read the flight recorders of all ranks; with `trigger` who can is made to dump."""
         job = self._state.job
-        pids: dict[str, list[int]] = {}
-        for rank in job.ranks if job is not None else ():
-            if rank.state not in ("exited", "zombie"):
-                pids.setdefault(rank.node, []).append(rank.process.pid)
+        pids = job.pids() if job is not None else {}
         if not pids:
             self._tell("there is no rank to ask", "warn")
             return

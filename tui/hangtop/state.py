@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from hangtop.situation import Situation
 from hangtop.spans import line
-from hangtop.views.common import find_rank, members_of, node_of, rank_key, worst_first
+from hangtop.views.common import find_rank, node_of, rank_key, worst_first
+from hangtop_core.following import pids_of
 from hangtop_core.history import History
 from hangtop_core.observing import answers_to
 from hangtop_core.syscalls import Calls, in_place
@@ -167,8 +168,8 @@ class State:
         if job is None and self.job_key is not None:
             job = snapshot.job(self.job_key)
         if job is None and self.last_job is not None:
-            members = members_of(self.last_job)
-            job = next((one for one in snapshot.jobs if members & members_of(one)), None)
+            members = pids_of(self.last_job)
+            job = next((one for one in snapshot.jobs if members & pids_of(one)), None)
         if job is None:
             job = worst_first(snapshot.jobs, self.shown.diagnoses)[0]
         self.job_key, self.last_job = job.key, job

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from hangtop_core.analysis.frames import plain_name
+
 if TYPE_CHECKING:
     from hangtop_core.model import Frame
-
-from hangtop_core.analysis.frames import plain_name
 
 Kind = Literal[
     "collective",

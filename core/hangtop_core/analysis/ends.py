@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.openers import holder_text, process_names
 from hangtop_core.analysis.peers import End, peers
 from hangtop_core.text import clean
 
@@ -18,6 +19,7 @@ def ends(snapshot: Snapshot, rank: Rank) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     others = peers(snapshot)
+    names = process_names(snapshot, rank.node)
     for item in table.descriptors:
         if item.socket is not None:
             other = others.get(End(rank.node, rank.process.pid, item.fd))
@@ -25,8 +27,7 @@ def ends(snapshot: Snapshot, rank: Rank) -> dict[str, str]:
             if words:
                 found[f"{item.socket.local}->{item.socket.remote}"] = words
         elif item.holders:
-            holders = (f"{one.how} pid {one.pid} ({clean(one.comm, 30)})" for one in item.holders)
-            found[item.target] = ", ".join(holders)
+            found[item.target] = ", ".join(holder_text(names, one) for one in item.holders)
     return found
 
 

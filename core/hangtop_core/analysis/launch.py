@@ -10,7 +10,8 @@ from msgspec import Struct
 from hangtop_core import launchline, nodesets
 from hangtop_core.analysis.layout import node_rank
 from hangtop_core.joining import master, world_size
-from hangtop_core.model import WORLD_SIZES, Rank, number_in
+from hangtop_core.launchline import WORLD_SIZES, number_in
+from hangtop_core.model import Rank
 from hangtop_core.places import Places, is_address, is_loopback
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 SHOWN = 4
 _TOLD = ("MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE", *WORLD_SIZES)
-_GONE = frozenset({"exited", "zombie"})
 
 
 class Contradiction(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Contradiction(Struct, frozen=True):
 
 def contradictions(snapshot: Snapshot, job: Job) -> tuple[Contradiction, ...]:
     """Return what cannot all be true, the most fundamental first."""
-    live = [rank for rank in job.ranks if rank.state not in _GONE]
+    live = [rank for rank in job.ranks if not rank.ended]
     launchers = [one for one in job.launchers if one.gone_at is None]
     # Nearly always all are told the same, which one look at each environment shows.
     told = {tuple(map(rank.process.env.get, _TOLD)): rank for rank in live}.values()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from hangtop_core.model import number_in
+from hangtop_core.launchline import number_in
 from hangtop_core.nodestates import OBSERVED
 from hangtop_core.places import Places
 from hangtop_core.rankset import fold

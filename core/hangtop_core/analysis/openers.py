@@ -4,30 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.descriptors import MOST_READ
 from hangtop_core.text import clean, plural
 
 if TYPE_CHECKING:
-    from hangtop_core.descriptors import Opener, Openers
-    from hangtop_core.model import Rank, Snapshot
+    from collections.abc import Mapping
+
+    from hangtop_core.descriptors import DescriptorTable, Holder, Opener, Openers
+    from hangtop_core.model import Process, Rank, Snapshot
 
 _MODES = {"r": "reading", "w": "writing", "rw": "reading and writing"}
 
 
-def opener_text(snapshot: Snapshot, node: str, one: Opener) -> str:
-    """`rank 3`, `DataLoader worker 1 of rank 2`, or the program's name where it is of no job."""
+def how_many(table: DescriptorTable, process: Process) -> str:
+    """`11 descriptors`, or `4096 of 20000 descriptors` where not all were read."""
+    read, count = len(table.descriptors), process.fd_count or 0
+    if read >= MOST_READ < count:
+        return f"{read} of {count} descriptors"
+    return plural(read, "descriptor")
+
+
+def process_names(snapshot: Snapshot, node: str) -> dict[int, str]:
+    """`rank 3`, `DataLoader worker 1 of rank 2`, `launcher torchrun`, by pid, of all jobs there."""
+    found: dict[int, str] = {}
     for job in snapshot.jobs:
+        if node in job.nodes:
+            for process in job.launchers:
+                found[process.pid] = f"launcher {clean(process.launcher or process.comm, 40)}"
         for rank in job.ranks:
             if rank.node != node:
                 continue
-            if rank.process.pid == one.pid:
-                return f"rank {rank.rank}"
             for child in rank.children:
-                if child.pid == one.pid:
-                    return f"{clean(child.label or child.comm, 40)} of rank {rank.rank}"
-        for process in job.launchers:
-            if process.pid == one.pid and node in job.nodes:
-                return f"launcher {clean(process.launcher or process.comm, 40)}"
-    return clean(one.comm, 40)
+                label = clean(child.label or child.comm, 40)
+                found[child.pid] = f"{label} of rank {rank.rank}"
+            found[rank.process.pid] = f"rank {rank.rank}"
+    return found
+
+
+def opener_text(snapshot: Snapshot, node: str, one: Opener) -> str:
+    """The name of a process of a job, or the program's where it is of none."""
+    return process_names(snapshot, node).get(one.pid) or clean(one.comm, 40)
+
+
+def holder_text(names: Mapping[int, str], one: Holder) -> str:
+    """`rank 3 holds the lock`, `tee (pid 9) reads`; ``names`` are those of its node."""
+    return f"{names.get(one.pid) or f'{clean(one.comm, 30)} (pid {one.pid})'} {one.how}"
 
 
 def openers_text(snapshot: Snapshot, rank: Rank, fd: int, said: Openers) -> list[str]:

@@ -100,7 +100,7 @@ def _untold(job: Job) -> dict[str, list[int]]:
     """Ranks whose tables were not read, by node."""
     untold: dict[str, list[int]] = defaultdict(list)
     for rank in job.ranks:
-        if rank.descriptors is None and rank.state not in ("exited", "zombie"):
+        if rank.descriptors is None and not rank.ended:
             untold[rank.node].append(rank.process.pid)
     return untold
 

@@ -150,12 +150,20 @@ class Report:
         for one in self.behind:
             if rank in one.ranks:
                 yield False, f"NCCL's RAS: it has {one.text}"
-        for communicator in self.ras.communicators:
-            for status in communicator.statuses:
-                odd = status.name not in NORMAL and len(communicator.statuses) > 1
-                if odd and rank in self.ranks(status.members):
-                    text = f"its state in communicator {communicator.hash} is {state(status.name)}"
-                    yield False, f"NCCL's RAS: {text}"
+        for text in self._odd.get(rank, ()):
+            yield False, f"NCCL's RAS: {text}"
+
+    @cached_property
+    def _odd(self) -> dict[int, list[str]]:
+        """Of ranks in a state that only some members of their communicator are in: what is said."""
+        found: dict[int, list[str]] = defaultdict(list)
+        for one in self.ras.communicators:
+            for status in one.statuses if len(one.statuses) > 1 else ():
+                if status.name not in NORMAL:
+                    text = f"its state in communicator {one.hash} is {state(status.name)}"
+                    for rank in self.ranks(status.members):
+                        found[rank].append(text)
+        return found
 
     @property
     def agreement(self) -> str | None:

@@ -31,7 +31,7 @@ def hung_since(snapshot: Snapshot, job: Job, progress: Progress) -> float | None
         return None
     found: list[float] = []
     for rank, standing in zip(job.ranks, progress.ranks, strict=False):
-        if rank.state in ("exited", "zombie"):
+        if rank.ended:
             continue
         if standing.moved:
             return progress.since

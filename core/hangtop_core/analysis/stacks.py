@@ -28,7 +28,6 @@ __all__ = [
     "StackClass",
     "class_steps",
     "classes",
-    "common_prefix",
     "flatten",
     "has_moved",
     "merge",
@@ -105,7 +104,6 @@ class Row(Struct, frozen=True):
     """Library frames folded into this row."""
     joined: int
     """Frames left out between this row and the next one of the same ranks."""
-    foldable: bool
     folded: bool
     fewest: bool
     """The smallest group among its siblings."""
@@ -114,16 +112,6 @@ class Row(Struct, frozen=True):
 def path_of(frames: Sequence[Frame]) -> Path:
     """Identity of a stack: what tells two of them apart, whichever node read the source."""
     return tuple((frame.name, frame.file, frame.line) for frame in frames)
-
-
-def common_prefix(one: Sequence[Frame], other: Sequence[Frame]) -> int:
-    """How many outermost frames two stacks (innermost first) have in common."""
-    depth = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
-        if (left.name, left.file, left.line) != (right.name, right.file, right.line):
-            break
-        depth += 1
-    return depth
 
 
 def merge(
@@ -244,7 +232,7 @@ def _no_stack(rank: Rank) -> tuple[str, str | None] | None:
     sample = rank.sample
     if sample is not None and sample.threads:
         return None
-    if rank.state in ("exited", "zombie"):
+    if rank.ended:
         return f"the process is gone ({rank.state})", None
     if sample is not None and sample.failure is not None:
         return sample.failure.text, sample.failure.fix
@@ -292,7 +280,6 @@ def flatten(
                 since=node.since,
                 hidden=node.hidden,
                 joined=joined,
-                foldable=bool(node.children),
                 folded=closed and bool(node.children),
                 fewest=fewest,
             )

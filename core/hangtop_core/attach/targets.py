@@ -18,7 +18,7 @@ from ClusterShell.NodeUtils import (
 )
 
 from hangtop_core.errors import UsageError
-from hangtop_core.nodesets import is_bounded
+from hangtop_core.nodesets import digits_inside, is_bounded
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def expand(expression: str, what: str = "--nodes") -> tuple[str, ...]:
             f"{what}: {clean(login.group(), 80)!r}: nodes are named without a user",
             "-l USER says it for all nodes, your ssh configuration for each.",
         )
-    expression = _BETWEEN.sub(r"\1", expression.strip())
+    expression = digits_inside(_BETWEEN.sub(r"\1", expression.strip()))
     if "@" in expression and not _WITH_GROUPS.fullmatch(expression):
         raise UsageError(
             f"{what}: {clean(expression, 80)!r} names no group",

@@ -49,8 +49,8 @@ _APART = frozenset({Update, Snapshot, Job, Rank, Recorder})
 _KEYS: dict[type[Struct], Callable[[Any], object]] = {
     Node: lambda one: one.name,
     Job: lambda one: one.key,
-    Rank: lambda one: (one.node, one.process.pid, one.process.start),
-    Process: lambda one: (one.node, one.pid, one.start),
+    Rank: lambda one: one.process.identity,
+    Process: lambda one: one.identity,
     Output: lambda one: (one.node, one.inode),
     Gpu: lambda one: one.index,
     Nic: lambda one: one.name,

@@ -48,16 +48,13 @@ def take(
         Why some of it did not come, one line for each.
     """
     futures: list[tuple[str, Future[Any]]] = []
-    ranks: dict[str, list[int]] = {}
     looking: dict[str, list[int]] = {}
     for rank in job.ranks:
-        if rank.state not in ("exited", "zombie"):
-            ranks.setdefault(rank.node, []).append(rank.process.pid)
         if VARIABLE in rank.process.env:
             looking.setdefault(rank.node, []).append(rank.process.pid)
     if stacks:
         futures.append(("stacks", session.sample(stacks, locals=want_locals)))
-    for node, pids in ranks.items():
+    for node, pids in job.pids().items():
         futures.append((f"descriptors on {node}", session.descriptors(node, pids)))
         if not session.options.readonly:
             futures.append((f"recorders on {node}", session.recorder(node, pids)))

@@ -87,9 +87,8 @@ class Packer:
 
 
 def _equal(one: Trace, two: Trace) -> bool:
-    names = ("seq", "flag", "record", "created", "group", "call", "site")
     return (
-        all(getattr(one, f"raw_{name}") == getattr(two, f"raw_{name}") for name in names)
+        all(getattr(one, f"raw_{name}") == getattr(two, f"raw_{name}") for name in _COLUMNS)
         and (one.groups, one.calls, one.sites) == (two.groups, two.calls, two.sites)
         and (one.statuses, one.timeout_ms) == (two.statuses, two.timeout_ms)
     )

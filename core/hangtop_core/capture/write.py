@@ -198,9 +198,10 @@ class Writer:
             self._line({"node": self._taker.whole(node)})
         for place, job in enumerate(snapshot.jobs):
             for rank in job.ranks:
-                self._stacks_of(snapshot, [rank])
+                self._stacks_of(snapshot, _stacks(rank))
                 self._line({"of": place, "rank": self._taker.whole(rank, _LATER)})
-        self._stacks_of(snapshot, (), (s for j in snapshot.jobs for s in _launchers(j)))
+        for job in snapshot.jobs:
+            self._stacks_of(snapshot, _launchers(job))
         for output in snapshot.outputs:
             self._line({"output": self._taker.whole(output)})
         for place, job in enumerate(snapshot.jobs):
@@ -210,11 +211,9 @@ class Writer:
                     self._line({"of": place, "at": number, "recorder": told})
         return update
 
-    def _stacks_of(
-        self, snapshot: Snapshot, ranks: Iterable[Rank], keys: Iterable[str] = ()
-    ) -> None:
+    def _stacks_of(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
         """Write the stacks that are referred to and were not written yet."""
-        for key in (*keys, *(key for rank in ranks for key in _stacks(rank))):
+        for key in keys:
             frames: tuple[Frame, ...] | None = snapshot.stacks.get(key)
             if frames is not None and key not in self._stacks:
                 self._stacks.add(key)
@@ -245,9 +244,11 @@ class Writer:
                 break
             update = self._cleaned(one, after)
             before = {id(r) for job in after.snapshot.jobs for r in job.ranks}
-            changed = [r for job in update.snapshot.jobs for r in job.ranks if id(r) not in before]
-            keys = (s for j in update.snapshot.jobs for s in _launchers(j))
-            self._stacks_of(update.snapshot, changed, keys)
+            for job in update.snapshot.jobs:
+                self._stacks_of(update.snapshot, _launchers(job))
+                for rank in job.ranks:
+                    if id(rank) not in before:
+                        self._stacks_of(update.snapshot, _stacks(rank))
             told = self._taker.difference(after, update)
             self._line({"earlier": told})
             self._count("pictures")

@@ -33,6 +33,7 @@ LOOK_AT_THE_HANG = (
     "hangtop logs FILE: the first error, and which collective timed out",
     "hangtop flight: the recorders that the ranks left then say who did not join it",
 )
+_COMPARE_MEMORY = ("compare the memory limit of the job with what it uses: hangtop, screen 3",)
 
 
 class Explanation(Struct, frozen=True):
@@ -76,7 +77,7 @@ _KNOWN = (
         re.compile(r"std::bad_alloc|operator new\b|__throw_bad_alloc|alloc_cpu"),
         "it could not get memory (std::bad_alloc): the node, its cgroup or a limit "
         "(ulimit -v) was exhausted, or it asked for a size that makes no sense",
-        ("compare the memory limit of the job with what it uses: hangtop, screen 3",),
+        _COMPARE_MEMORY,
     ),
     _Known(
         "python-fatal-error",
@@ -130,9 +131,11 @@ def explain(
     sent = header.signal
     if sent.number in (0, signal.SIGTRAP, signal.SIGSTOP, signal.SIGINT):
         return (Explanation("taken-live", "it was taken of a process that ran: nothing crashed"),)
-    found = [*_by_signal(header, threads)]
-    names = [frame.name for frame in threads[0].frames if frame.native] if threads else []
-    for known in _KNOWN if not any(one.code == "sent-by-process" for one in found) else ():
+    found = _by_signal(header, threads)
+    ended_by_other = any(one.code == "sent-by-process" for one in found)
+    frames = threads[0].frames if threads and not ended_by_other else ()
+    names = [frame.name for frame in frames if frame.native]
+    for known in _KNOWN:
         if any(known.pattern.search(name) for name in names):
             said = f"; it said: {clean(message, 300)}" if message else ""
             found.append(Explanation(known.code, known.text + said, known.steps))
@@ -155,7 +158,7 @@ def explain(
 _NO_MEMORY = Explanation(
     "out-of-memory",
     "the C++ library itself threw it, which mostly is std::bad_alloc: no memory could be had",
-    _KNOWN[2].steps,
+    _COMPARE_MEMORY,
 )
 
 

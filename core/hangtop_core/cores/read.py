@@ -12,7 +12,7 @@ from msgspec import Struct
 from hangtop_core.cores import elf, native, packed, python
 from hangtop_core.cores.explain import Explanation, explain, signal_text
 from hangtop_core.cores.threads import CoreThread, together
-from hangtop_core.model import LOCAL_RANKS, WORLD_SIZES, number_in
+from hangtop_core.launchline import LOCAL_RANKS, WORLD_SIZES, number_in
 from hangtop_core.text import clean, plural, size
 from hangtop_probe.stacks import WRAP
 

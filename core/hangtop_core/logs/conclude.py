@@ -46,7 +46,7 @@ def conclude(judged: Judged) -> tuple[Verdict, ...]:
     elif first is not None and first.record.part == "exit":
         found.append(_of_exit(judged, first))
     elif first is not None and first.record.part == "survived":
-        found += _of_survived(judged, first)
+        found += _of_survived(first)
     found += [_of_root(judged, one, min(0.5, _sure(one))) for one in judged.others[:SHOWN]]
     found += _of_setup(judged)
     if not found:
@@ -175,7 +175,7 @@ def _of_waits(judged: Judged, one: Fold) -> Iterator[Verdict]:
     behind = list(_behind(judged.positions))
     waited = {r for f in (one, *judged.follows) if f.record.part == "timeout" for r in f.ranks}
     if behind:
-        yield from (_of_behind(judged, one, some) for some in behind[:SHOWN])
+        yield from (_of_behind(one, some) for some in behind[:SHOWN])
         return
     cause = one.record.cause or "missing-collective"
     silent = sorted(set(judged.ranks) - waited)
@@ -239,7 +239,7 @@ def _went_on(judged: Judged, waited: set[int]) -> Fold | None:
     return next(some, None)
 
 
-def _of_survived(judged: Judged, one: Fold) -> Iterator[Verdict]:
+def _of_survived(one: Fold) -> Iterator[Verdict]:
     """Nothing has ended a rank: what an error tells that some went on after."""
     cause = one.record.cause
     if cause not in (None, "rank-exited", "missing-collective"):
@@ -266,7 +266,7 @@ def _behind(positions: Sequence[Position]) -> Iterator[tuple[list[Position], lis
             yield [one for one in less if one.enqueued == least], some
 
 
-def _of_behind(judged: Judged, one: Fold, found: tuple[list[Position], list[Position]]) -> Verdict:
+def _of_behind(one: Fold, found: tuple[list[Position], list[Position]]) -> Verdict:
     less, some = found
     guilty = sorted(position.rank for position in less)
     others = [position for position in some if position.rank not in guilty]
@@ -288,7 +288,7 @@ def _of_silence(judged: Judged, one: Fold) -> Iterator[Verdict]:
     """Only consequences: who said nothing died without a word, or its log is not here."""
     behind = list(_behind(judged.positions))
     if behind:
-        yield from (_of_behind(judged, one, some) for some in behind[:SHOWN])
+        yield from (_of_behind(one, some) for some in behind[:SHOWN])
         return
     lost = {r for f in (one, *judged.follows) if f.record.part == "cascade" for r in f.ranks}
     left = next((f for f in judged.follows if _by_itself(f, lost)), None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from hangtop_core.logs.parse import Line
-    from hangtop_core.model import Job, Process
+    from hangtop_core.model import Job
 
 
 class Output(Struct, frozen=True):
@@ -57,13 +57,8 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
 
 def alive_of(job: Job) -> frozenset[int | None]:
     """Ranks of a job whose processes are there; with None where all are."""
-    there = [r.rank for r in job.ranks if lives(r.process)]
+    there = [r.rank for r in job.ranks if not r.ended]
     return frozenset([*there, None] if len(there) == len(job.ranks) else there)
-
-
-def lives(process: Process) -> bool:
-    """Whether a process is there, and no zombie."""
-    return process.gone_at is None and process.state not in "ZX"
 
 
 def outputs_of(outputs: Iterable[Output], job: Job) -> list[Output]:

@@ -77,9 +77,7 @@ def _guilty(bad: set[Pair], good: set[Pair], end: int) -> set[str]:
     left = set(bad)
     fine = {pair[end] for pair in good}
     while left:
-        counts: dict[str, int] = {}
-        for pair in left:
-            counts[pair[end]] = counts.get(pair[end], 0) + 1
+        counts = Counter(pair[end] for pair in left)
         whole = {node: count for node, count in counts.items() if count >= 2 and node not in fine}
         if not whole:
             return found

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from hangtop_core.nettest import blame, schedule
 from hangtop_core.nettest.facts import SETTING, JobRun, Member
 from hangtop_core.nettest.ranks import Ranks
+from hangtop_core.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +23,9 @@ GROUP = 8
 """Nodes of one of the jobs that look for the guilty, at most."""
 PAIR_LIMIT_S = 5.0
 BRIEF = ("store", "init", "barrier", "all_reduce")
-WHOLE = (*BRIEF, "bandwidth", "numerics")
+SENDING = (*BRIEF, "bandwidth")
+"""For a job that failed only where much is sent."""
+WHOLE = (*SENDING, "numerics")
 ON_GPU = (*WHOLE, "memory")
 ALONE = ("memory", "numerics")
 
@@ -43,6 +46,7 @@ class Jobs:
         self._wanted = wanted
         self._pythons = _pythons(facts)
         self._ranks = Ranks(nodes, self._pythons)
+        self._smaller = 0
 
     def run(self) -> None:
         """Run one by gloo, where GPUs are one by NCCL, and what follows from their failing."""
@@ -111,9 +115,10 @@ class Jobs:
         if len(units) == 1 and backend == "nccl":
             units = [_Unit(one.place, (one,)) for one in members]
         if not run.ok:
-            self._bisect(units, backend, forced)
+            late = any(one.step == "bandwidth" for one in run.outcomes)
+            self._bisect(units, SENDING if late else BRIEF, backend, forced)
         elif self._wanted.pairs:
-            order = self._orders((*BRIEF, "bandwidth"), backend, forced)
+            order = self._orders(SENDING, backend, forced)
             for pairs in schedule.rounds(units):
                 self._some(pairs, order, backend, self._wanted.limit)
 
@@ -149,6 +154,9 @@ class Jobs:
         members = [[member for unit in units for member in unit.members] for units in jobs]
         runs: list[JobRun] = []
         for turn in _turns(members):
+            many = plural(len(turn), "smaller job")
+            self._nodes.tell(f"{many} by {backend} at once, after {self._smaller}")
+            self._smaller += len(turn)
             runs += self._ranks.run(turn, order.of(turn), limit, backend)
         for units, run in zip(jobs, runs, strict=True):
             if len(units) <= 2:
@@ -157,8 +165,8 @@ class Jobs:
                 (self._facts.pair_jobs if len(units) == 2 else self._facts.alone).append(told)
         return [run.ok for run in runs]
 
-    def _bisect(self, units: list[_Unit], backend: str, forced: bool) -> None:
-        """Find the pairs for which a job fails, without trying all of very many.
+    def _bisect(self, units: list[_Unit], steps: Sequence[str], backend: str, forced: bool) -> None:
+        """Find the pairs for which a job of these steps fails, without trying all of very many.
 
         Groups first, all at the same time; inside one that fails every pair; where none fails,
         groups two by two, and then pairs between two that fail together. GPUs first alone.
@@ -171,7 +179,7 @@ class Jobs:
                 return
         if len(units) < 3:
             return
-        order = self._orders(BRIEF, backend, forced)
+        order = self._orders(steps, backend, forced)
         groups = schedule.groups(units, GROUP)
         bad = groups
         if len(groups) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -29,6 +30,9 @@ NOTABLE = 20e6
 TOLERANCE = 1e-5
 """Relative difference that 32-bit floating point may show where sums are ordered otherwise: some
 hundred times its precision (2**-23) over the few hundred to 65,536 terms that are added up."""
+LOOK_FOR_ERRORS = "look for errors of memory, GPU and network there: dmesg, nvidia-smi -q"
+_RANKS = re.compile(r"\b[Rr]anks? (?:\[[\d, ]{1,60}\]|\d{1,5}\b)")
+_NUMBER = re.compile(r"\d+")
 DOES = {
     "store": "meet at torch's store",
     "init": "connect to one another",
@@ -48,22 +52,48 @@ def of_jobs(facts: Facts) -> Iterator[Finding]:
         last = runs[-1]
         wrong = [one for run in runs for one in run.outcomes if one.wrong and one.step != "store"]
         if wrong:
-            yield _wrong(wrong)
+            yield from _wrong(facts, runs, wrong)
         elif last.ok and len(runs) > 1:
             yield _wrong_interface(facts, runs[0], last)
         elif not last.ok:
             yield from _failed(facts, last)
 
 
-def _wrong(wrong: Sequence[Outcome]) -> Finding:
-    places = tuple(dict.fromkeys(one.member.place for one in wrong))
-    return Finding(
+def _wrong(facts: Facts, runs: Sequence[JobRun], wrong: Sequence[Outcome]) -> Iterator[Finding]:
+    """Who makes numbers wrong: all see a wrong sum, so it is whom jobs of two that fail share."""
+    backend = runs[-1].backend
+    alone = list(_alone(facts, backend))
+    yield from alone
+    if alone:
+        return
+    tried, guilty = _narrowed(facts, backend)
+    seen = {one.member.place: _named(runs[-1], one.error or "") for one in wrong}
+    evidence = [f"{one.member.place}, {one.step}: {seen[one.member.place]}" for one in wrong[:5]]
+    evidence += explained(facts)
+    for one in guilty:
+        yield Finding(
+            "numbers-wrong",
+            "failure",
+            f"numbers come out wrong because of {_who(facts, one)}: {next(iter(seen.values()))}",
+            tuple(dict.fromkeys(name.partition(" ")[0] for name in one.nodes)),
+            one.pairs,
+            (_counted(tried), *evidence),
+            (LOOK_FOR_ERRORS, *_steps(facts, one.nodes)[:-1]),
+        )
+    if guilty:
+        return
+    nodes = tuple(dict.fromkeys(one.member.node for one in wrong))
+    alike = {text: [p for p, its in seen.items() if its == text] for text in seen.values()}
+    yield Finding(
         "numbers-wrong",
         "failure",
-        f"{nodesets.fold(places)}: {clean(wrong[0].error or '', 200)}",
-        tuple(dict.fromkeys(one.member.node for one in wrong)),
-        evidence=tuple(f"{one.member.place}, {one.step}: {one.error}" for one in wrong[:5]),
-        next_steps=("look for errors of memory, GPU and network there: dmesg, nvidia-smi -q",),
+        "; ".join(f"{nodesets.fold(its)}: {text}" for text, its in list(alike.items())[:2]),
+        nodes,
+        evidence=tuple(evidence),
+        next_steps=(
+            LOOK_FOR_ERRORS,
+            *(f"by itself: hangtop nettest -w {node}" for node in runs[-1].nodes if len(nodes) > 1),
+        )[:3],
     )
 
 
@@ -85,25 +115,12 @@ def _wrong_interface(facts: Facts, first: JobRun, last: JobRun) -> Finding:
 
 def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
     step, errors = _errors(run)
-    tried = [one for one in facts.pair_jobs if one.backend == run.backend]
-    tested = [(one.units[0], one.units[1]) for one in tried]
-    failing = [(one.units[0], one.units[1]) for one in tried if not one.ok]
-    both = [*tested, *((b, a) for a, b in tested)]
-    guilty = blame.fold(both, [*failing, *((b, a) for a, b in failing)])
     cause = {"store": "store-unreachable", "init": "port-blocked"}.get(step, "job-failed")
-    alone = [one for one in facts.alone if one.backend == run.backend and not one.ok]
-    for solo in alone:
-        broken, its = _errors(solo)
-        yield Finding(
-            "gpu-failed",
-            "failure",
-            f"{solo.units[0]} does not even {DOES.get(broken, broken)} alone",
-            solo.nodes,
-            evidence=(*its, *explained(facts)),
-            next_steps=(f"on {solo.nodes[0]}: nvidia-smi -q; dmesg | grep -i xid",),
-        )
+    alone = list(_alone(facts, run.backend))
+    yield from alone
     if alone:
         return
+    tried, guilty = _narrowed(facts, run.backend)
     of = f"a job by {run.backend} over {nodesets.fold(run.nodes)}"
     for one in guilty:
         yield Finding(
@@ -131,6 +148,30 @@ def _failed(facts: Facts, run: JobRun) -> Iterator[Finding]:
         evidence=tuple(evidence),
         next_steps=_steps(facts, tuple(whom) or run.nodes),
     )
+
+
+def _narrowed(facts: Facts, backend: str) -> tuple[list[JobRun], list[Blame]]:
+    """The jobs of two by a backend, and whom those that failed have in common."""
+    tried = [one for one in facts.pair_jobs if one.backend == backend]
+    tested = [(one.units[0], one.units[1]) for one in tried]
+    failing = [(one.units[0], one.units[1]) for one in tried if not one.ok]
+    both = [*tested, *((b, a) for a, b in tested)]
+    return tried, blame.fold(both, [*failing, *((b, a) for a, b in failing)])
+
+
+def _alone(facts: Facts, backend: str) -> Iterator[Finding]:
+    """GPUs that fail by themselves."""
+    for solo in facts.alone:
+        if solo.backend == backend and not solo.ok:
+            broken, its = _errors(solo)
+            yield Finding(
+                "gpu-failed",
+                "failure",
+                f"{solo.units[0]} does not even {DOES.get(broken, broken)} alone",
+                solo.nodes,
+                evidence=(*its, *explained(facts)),
+                next_steps=(f"on {solo.nodes[0]}: nvidia-smi -q; dmesg | grep -i xid",),
+            )
 
 
 def _own_fault(run: JobRun) -> list[str]:
@@ -161,8 +202,23 @@ def _errors(run: JobRun) -> tuple[str, list[str]]:
     step = steps.most_common(1)[0][0] if steps else "?"
     told: dict[str, list[str]] = {}
     for one in bad:
-        told.setdefault(clean(one.error or "", 200), []).append(one.member.place)
+        told.setdefault(_named(run, one.error or ""), []).append(one.member.place)
     return step, [f"{nodesets.fold(places)}: {text}" for text, places in list(told.items())[:4]]
+
+
+def _named(run: JobRun, error: str) -> str:
+    """An error, with the places of the ranks that it names: their numbers are of this job alone."""
+
+    def place(found: re.Match[str]) -> str:
+        rank = int(found[0])
+        return (
+            f"{rank} ({run.outcomes[rank].member.place})" if rank < len(run.outcomes) else found[0]
+        )
+
+    def places(found: re.Match[str]) -> str:
+        return _NUMBER.sub(place, found[0])
+
+    return clean(_RANKS.sub(places, clean(error, 200)), 300)
 
 
 def explained(facts: Facts) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from hangtop.cli.coretake import chosen
 from hangtop.cli.debug import has_sample
+from hangtop_core.errors import NoJobError, UsageError
 from hangtop_core.gather import Sampled
 from hangtop_core.updates import Update
 from support.build import SLEEP, World, user
@@ -26,3 +29,19 @@ def test_a_picture_made_before_the_sample_came_is_not_gone_by() -> None:
     assert shows(replace(last, at=last.at - 1)), "one that was taken since is as good"
     assert shows(replace(last, at=last.at + 1)), "it says the same, and so is no news"
     assert not shows(replace(last, at=last.at + 1, threads=()))
+
+
+def test_the_rank_that_is_meant_is_one_and_runs() -> None:
+    world = World()
+    first, other = (world.add(user("train", 3), SLEEP, node=name) for name in ("n1", "n2"))
+    left = world.add(user("train", 3), SLEEP, state="exited")
+    assert first.process.pid != other.process.pid
+    here = replace(other, process=replace(other.process, pid=first.process.pid))
+    job = replace(world.snapshot().jobs[0], ranks=(first, here, left))
+    assert chosen(job, here.rank, []) is here
+    with pytest.raises(UsageError, match=r"more than one rank with pid.*on n1.*on n2"):
+        chosen(job, None, [first.process.pid])
+    with pytest.raises(NoJobError, match="has exited"):
+        chosen(job, left.rank, [])
+    with pytest.raises(NoJobError, match="there is no rank 99"):
+        chosen(job, 99, [])

@@ -3,11 +3,14 @@ from __future__ import annotations
 import pytest
 
 from hangtop.cli.main import main
-from hangtop.cli.observe import wait_for_nodes
+from hangtop.cli.observe import no_job, wait_for_nodes
 from hangtop.cli.output import StatusLine
+from hangtop_core.attach import messages
 from hangtop_core.model import Node, Snapshot
 from hangtop_core.observing import STANDSTILL_S
+from hangtop_core.store import Store
 from hangtop_core.updates import Update
+from support.pieces import EPOCH, piece, process
 
 NOW = 1000.0
 SEEN = Node("n1", state="ready", since=0.0, last_seen=NOW)
@@ -56,3 +59,18 @@ def test_leave_to_pause_and_read_only_exclude_each_other(
 ) -> None:
     assert main(["diagnose", "--allow-pause", "--readonly"]) == 2
     assert "--readonly forbids that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("denied", [None, ["it belongs to root", "sudo"]])
+def test_a_job_that_cannot_be_read_may_be_the_one_that_was_asked_for(
+    denied: list[str] | None,
+) -> None:
+    store = Store()
+    store.add_node("n1", EPOCH)
+    store.connected("n1", EPOCH, False, EPOCH)
+    raw = piece(0, process(100, None if denied else 0, denied=denied), whole=True)
+    store.fold_watch("n1", messages.decode(raw, messages.WatchPiece), print)
+    store.change_node("n1", {"state": "ready"})
+    told = no_job(store.publish(EPOCH + 1), "29701")
+    assert str(told) == "no job goes by '29701'"
+    assert ("may not be read" in told.help) is bool(denied), told.help

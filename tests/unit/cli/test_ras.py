@@ -16,6 +16,7 @@ from hangtop_core.ras import Ras
 from hangtop_core.session import Options, Session
 from hangtop_core.updates import Update
 from support.build import FUTEX, INIT, NOW, SLEEP, World, c10d, user
+from support.processes import PATIENCE
 from support.ras import document, double, rank
 
 if TYPE_CHECKING:
@@ -118,11 +119,11 @@ def test_through_a_session(
         double(tmp_path, said, library=library, env=env) as other,
         Session(Options(pids=(other.pid,)), diagnose, [LocalLauncher("here")]) as session,
     ):
-        assert session.wait(lambda now: any(job.ranks for job in now.snapshot.jobs), 10)
-        report = session.ras("here", [other.pid]).result(10)
+        assert session.wait(lambda now: any(job.ranks for job in now.snapshot.jobs), PATIENCE)
+        report = session.ras("here", [other.pid]).result(PATIENCE)
         assert report.asked == asked == bool(other.asked)
         assert (failure or "None") in str(report.failure)
-        kept = session.wait(lambda now: now.snapshot.jobs[0].ranks[0].ras is not None, 5)
+        kept = session.wait(lambda now: now.snapshot.jobs[0].ranks[0].ras is not None, PATIENCE)
         assert kept is not None
         assert kept.snapshot.jobs[0].ranks[0].ras == report
 
@@ -131,4 +132,4 @@ def test_a_read_only_session_does_not_ask() -> None:
     with Session(Options(readonly=True), diagnose) as session:
         future = session.ras("anywhere", [1])
         with pytest.raises(ReadOnlyError):
-            future.result(1)
+            future.result(PATIENCE)

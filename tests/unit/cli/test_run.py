@@ -19,7 +19,7 @@ from hangtop_core.errors import UsageError
 from hangtop_hook import numericsfile
 from hangtop_hook.numericsfile import Settings
 from support.documents import misfits
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     Capture = pytest.CaptureFixture[str]
@@ -59,7 +59,7 @@ def start(run: Path, *command: str, **variables: str) -> subprocess.Popen[str]:
 
 def run(directory: Path, *command: str, **variables: str) -> tuple[int, str, str]:
     process = start(directory, *command, **variables)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -210,7 +210,7 @@ def test_each_signal_reaches_the_command_once(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     assert process.stdout.readline() == "SIGTERM SIGINT\n"
     process.send_signal(signal.SIGUSR1)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (5, "SIGTERM SIGINT SIGUSR1\n")
 
 
@@ -255,7 +255,7 @@ def test_the_log_of_a_rank_goes_on_when_nobody_copies_it(tmp_path: Path) -> None
     os.kill(pid, signal.SIGKILL)
     process.stdin.write("go\n")
     process.stdin.close()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
     process.stdout.close()
     [log] = (directory / "logs").glob("*.out")
     assert log.read_text() == "1\n2\n"
@@ -311,4 +311,4 @@ def test_nothing_runs_on_after_a_rank_that_is_killed(tmp_path: Path) -> None:
     assert status == -signal.SIGKILL
     script = str(tmp_path).encode()
     entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    assert wait_until(lambda: not any(script in _command(e) for e in entries), limit_s=5.0)
+    assert wait_until(lambda: not any(script in _command(e) for e in entries))

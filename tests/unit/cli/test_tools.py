@@ -19,6 +19,7 @@ from hangtop.cli.config import config_path
 from hangtop.cli.main import build_parser, main
 from hangtop.keymap import ACTIONS
 from hangtop_core.errors import UsageError
+from support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 
@@ -177,5 +178,5 @@ def test_neither_help_nor_completion_loads_the_screens() -> None:
         "build_parser().format_help()\n"
         "main(['completion', 'bash'])\nassert 'textual' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=PATIENCE)
     assert build_parser().prog == "hangtop"

@@ -9,14 +9,13 @@ import os
 import queue
 import resource
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hangtop_core.attach.child import Child, _inherited
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, Event, Lines, PipeEngine
-from support.processes import wait_until
+from support.processes import is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,20 +132,8 @@ def test_killing_reaches_grandchildren(bench: Bench) -> None:
     while conn not in bench.closed:
         bench.take()
     assert bench.closed[conn].code == -9
-    assert wait_until(lambda: not os.path.exists(f"/proc/{pids[0]}"), 2)
-    assert not _running(pids[1])
-
-
-def _running(pid: int) -> bool:
-    """Whether a process is there and no zombie: its new parent may be slow to wait for it."""
-    for _ in range(50):
-        try:
-            if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z":  # noqa: SIM115
-                return False
-        except FileNotFoundError:
-            return False
-        time.sleep(0.02)
-    return True
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pids[0]}"))
+    assert wait_until(lambda: not is_alive(pids[1]))
 
 
 def test_a_flood_is_read_no_faster_than_it_is_dealt_with(bench: Bench) -> None:

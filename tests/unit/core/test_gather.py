@@ -10,6 +10,7 @@ from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.errors import ReadOnlyError
 from hangtop_core.session import Options, Session, Update
 from support.pieces import piece, process
+from support.processes import PATIENCE
 
 SILENT = """
 import json, sys, time
@@ -40,8 +41,8 @@ class Silent(LocalLauncher):
 
 def test_a_rank_that_gave_no_stack_tells_why() -> None:
     with Session(Options(interval=0.1), diagnose, [Silent("n1")]) as session:
-        assert session.wait(lambda update: bool(update.snapshot.jobs), 10)
-        [answer] = session.sample({"n1": [100]}, deadline=0.5).result(10)
+        assert session.wait(lambda update: bool(update.snapshot.jobs), PATIENCE)
+        [answer] = session.sample({"n1": [100]}, deadline=0.5).result(PATIENCE)
         failure = answer.sample.failure
         assert failure is not None
         assert "nobody answered" in failure.text
@@ -50,7 +51,7 @@ def test_a_rank_that_gave_no_stack_tells_why() -> None:
             sample = update.snapshot.jobs[0].ranks[0].sample
             return sample is not None and sample.failure == failure
 
-        assert session.wait(told, 5)
+        assert session.wait(told, PATIENCE)
 
 
 @pytest.mark.parametrize("readonly", [False, True])
@@ -58,10 +59,10 @@ def test_only_a_session_that_may_touch_ranks_asks_their_recorders(readonly: bool
     with Session(Options(interval=0.1, readonly=readonly), diagnose, [Silent("n1")]) as session:
         # Stacks and recorders are asked for in one round, one after the other.
         last = "py-spy" if readonly else "ask the flight recorder"
-        assert session.wait(lambda _: any(last in one.what for one in session.commands), 10)
+        assert session.wait(lambda _: any(last in one.what for one in session.commands), PATIENCE)
         if readonly:
             with pytest.raises(ReadOnlyError):
-                session.sample({"n1": [100]}, mode="native").result(5)
+                session.sample({"n1": [100]}, mode="native").result(PATIENCE)
             update = session.latest
             assert update is not None
             [spot] = [

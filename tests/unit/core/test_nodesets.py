@@ -34,9 +34,26 @@ def test_clustershell_reads_what_was_folded(names: set[str]) -> None:
 
 def test_more_names_than_there_are_nodes_are_not_even_listed() -> None:
     assert unfold("gpu[01-03]") == ["gpu01", "gpu02", "gpu03"]
+    assert unfold("gpu1[9-10]") == ["gpu19", "gpu110"]
     tracemalloc.start()
     try:
         assert unfold("gpu[0-3000000]") == []
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+@given(
+    st.sampled_from(["gpu", "n1", "r2n10", "9"]),
+    st.integers(0, 30),
+    st.integers(0, 120),
+    st.sampled_from([None, 1, 3]),
+    st.sampled_from(["", "-ib"]),
+)
+def test_digits_before_a_range_stand_before_each_of_its_numbers(
+    before: str, first: int, more: int, step: int | None, after: str
+) -> None:
+    """As Slurm and pdsh read it."""
+    every = range(first, first + more + 1, step or 1)
+    text = f"{before}[{first}-{first + more}{f'/{step}' if step else ''}]{after}"
+    assert set(unfold(text)) == {f"{before}{number}{after}" for number in every}

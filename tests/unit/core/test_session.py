@@ -50,13 +50,13 @@ class Scripted(LocalLauncher):
 
 def test_updates_come_with_a_verdict() -> None:
     with Session(Options(pids=(1,), hang_after=7.0), judge) as session:
-        update = session.wait(ready, 10)
+        update = session.wait(ready, PATIENCE)
         assert update is not None
         assert update.diagnoses
         assert all(d.hung_for_s == 7.0 for d in update.diagnoses.values())
         node = update.snapshot.nodes[0]
         assert (node.clock_skew_s, node.generation) == (0.0, 0)
-        assert session.wait(lambda u: u.snapshot.nodes[0].processes is not None, 10)
+        assert session.wait(lambda u: u.snapshot.nodes[0].processes is not None, PATIENCE)
 
 
 def test_a_subscriber_that_fails_is_dropped_and_the_others_go_on() -> None:
@@ -75,7 +75,7 @@ def test_a_subscriber_that_fails_is_dropped_and_the_others_go_on() -> None:
     with Session(Options(interval=0.1), judge) as session:
         session.subscribe(broken)
         stop = session.subscribe(good)
-        assert enough.wait(10)
+        assert enough.wait(PATIENCE)
         assert calls.count("broken") == 1
         stop()
         stop()
@@ -86,7 +86,7 @@ def test_a_diagnosis_that_fails_harms_no_update() -> None:
         raise ValueError("a mistake in a rule")
 
     with Session(Options(), failing) as session:
-        update = session.wait(ready, 10)
+        update = session.wait(ready, PATIENCE)
         assert update is not None
         assert update.diagnoses
         for found in update.diagnoses.values():
@@ -104,8 +104,8 @@ def test_read_only_refuses_what_pauses_a_process() -> None:
             session.recorder(name, [1]),
         ):
             with pytest.raises(ReadOnlyError):
-                future.result(5)
-        assert session.sample({name: []}).result(5) == ()
+                future.result(PATIENCE)
+        assert session.sample({name: []}).result(PATIENCE) == ()
 
 
 def test_a_trace_that_does_not_begin_leaves_no_file(
@@ -124,7 +124,7 @@ def test_a_trace_that_does_not_begin_leaves_no_file(
 
 
 def _name(session: Session) -> str:
-    update = session.wait(ready, 10)
+    update = session.wait(ready, PATIENCE)
     assert update is not None
     return update.snapshot.nodes[0].name
 
@@ -137,10 +137,10 @@ def test_unknown_nodes_are_refused() -> None:
             session.sample({"nowhere": [1]}),
         ):
             with pytest.raises(UnknownNodeError):
-                future.result(5)
+                future.result(PATIENCE)
         session.retry("nowhere")
         session.cancel_strace("nowhere", 1)
-        assert session.wait(ready, 10)
+        assert session.wait(ready, PATIENCE)
 
 
 def test_a_node_without_a_probe_is_a_state_with_its_reason() -> None:
@@ -149,17 +149,19 @@ def test_a_node_without_a_probe_is_a_state_with_its_reason() -> None:
     silent = Scripted("import time; time.sleep(1000)", "n3")
     timing = Timing(hello=0.5, retry_first=30)
     with Session(Options(), judge, [missing, dying, silent], timing) as session:
-        update = session.wait(lambda u: all(n.state != "connecting" for n in u.snapshot.nodes), 10)
+        update = session.wait(
+            lambda u: all(n.state != "connecting" for n in u.snapshot.nodes), PATIENCE
+        )
         assert update is not None
         n1, n2, n3 = update.snapshot.nodes
         assert (n1.state, n2.state, n3.state) == ("no-python", "unreachable", "unreachable")
         assert "/nowhere/python3" in (n1.reason or "")
         assert "ImportError: no module named psutil" in (n2.reason or "")
         assert "no hello" in (n3.reason or "")
-        failed = session.sample({"n1": [7], "n2": [8]}).result(5)
+        failed = session.sample({"n1": [7], "n2": [8]}).result(PATIENCE)
         assert [s.sample.failure is not None for s in failed] == [True, True]
         with pytest.raises(NodeNotReadyError):
-            session.descriptors("n2", [1]).result(5)
+            session.descriptors("n2", [1]).result(PATIENCE)
 
 
 def test_a_probe_that_floods_does_not_drown_the_others() -> None:
@@ -167,7 +169,7 @@ def test_a_probe_that_floods_does_not_drown_the_others() -> None:
     with Session(Options(), judge, [flood, LocalLauncher("here")]) as session:
         update = session.wait(
             lambda u: u.snapshot.nodes[1].state == "ready" and u.snapshot.nodes[0].noise_lines > 99,
-            10,
+            PATIENCE,
         )
         assert update is not None
         assert len(update.snapshot.nodes[0].noise) <= 8
@@ -176,15 +178,15 @@ def test_a_probe_that_floods_does_not_drown_the_others() -> None:
 def test_a_closed_session_says_so() -> None:
     session = Session(Options(), judge)
     with pytest.raises(ClosedError):
-        session.sample().result(1)
+        session.sample().result(PATIENCE)
     session.start()
     session.close()
     session.close()
     with pytest.raises(ClosedError):
-        session.sample().result(1)
+        session.sample().result(PATIENCE)
     with pytest.raises(ClosedError):
         session.start()
-    assert session.wait(lambda u: False, 5) is None
+    assert session.wait(lambda u: False, PATIENCE) is None
 
 
 def test_ctrl_c_while_waiting_for_updates_is_no_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,3 +81,45 @@ def test_what_is_in_use_may_be_more_than_the_bound_without_being_told_all_the_ti
         table.trim(lambda: keys)
     assert len(table) == 3 * MAX
     assert table.lend() == 1, "one new edition was enough"
+
+
+PYTHON = "/usr/lib/python3.11/"
+LOADER = "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py"
+LOOKS = {
+    "data": (
+        ["load_batch /job/train.py", f"__next__ {LOADER}", f"_get_data {LOADER}"],
+        [f"_try_get_data {LOADER}", f"get {PYTHON}queue.py", f"wait {PYTHON}threading.py"],
+        [f"_try_get_data {LOADER}", f"is_alive {PYTHON}multiprocessing/process.py"],
+    ),
+    "child": (
+        ["build /job/train.py", f"Popen.wait {PYTHON}subprocess.py"],
+        [f"Popen._wait {PYTHON}subprocess.py"],
+        [f"Popen._wait {PYTHON}subprocess.py", f"Popen._remaining_time {PYTHON}subprocess.py"],
+    ),
+    "file-lock": (
+        ["load /job/train.py", "acquire /venv/lib/python3.11/site-packages/filelock/_api.py"],
+        [],
+        ["_acquire /venv/lib/python3.11/site-packages/filelock/_unix.py"],
+    ),
+}
+"""What calls a library's wait, how it sleeps there, and how it looks whether that is over."""
+
+
+def frames(*calls: str) -> tuple[Frame, ...]:
+    """The frames of calls, outermost first, as `name file`."""
+    pairs = [call.split() for call in reversed(calls)]
+    return tuple(Frame(name, file, file.rpartition("/")[2], 1) for name, file in pairs)
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+def test_looking_whether_a_wait_is_over_makes_no_other_functions(kind: str) -> None:
+    table = StackTable()
+    outer, asleep, awake = LOOKS[kind]
+    table.add("asleep", frames(*outer, *asleep))
+    table.add("awake", frames(*outer, *awake))
+    table.add("before", frames(*outer[:-1]))
+    table.add("elsewhere", frames("evaluate /job/train.py", *outer[1:], *asleep))
+    (lines, functions), awake_shape = table.shape("asleep"), table.shape("awake")
+    assert awake_shape[1] == functions
+    assert awake_shape[0] != lines
+    assert functions not in (table.shape("before")[1], table.shape("elsewhere")[1])

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from hangtop_core.syscalls import Calls, explained, folded, in_place, on, shown, table
+from hangtop_core.syscalls import (
+    FILTERS,
+    Calls,
+    Filter,
+    explained,
+    folded,
+    in_place,
+    on,
+    shown,
+    table,
+)
 
 TCP = "6<TCP:[127.0.0.1:47662->127.0.0.1:53089]>"
 LINES = [
@@ -40,6 +50,20 @@ def calls() -> Calls:
     for line in LINES:
         made.add(line)
     return made
+
+
+def test_lines_are_of_the_kind_that_was_asked_for_also_where_a_call_goes_on() -> None:
+    made = Calls(3060)
+    told: dict[Filter, list[int]] = {wanted: [] for wanted in FILTERS}
+    for number, line in enumerate(LINES):
+        made.add(line)
+        for wanted, lines in told.items():
+            if made.fits(line, wanted):
+                lines.append(number)
+    assert told["network"] == [10, 11, 12]
+    assert told["file"] == [5, 6, 7, 8, 9]
+    assert told["waits"] == [0, 1, 2, 3, 4, 12]
+    assert told["all"] == list(range(len(LINES)))
 
 
 def test_what_a_thread_is_in_stands_first_and_the_main_thread_ahead(calls: Calls) -> None:

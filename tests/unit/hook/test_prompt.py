@@ -61,13 +61,13 @@ class Program:
             input="".join(f"{line}\n" for line in lines),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
         )
 
     def end(self) -> str:
         (self.directory / "end").touch()
-        return self.process.communicate(timeout=20)[0]
+        return self.process.communicate(timeout=PATIENCE)[0]
 
 
 @pytest.fixture

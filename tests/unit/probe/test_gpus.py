@@ -55,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_until(condition: Callable[[], object]) -> bool:
-    return processes.wait_until(lambda: bool(condition()), limit_s=20.0)
+    return processes.wait_until(lambda: bool(condition()), limit_s=processes.PATIENCE)
 
 
 def read_once() -> dict[int, dict[str, Any]]:
@@ -205,7 +205,7 @@ def test_children_that_cannot_be_killed_are_left_and_said(
     made.start()
     assert wait_until(lambda: len(made.left) == gpus.MAX_LEFT)
     assert made._thread is not None
-    made._thread.join(5)
+    made._thread.join(processes.PATIENCE)
     error = made.about["error"]
     assert f"process {made.left[-1]} cannot be killed and is left in the driver" in error
     assert "after 3 of those it is not asked any more" in error

@@ -16,7 +16,7 @@ import pytest
 from hangtop_probe import nettest_links, nettest_names, nettest_ports
 from hangtop_probe.requests import FIRST_CREDIT
 from support.probe_client import ProbeClient
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_a_port_answers_who_knows_the_token_and_closes(probe: ProbeClient) -> No
     assert call(probe, port, token="u" * 48) == "stranger"
     with socket.create_connection((HERE, port)) as caller:
         caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: all\r\n\r\n".ljust(48))
-        caller.settimeout(5)
+        caller.settimeout(PATIENCE)
         assert not received(caller)
     assert listening.stop() == {"callers": 4, "strangers": 2}
     assert call(probe, port) == "refused"
@@ -138,7 +138,7 @@ def test_a_port_closes_with_the_connection() -> None:
         port = Listening(client, "c").opened["port"]
         socket.create_connection((HERE, port)).close()
         client.process.kill()
-        assert wait_until(lambda: refuses(port), 5)
+        assert wait_until(lambda: refuses(port))
 
 
 def refuses(port: int) -> bool:

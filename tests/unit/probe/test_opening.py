@@ -29,7 +29,7 @@ def test_a_path_that_is_waited_for(tmp_path: Path, name: str) -> None:
                 row = opening.read(process.pid, mounts)
                 return row is not None and row["target"] == str(tmp_path / "pipe")
 
-            assert wait_until(found, 10)
+            assert wait_until(found)
             row = opening.read(process.pid, mounts)
             assert row is not None
             assert row["fd"] == -1

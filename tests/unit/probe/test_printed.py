@@ -46,10 +46,10 @@ def test_who_writes(tmp_path: Path, by_main: bool) -> None:
             meters = activity.meters(stat, RunClock())
             return meters["printed_bytes"], meters["main_printed_bytes"]
 
-        assert wait_until(lambda: len(procfs.numbers(f"/proc/{process.pid}/task/")) == 2, 10)
+        assert wait_until(lambda: len(procfs.numbers(f"/proc/{process.pid}/task/")) == 2)
         assert look() == (0, 0)
         os.write(main[1] if by_main else thread[1], b"xx")
-        assert wait_until(lambda: look()[0] == 42, 10)
+        assert wait_until(lambda: look()[0] == 42)
         assert look() == (42, 42 if by_main else 0)
     finally:
         process.kill()

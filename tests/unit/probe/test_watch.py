@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from hangtop_probe import activity, node, permission
+from hangtop_probe import activity, node, permission, procfs
 from hangtop_probe import watch as watch_module
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
 from hangtop_probe.table import Learned, Table
 from hangtop_probe.tools import Tools
 from hangtop_probe.watch import BUDGET, Differ, Steady, Strings, Watch
-from support.processes import wait_until
+from support.processes import PATIENCE, wait_until
 
 
 def row(pid: int, start: int = 1, **fields: Any) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def named() -> Any:
     assert child.stdout
     child.stdout.readline()
     stat = Path(f"/proc/{child.pid}/stat")
-    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", 30)
+    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
     processes = Table(permission.rights())
     processes.scope(False, frozenset([child.pid]))
     yield processes, child
@@ -207,13 +207,14 @@ def test_a_watch_of_a_real_process(named: tuple[Table, subprocess.Popen[bytes]])
     assert fields["state"] == "S"
     [thread] = fields["threads"]
     assert first["strings"][str(thread[4])] in ("clock_nanosleep", "select", "pselect6")
-    assert abs(fields["started_at"] - time.time()) < 10
+    assert abs(fields["started_at"] - time.time()) < PATIENCE
     time.sleep(0.3)
     following = watch.piece()
     assert "whole" not in following
     assert "set" not in following, "that it waits on is not told"
     child.kill()
-    time.sleep(0.2)
+    stat = Path(f"/proc/{child.pid}/stat")
+    assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
     assert watch.piece()["set"][str(child.pid)]["exit_code"] == -9
     child.wait()
     assert watch.piece()["gone"] == {str(child.pid): {"exit_code": -9}}
@@ -281,6 +282,13 @@ while True: time.sleep(0.01)
 """
 
 
+def await_run(pid: int) -> None:
+    """Wait until the main thread of a process has run."""
+    schedstat = Path(f"/proc/{pid}/task/{pid}/schedstat")
+    before = schedstat.read_text()
+    assert wait_until(lambda: schedstat.read_text() != before)
+
+
 def test_threads_of_a_crowd_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen([sys.executable, "-c", CROWD], stdout=subprocess.PIPE) as child:
         try:
@@ -297,7 +305,7 @@ def test_threads_of_a_crowd_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatc
             assert first[0].tid == child.pid
             seen: set[str] = set()
             for _ in range(-(-100 // activity.IN_TURN)):
-                time.sleep(0.1)
+                await_run(child.pid)
                 looked.clear()
                 assert {row.tid for row in one.threads()} == {row.tid for row in first}
                 assert len(looked) <= activity.IN_TURN + 1
@@ -305,8 +313,8 @@ def test_threads_of_a_crowd_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatc
                 seen.update(looked)
             assert len(seen) == 101
             child.send_signal(signal.SIGSTOP)
+            assert wait_until(lambda: set(procfs.states(child.pid).values()) == {"T"})
             for _ in range(-(-100 // activity.IN_TURN_AT_REST) + 2):
-                time.sleep(0.1)
                 states = {row.state for row in one.threads()}
             assert states == {"T"}, "soon, once the main thread rests"
         finally:
@@ -326,7 +334,7 @@ def test_a_process_is_read_again_when_it_has_run_another_program() -> None:
             child.stdin.write("\n")
             child.stdin.flush()
             comm = Path(f"/proc/{child.pid}/comm")
-            assert wait_until(lambda: comm.read_text() == "sleep\n", 10)
+            assert wait_until(lambda: comm.read_text() == "sleep\n")
             for _ in range(20):
                 processes.scan()
             assert processes.entries[child.pid].facts.cmdline == ("sleep", "60")

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.diagnose import exit_status, observe
 from hangtop.cli.dump import pids_by_node
@@ -49,15 +47,6 @@ if TYPE_CHECKING:
     from hangtop_core.updates import Update
 
 MISSING_SHOWN = 5
-
-
-class Written(msgspec.Struct, frozen=True):
-    """What `--json` prints."""
-
-    schema: str
-    path: str
-    bytes: int
-    header: msgspec.Raw
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -189,9 +178,8 @@ def tell(saved: Saved, before: str, *, as_json: bool) -> None:
     """Say what was written; ``before`` says where secrets were masked that were when they came."""
     header = saved.header
     if as_json:
-        raw = msgspec.Raw(msgspec.json.encode(header))
-        told = Written("hangtop.captured/1", saved.path, saved.bytes, raw)
-        print(to_json(msgspec.json.decode(msgspec.json.encode(told))).decode())
+        told = {"schema": "hangtop.captured/1", "path": saved.path, "bytes": saved.bytes}
+        print(to_json({**told, "header": header}).decode())
         return
     holds = header.holds
     what = ", ".join(

@@ -76,21 +76,26 @@ def chosen(job: Job, number: int | None, pids: list[int]) -> Rank:
     """The one rank that was named.
 
     Raises:
-        UsageError: none, or more than one was named.
+        UsageError: none, or more than one was named, or answers to it.
         NoJobError: it is not there, or has exited.
     """
     if number is None and len(pids) != 1:
         raise UsageError("say which rank: --rank R, or --pid PID")
-    for rank in job.ranks:
-        if rank.rank == number if number is not None else rank.process.pid in pids:
-            if rank.state in ("exited", "zombie"):
-                raise NoJobError(
-                    f"rank {rank.rank} has exited", "Its core, if it left one: hangtop core."
-                )
-            return rank
+    found = [r for r in job.ranks if number == r.rank or (number is None and r.process.pid in pids)]
     named = f"rank {number}" if number is not None else f"rank with pid {pids[0]}"
-    there = rankset.fold(rank.rank for rank in job.ranks)
-    raise NoJobError(f"there is no {named} in this job", f"There is: {there or 'none'}")
+    if not found:
+        there = rankset.fold(rank.rank for rank in job.ranks)
+        raise NoJobError(f"there is no {named} in this job", f"There is: {there or 'none'}")
+    running = [rank for rank in found if not rank.ended]
+    if not running:
+        what = f"rank {found[0].rank} has exited"
+        raise NoJobError(what, "Its core, if it left one: hangtop core.")
+    if len(running) > 1:
+        each = (f"rank {r.rank}, pid {r.process.pid} on {clean(r.node)}" for r in running)
+        other = "--pid PID" if number is not None else "its number"
+        what = f"there is more than one {named}: {'; '.join(each)}"
+        raise UsageError(what, f"Name it by {other} alone.")
+    return running[0]
 
 
 def agreed() -> bool:

@@ -64,7 +64,7 @@ def planned(session: Session, job: Job, rank: Rank) -> Debugging:
     if update is None:
         raise RequestError("the session has ended")
     now = follow(job, update.snapshot) or job
-    rank = next((one for one in now.ranks if one.process.pid == rank.process.pid), rank)
+    rank = next((one for one in now.ranks if one.process.identity == rank.process.identity), rank)
     node = next((one for one in update.snapshot.nodes if one.name == rank.node), None)
     return debugging(update.snapshot, rank, node, terminal=sys.stdin.isatty())
 

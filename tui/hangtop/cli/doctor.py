@@ -19,6 +19,7 @@ from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.reach import explore
 from hangtop_core.diagnosis import to_json
 from hangtop_core.examine import clean_all, examine
+from hangtop_core.report import wrap
 from hangtop_core.session import Options, Session
 from hangtop_core.text import clean, plural, shorten, size
 from hangtop_core.version import __version__
@@ -181,15 +182,7 @@ def _row(label: str, name: str, text: str, columns: int) -> list[str]:
 
 
 def _wrapped(text: str, head: str, columns: int, indent: str) -> list[str]:
-    wrapped = textwrap.wrap(
-        text,
-        max(columns, 60),
-        initial_indent=head,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-        break_long_words=False,  # a command that is cut in two cannot be copied
-    )
-    return wrapped or [head.rstrip()]
+    return wrap(text, max(columns, 60), head, indent) or [head.rstrip()]
 
 
 def coloured(text: str) -> str:

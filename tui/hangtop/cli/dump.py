@@ -290,10 +290,7 @@ def wait_for(
 
 def pids_by_node(job: Job) -> dict[str, list[int]]:
     """Processes of a job that can have a Python stack, by node: ranks first."""
-    found: dict[str, list[int]] = {}
-    for rank in job.ranks:
-        if rank.state not in ("exited", "zombie"):
-            found.setdefault(rank.node, []).append(rank.process.pid)
+    found = job.pids()
     for rank in job.ranks:
         for child in rank.children:
             if child.role == "dataloader-worker" and child.gone_at is None:

@@ -11,12 +11,12 @@ from hangtop.cli.arguments import complete, session_options
 from hangtop.cli.observe import chosen_ranks
 from hangtop.cli.strace import others
 from hangtop.cli.targets import launchers
-from hangtop_core.analysis.openers import opener_text, openers_text
+from hangtop_core.analysis.openers import how_many, opener_text, openers_text
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import RefusedError, RequestError, UsageError
 from hangtop_core.session import Session
-from hangtop_core.text import clean, plural
+from hangtop_core.text import clean
 from hangtop_core.version import __version__
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def show(
         head = {"schema": SCHEMA, "hangtop": __version__, "rank": rank.rank, "node": node}
         print(to_json({**head, "descriptors": rows}).decode())
         return
-    print(f"rank {rank.rank}  {plural(len(rows), 'descriptor')} of pid {rank.process.pid}")
+    print(f"rank {rank.rank}  {how_many(found, rank.process)} of pid {rank.process.pid}")
     for item, row in zip(found.descriptors, rows, strict=True):
         ends = ""
         if one := item.socket:

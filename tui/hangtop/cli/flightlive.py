@@ -85,9 +85,7 @@ def run(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int | N
     if interrupted:
         print("interrupted: this is what was known by then", file=sys.stderr)
         return 130
-    if seen is None or not diagnosis.flight.entries:
-        return 13
-    return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+    return status_of(diagnosis, seen)
 
 
 def _refused(job: Job) -> NoReturn:
@@ -132,7 +130,7 @@ def _ask(
     wanted: dict[str, list[int]] = {}
     for rank in job.ranks:
         pid = rank.process.pid
-        if rank.state not in ("exited", "zombie") and (only is None or pid in only[rank.node]):
+        if not rank.ended and (only is None or pid in only[rank.node]):
             wanted.setdefault(rank.node, []).append(pid)
     most = max(map(len, wanted.values()), default=0)
     limit = ANSWER_S + (INJECT_S * most if inject else 0.0)
@@ -215,6 +213,13 @@ def concluded(
     found = by_stacks.verdicts if by_stacks is not None else ()
     making = [one for one in found if one.cause == SUBSET.cause]
     return replace(diagnosis, verdicts=(*making, *diagnosis.verdicts))
+
+
+def status_of(diagnosis: FlightDiagnosis, seen: Picture | None) -> int:
+    """The exit status that tells a script what recorders show; 13 where none has an entry."""
+    if seen is None or not diagnosis.flight.entries:
+        return 13
+    return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
 
 
 def show(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from hangtop.cli import dump as dumping
 from hangtop.cli import flightlive
 from hangtop.cli.arguments import complete
-from hangtop.cli.diagnose import exit_status
 from hangtop.cli.observe import choose
 from hangtop.cli.opening import opened, tell
 from hangtop_core.capture import is_capture
@@ -131,6 +130,4 @@ def flight(arguments: argparse.Namespace, ranks: Collection[int] | None) -> int:
     gets_on = verdict is not None and verdict.state == "progressing"
     diagnosis, seen = flightlive.judged(update, job, gets_on, arguments)
     flightlive.show(diagnosis, seen, arguments, ranks)
-    if seen is None or not diagnosis.flight.entries:
-        return 13
-    return 0 if diagnosis.state == "unknown" else exit_status(diagnosis)
+    return flightlive.status_of(diagnosis, seen)

@@ -21,7 +21,7 @@ from hangtop_core.text import shorten
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.attach.launcher import Launcher
 
@@ -84,10 +84,7 @@ def _test(targets: Sequence[Launcher], wanted: Wanted, arguments: argparse.Names
             facts = conductor.run()
             status.clear()
     if not facts.looked and not facts.interrupted:
-        name, why = next(iter(facts.missing.items()))
-        raise NoNodeError(
-            f"no node answers; {name}: {why}", "`hangtop doctor` says how to reach it."
-        )
+        raise _silent(facts.missing)
     found = judge.findings(facts)
     code = judge.status(facts, found, wanted.job)
     renamer = redacting.of(arguments)
@@ -115,13 +112,16 @@ def _announce(names: list[str], port: int) -> None:
 def _print_mpirun(conductor: Conductor, arguments: argparse.Namespace) -> int:
     facts = conductor.choose()
     if not facts.spots:
-        name, why = next(iter({**facts.missing, **facts.failed}.items()))
-        raise NoNodeError(
-            f"no node answers; {name}: {why}", "`hangtop doctor` says how to reach it."
-        )
+        raise _silent({**facts.missing, **facts.failed})
     python = arguments.python if arguments.python != "python3" else None
     print(report.mpirun_line(facts, python), flush=True)
     return 0
+
+
+def _silent(why: Mapping[str, str]) -> NoNodeError:
+    """Say of the first node why it does not answer."""
+    name, text = next(iter(why.items()))
+    return NoNodeError(f"no node answers; {name}: {text}", "`hangtop doctor` says how to reach it.")
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -21,7 +21,7 @@ from hangtop_core.observing import (
     only_named,
     training,
 )
-from hangtop_core.text import clean, plural
+from hangtop_core.text import AS_ROOT, clean, plural
 
 if TYPE_CHECKING:
     import argparse
@@ -171,7 +171,11 @@ def no_job(snapshot: Snapshot, key: str | None, pids: Sequence[int] = ()) -> NoJ
         return _no_ranks(snapshot, pids)
     if key is not None and jobs:
         keys = ", ".join(clean(job.key) for job in jobs)
-        return NoJobError(f"no job goes by {key!r}", f"There is: {keys}")
+        there = f"There is: {keys}"
+        if any(one.denied for job in jobs for one in job.unnumbered):
+            there += "\nOf ranks that may not be read neither port nor run id is known: "
+            there += f"{AS_ROOT}, or --sudo for other nodes"
+        return NoJobError(f"no job goes by {key!r}", there)
     lines = [NoJobError.HELP, *silent]
     for node in snapshot.nodes:
         name = clean(node.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hangtop.cli.output import StatusLine
@@ -14,8 +13,6 @@ from hangtop_core.following import follow
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from hangtop_core.model import Job, Snapshot
     from hangtop_core.session import Session, Update
 
@@ -40,7 +37,7 @@ def ask_ras(session: Session, job: Job, *, anyway: bool) -> None:
         return
     with StatusLine() as status:
         status.show("asking NCCL's RAS ...")
-        for node, pids in list(_by_node(now).items())[:MAX_NODES]:
+        for node, pids in list(now.pids().items())[:MAX_NODES]:
             try:
                 report = session.ras(node, pids, anyway=anyway).result(RAS_S * 2)
             except (ReadOnlyError, TimeoutError) as error:
@@ -70,14 +67,6 @@ def why_not(update: Update, job: Job, *, anyway: bool) -> str | None:
             "crash them; --ras=anyway does it all the same"
         )
     return None
-
-
-def _by_node(job: Job) -> Mapping[str, Sequence[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for rank in job.ranks:
-        if rank.state not in ("exited", "zombie"):
-            found[rank.node].append(rank.process.pid)
-    return found
 
 
 def _knows(job: Job, snapshot: Snapshot) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import hangtop_hook
 from hangtop.cli.passing import end_alike, start
 from hangtop_core import prepare
+from hangtop_core.diagnosis import to_json
 from hangtop_core.errors import UsageError
 from hangtop_core.text import clean
 from hangtop_hook.numericsfile import Settings
@@ -105,7 +105,7 @@ def warn_of_sync(version: Version | None) -> None:
 def print_environment(variables: Mapping[str, str], *, as_json: bool) -> None:
     """Print what would be set."""
     if as_json:
-        print(json.dumps({"schema": "hangtop.run-env/1", "environment": dict(variables)}, indent=1))
+        print(to_json({"schema": "hangtop.run-env/1", "environment": variables}).decode())
         return
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")

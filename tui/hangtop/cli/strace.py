@@ -148,11 +148,10 @@ class Traced:
         self.count += len(lines)
         if self._renamer.names:  # what is saved stays as it is
             lines = self._renamer.lines(list(lines))
+        pid = self.rank.process.pid
         for one in lines:
             self._calls.add(one)
-        if self._arguments.lines:
-            pid = self.rank.process.pid
-            for one in lines:
+            if self._arguments.lines and self._calls.fits(one, self._arguments.filter):
                 tid, text = thread_of(one, pid)
                 told = in_place(one if text is None else text, self._names)
                 print(f"[{self.rank.rank}:{tid}] {told}", flush=True)

@@ -36,20 +36,16 @@ TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "LANG", "LC_ALL", "TMUX", "STY", "S
 LIMIT_S = 3.0
 
 
-def short() -> str:
-    """Name and version."""
-    from hangtop_core.version import __version__
-
-    return f"hangtop {__version__}"
-
-
 def told(verbose: bool, *, as_json: bool) -> str:
     """What is printed: a line or all, as text or for programs (schema `hangtop.version/1`)."""
+    from hangtop_core.version import __version__
+
     rows = list(_full()) if verbose else []
     if not as_json:
-        return "\n".join([short(), *(f"  {name:<13} {value}" for name, value in rows)])
+        return "\n".join(
+            [f"hangtop {__version__}", *(f"  {name:<13} {value}" for name, value in rows)]
+        )
     from hangtop_core.diagnosis import to_json
-    from hangtop_core.version import __version__
 
     document = {"schema": "hangtop.version/1", "hangtop": __version__, "facts": dict(rows)}
     return to_json(document).decode()

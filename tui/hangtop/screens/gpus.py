@@ -55,11 +55,6 @@ class GpusPage(OutlierPage):
         """The table of GPUs."""
         return self.query_one("#gpus", LineTable)
 
-    @property
-    def rows(self) -> LineTable[GpuRow]:
-        """The GPUs."""
-        return self.table
-
     def fill(self) -> None:
         """Fill the panes."""
         snapshot = self.state.snapshot

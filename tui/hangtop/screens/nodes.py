@@ -55,11 +55,6 @@ class NodesPage(OutlierPage):
         """The table of nodes."""
         return self.query_one("#nodes", LineTable)
 
-    @property
-    def rows(self) -> LineTable[NodeRow]:
-        """The nodes."""
-        return self.table
-
     def on_screen_resume(self) -> None:
         """Whatever was chosen here before, the cursor is on the node that was looked at."""
         self.table.chosen = False

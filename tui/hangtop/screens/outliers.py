@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hangtop.screens.page import Page
+from hangtop.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from hangtop.widgets.line_table import LineTable
 
 
 class OutlierPage(Page):
@@ -22,8 +21,8 @@ class OutlierPage(Page):
 
     @property
     def rows(self) -> LineTable[Any]:
-        """The pane with these rows, which is also the one that `/` filters."""
-        raise NotImplementedError
+        """The pane with these rows, the first of the page; also the one that `/` filters."""
+        return self.query_one(f"#{self.PANES[0]}", LineTable)
 
     @property
     def filtered(self) -> LineTable[Any] | None:

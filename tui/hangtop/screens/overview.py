@@ -75,11 +75,6 @@ class OverviewPage(OutlierPage):
         )
 
     @property
-    def rows(self) -> LineTable[Any]:
-        """The ranks."""
-        return self.ranks
-
-    @property
     def ranks(self) -> LineTable[Any]:
         """The table of ranks, and of the groups they are in."""
         return self.query_one("#ranks", LineTable)

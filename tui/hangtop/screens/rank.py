@@ -181,7 +181,7 @@ class RankPage(Page):
 
     def _ask_files(self, rank: Rank) -> None:
         """Read descriptors of the rank that is looked at, now and again now and then."""
-        if not self.state.live or self.state.paused or rank.state in ("exited", "zombie"):
+        if not self.state.live or self.state.paused or rank.ended:
             return
         key, now = rank_key(rank), self.hangtop.real_now()
         snapshot = self.state.snapshot

@@ -249,7 +249,7 @@ class RecorderPage(Page):
             if seen is not None and group is not None and number is not None:
                 rows = who.member_rows(seen, group.index, number, self.live)
                 name = views.title_of(number)
-                members.retitle(*who.members_title(number, name, rows))
+                members.retitle(*who.members_title(name, rows))
                 title = line(("WHO JOINED  ", "title"), name)
                 grid.retitle(title, who.grid_note(rows), who.grid_hint(rows))
             members.set_items(rows, [line(("nothing is chosen", "dim"))])

@@ -64,11 +64,6 @@ class StacksPage(OutlierPage):
         """The tree."""
         return self.query_one("#tree", LineTree)
 
-    @property
-    def rows(self) -> LineTree[TreeRow]:
-        """The tree."""
-        return self.stack_tree
-
     def fill(self) -> None:
         """Merge again, and fill the panes."""
         state, now = self.state, self.hangtop.now()

@@ -67,13 +67,6 @@ def find_rank(job: Job | None, key: str | None, number: int | None = None) -> Ra
     return next((rank for rank in some if rank_key(rank) == key), None)
 
 
-def members_of(job: Job) -> frozenset[tuple[str, int, int]]:
-    """Identities of the processes of a job: node, pid and start time."""
-    ranks = ((rank.node, rank.process) for rank in job.ranks)
-    others = ((process.node, process) for process in (*job.launchers, *job.unnumbered))
-    return frozenset((node, one.pid, one.start) for node, one in (*ranks, *others))
-
-
 def worst_first(jobs: Iterable[Job], diagnoses: Mapping[str, Diagnosis]) -> list[Job]:
     """Jobs that hang, then those that stall, then the others that live, then what has ended."""
 

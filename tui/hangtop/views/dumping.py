@@ -55,7 +55,7 @@ def _refused(why: tuple[str, str], ranks: list[int]) -> list[Line]:
 
 def _why_not(rank: Rank) -> tuple[str, str] | None:
     """Why a rank cannot be asked, and the fix; None where it can, or where that is not known."""
-    if rank.state in ("exited", "zombie"):
+    if rank.ended:
         return "it has exited", ""
     ways = rank.recorder.ways if rank.recorder is not None else ()
     pipe = next((way for way in ways if way.way == "pipe"), None)

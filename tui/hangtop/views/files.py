@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from hangtop.columns import Column
 from hangtop.spans import Line, labelled, line
 from hangtop.views.common import ago
+from hangtop_core.analysis.openers import holder_text, how_many, process_names
 from hangtop_core.analysis.peers import End, peers
-from hangtop_core.text import plural, size
+from hangtop_core.text import size
 
 if TYPE_CHECKING:
     from hangtop_core.descriptors import Descriptor
@@ -26,6 +27,8 @@ class FileRow:
     waiting: bool = False
     peer: str = ""
     """Who is at the other end of a socket: `rank 6 on node-2`."""
+    holders: str = ""
+    """Who holds the lock, or the other end of a pipe: `rank 0 holds the lock`."""
 
 
 def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
@@ -39,13 +42,22 @@ def file_rows(rank: Rank, snapshot: Snapshot | None) -> list[FileRow]:
         for thread in rank.process.threads
         if thread.fd is not None and (thread.tid == rank.process.pid or not _polls(thread.syscall))
     }
-    rows = [FileRow(f"lock:{item.target}", item, True, True) for item in table.waiting_locks]
+    names = process_names(snapshot, rank.node) if snapshot is not None else {}
+
+    def holders(item: Descriptor) -> str:
+        return ", ".join(holder_text(names, one) for one in item.holders)
+
+    rows = [
+        FileRow(f"lock:{item.target}", item, True, True, holders=holders(item))
+        for item in table.waiting_locks
+    ]
     others = peers(snapshot) if snapshot is not None else {}
     for item in table.descriptors:
         other = others.get(End(rank.node, rank.process.pid, item.fd))
         # A program that is none of the job is named with its pid below.
         told = other.text if other is not None and (other.rank is not None or not other.pid) else ""
-        rows.append(FileRow(f"fd:{item.fd}", item, item.fd in used, peer=told))
+        row = FileRow(f"fd:{item.fd}", item, item.fd in used, peer=told, holders=holders(item))
+        rows.append(row)
     rows.sort(key=lambda row: (not row.waiting, not row.used, _weight(row.item), row.item.fd))
     return rows
 
@@ -65,7 +77,7 @@ def files_title(rank: Rank, now: float, why: str) -> tuple[Line, Line]:
     if table is None:
         return title, line(("not read" if why else "asking", "dim"))
     return (
-        line(title, f"  {plural(len(table.descriptors), 'descriptor')}"),
+        line(title, f"  {how_many(table, rank.process)}"),
         line(("read ", "label"), ago(table.at, now)),
     )
 
@@ -118,7 +130,7 @@ def _target(row: FileRow) -> Line:
 
 def _others(row: FileRow) -> str:
     item = row.item
-    told = [f"{one.comm} {one.pid} {one.how}" for one in item.holders]
+    told = [row.holders] if row.holders else []
     if item.socket is not None and item.socket.peer_pid is not None:
         told.append(f"{item.socket.peer_name or 'pid'} {item.socket.peer_pid}")
     return ", ".join(told)

@@ -303,7 +303,8 @@ def _last(one: Stream) -> Line:
     if one.shared:
         return line((f"{one.path}, which {plural(one.shared, 'rank')} of its node share", "dim"))
     # When that was stands beside it, and that nothing is wrong is no news.
-    return line(_QUIET.sub("", without_time(one.last)) or one.last or one.path)
+    text = " ".join(_QUIET.sub("", without_time(one.last)).split())
+    return line(text or one.last or one.path)
 
 
 def shared_lines(one: Stream) -> list[Line]:

@@ -141,7 +141,7 @@ MEMBER_COLUMNS: tuple[Column[MemberRow], ...] = (
 )  # fmt: skip
 
 
-def members_title(number: NumberLine, name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
+def members_title(name: str, rows: list[MemberRow]) -> tuple[Line, Line]:
     """`NOT JOINED #48121  1 of 512`."""
     lack = sum(row.attendee.how == "not" for row in rows)
     unknown = sum(row.attendee.how in ("absent", "unsure") for row in rows)

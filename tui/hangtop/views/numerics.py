@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from hangtop_core.model import Job, Rank
     from hangtop_core.numerics import First, Frame, Measure
 
-_WAYS = {"backward": "  backward", "step": "  step of the optimizer"}
+_WAYS = {
+    "weights": "  ahead of the pass",
+    "backward": "  backward",
+    "step": "  step of the optimizer",
+}
 
 
 def has_numerics(rank: Rank | None) -> bool:

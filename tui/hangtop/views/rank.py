@@ -132,7 +132,7 @@ def process_lines(snapshot: Snapshot, rank: Rank, now: float) -> list[Line]:
 def _condition(rank: Rank, now: float, quiet: float) -> list[Line]:
     """Its state, and what stands in its way or in ours."""
     process = rank.process
-    gone = rank.state in ("exited", "zombie")
+    gone = rank.ended
     idle = idle_seconds(rank, now - quiet)
     state = line((rank.state, STATE_ROLES[rank.state] or "bold"))
     if idle is not None and not gone:

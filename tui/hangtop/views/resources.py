@@ -33,7 +33,7 @@ def group_lines(snapshot: Snapshot, rank: Rank) -> list[Line]:
 def file_lines(rank: Rank, now: float) -> list[Line]:
     """How far it is in what it reads or writes, and since when that does not move."""
     file, moved = rank.process.file, rank.file_moved_at
-    if file is None or rank.state in ("exited", "zombie"):
+    if file is None or rank.ended:
         return []
     far = size(file.position) + (f" of {size(file.size)}" if file.size else "")
     rate = f", {size(rank.file_rate)}/s" if rank.file_rate and moved else ""

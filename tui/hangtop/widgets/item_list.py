@@ -85,7 +85,7 @@ class ItemList(LinePane):
         self.cursor_key = keys[max(0, min(place + count, len(keys) - 1))]
         mine = [index for index, (key, _) in enumerate(self._laid) if key == self.cursor_key]
         if mine and self.page > 0:
-            self.top = min(self.top, mine[0]) if mine[0] < self.top else self.top
+            self.top = min(self.top, mine[0])
             self.top = max(self.top, mine[-1] - self.page + 1)
         self.paint()
 

@@ -53,7 +53,7 @@ def facts(
 ) -> list[Evidence]:
     """What is known of some operations, the main one first."""
     ordered = sorted(operations, key=lambda one: (one is not main, -len(one.entries), one.node))
-    found = [_fact(None, _fact_text(waits.world, one)) for one in ordered[:SHOWN]]
+    found = [_fact(None, _fact_text(one)) for one in ordered[:SHOWN]]
     if len(ordered) > SHOWN:
         found.append(_fact(None, f"{plural(len(ordered) - SHOWN, 'more operation')} alike"))
     shown = ordered[0]
@@ -66,7 +66,7 @@ def facts(
     return found
 
 
-def _fact_text(world: World, one: Operation) -> str:
+def _fact_text(one: Operation) -> str:
     text = "; ".join(
         f"{name(ranks)} issued {clean(entry.call.text, 160)} as #{entry.seq} on "
         f"{one.label}{at_site(entry)}"

@@ -38,8 +38,6 @@ class Shift(Struct, frozen=True):
     """What the others have at `seq`."""
     found: Entry
     """What this rank has there."""
-    by_site: bool
-    """Whether only the call sites tell them apart."""
 
 
 def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift | None:
@@ -72,7 +70,6 @@ def locate(world: World, rank: int, group: int, others: Iterable[int]) -> Shift 
         first=_first_alike(mine, theirs, at),
         expected=usual[at],
         found=own[at],
-        by_site=kind(usual[at]) == kind(own[at]),
     )
 
 

@@ -259,7 +259,7 @@ def sources(ranks: Sequence[Rank]) -> tuple[Source, ...]:
     found: dict[tuple[str | None, str, str, tuple[str, ...]], list[Rank]] = defaultdict(list)
     old = outdated(ranks)
     for rank in ranks:
-        ended = rank.recorder is None and rank.state in ("exited", "zombie")
+        ended = rank.recorder is None and rank.ended
         known = _ENDED if ended else _standing(rank.recorder)
         found[_OLD if rank.rank in old else known].append(rank)
     return tuple(

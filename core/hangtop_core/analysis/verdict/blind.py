@@ -148,7 +148,7 @@ def _nodes(nodes: tuple[Node, ...], at: float) -> Iterator[BlindSpot]:
 
 def _bereft(snapshot: Snapshot, job: Job, empty: Iterable[Seat]) -> tuple[Node, ...]:
     """Nodes on which a rank has left: only there the kernel log is asked why."""
-    left = {rank.node for rank in job.ranks if rank.state in ("exited", "zombie")}
+    left = {rank.node for rank in job.ranks if rank.ended}
     left |= {seat.node for seat in empty if seat.node is not None}
     return tuple(node for node in snapshot.nodes if node.name in left)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
-    from hangtop_core.model import Job, Node, Rank, Snapshot, Thread
+    from hangtop_core.model import Job, Node, Process, Rank, Snapshot, Thread
 
 
 class Case:
@@ -381,7 +381,15 @@ def kernel_text(subject: Subject) -> str:
     main = subject.activity.main or main_thread(subject.rank.process)
     if main is None:
         return f"state {subject.rank.process.state}"
-    return thread_text(main)
+    by = tracer(subject.rank.process)
+    return thread_text(main) + (f"; {by} traces it" if by else "")
+
+
+def tracer(process: Process) -> str | None:
+    """`strace (pid 4711)`: who traces a process, whether it holds it or lets it run."""
+    if not process.tracer_pid:
+        return None
+    return f"{clean(process.tracer or 'a debugger')} (pid {process.tracer_pid})"
 
 
 def thread_text(main: Thread) -> str:

@@ -52,17 +52,13 @@ def _workers(case: Case, subject: Subject) -> list[Worker]:
     found = []
     rank = subject.rank
     for child in rank.children:
-        if child.role != "dataloader-worker" or _is_gone(child):
+        if child.role != "dataloader-worker" or child.ended:
             continue
         standing = case.watcher.worker(rank, child)
         if standing is not None:
             activity = case.reader.process(child, rank.child_samples.get(child.pid))
             found.append(Worker(child, activity, standing))
     return sorted(found, key=lambda w: w.standing.since)
-
-
-def _is_gone(child: Process) -> bool:
-    return child.gone_at is not None or child.state in ("Z", "X")
 
 
 def _waiting_for_data(left: Sequence[Subject]) -> Iterator[Subject]:
@@ -72,12 +68,12 @@ def _waiting_for_data(left: Sequence[Subject]) -> Iterator[Subject]:
 def _dead(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in _waiting_for_data(left):
         workers = [c for c in subject.rank.children if c.role == "dataloader-worker"]
-        alive = [c for c in workers if not _is_gone(c)]
+        alive = [c for c in workers if not c.ended]
         replaced = {c.worker_id for c in alive}
         gone = [
             c
             for c in workers
-            if _is_gone(c) and (c.exit_code or (c.worker_id not in replaced and c.state == "Z"))
+            if c.ended and (c.exit_code or (c.worker_id not in replaced and c.state == "Z"))
         ]
         numbers = sorted(c.worker_id for c in alive if c.worker_id is not None)
         lacking = sorted(set(range(numbers[-1])) - set(numbers)) if numbers else []
@@ -162,7 +158,7 @@ def _forked_alone(subject: Subject, child: Process) -> bool:
     threads = sample.threads if sample is not None else ()
     others = [one for one in threads[1:] if one.name not in ("QueueFeederThread",)]
     return (
-        not _is_gone(child)
+        not child.ended
         and child.cmdline == rank.cmdline
         and not others
         and (rank.thread_count or len(rank.threads)) > 1
@@ -277,7 +273,7 @@ def _inline(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "unknown",
         ):
             continue
-        seen = stack_fact(case, subject)
+        seen = stack_fact(subject)
         yield Hit(
             subjects=(subject,),
             summary=sentence(

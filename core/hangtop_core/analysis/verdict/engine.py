@@ -228,7 +228,7 @@ def _tenths(seconds: float | None) -> float | None:
 
 
 def _summary(job: Job) -> JobSummary:
-    live = Counter(rank.rank for rank in job.ranks if rank.state not in ("exited", "zombie"))
+    live = Counter(rank.rank for rank in job.ranks if not rank.ended)
     return JobSummary(
         world_size=job.world_size,
         ranks_seen=tuple(sorted({rank.rank for rank in job.ranks})),

@@ -18,13 +18,13 @@ from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, of_several, plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from hangtop_core.analysis.layout import Seat
     from hangtop_core.analysis.peers import Peer
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-    from hangtop_core.descriptors import Descriptor, FilePosition, FileServer
+    from hangtop_core.descriptors import Descriptor, FilePosition, FileServer, Holder
     from hangtop_core.model import Process
 
 MAX_ABSENT = 64
@@ -99,7 +99,7 @@ def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
     return clean(f"{said}; {waits}" if waits else said, 800)
 
 
-def stack_fact(case: Case, subject: Subject) -> Evidence | None:
+def stack_fact(subject: Subject) -> Evidence | None:
     """Where a subject's main thread is, and since when that was seen."""
     sample, top = subject.rank.sample, subject.activity.top
     if sample is None or not sample.threads or top is None:
@@ -149,7 +149,7 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
     """Stack and kernel facts of the first few subjects."""
     facts: list[Evidence] = []
     for subject in subjects[:SHOWN]:
-        seen = stack_fact(case, subject)
+        seen = stack_fact(subject)
         facts.extend([seen] if seen else [])
         facts.append(process_fact(case, subject))
         facts.extend(gpu_facts(case, subject))
@@ -259,8 +259,18 @@ def server_facts(subject: Subject) -> Iterator[Evidence]:
         yield fact("network", subject.number, text)
 
 
-def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
-    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders.
+def named_holder(one: Holder, names: Mapping[int, str]) -> str:
+    """`rank 3 (pid 4711, state S)`; of a process of no job its program stands inside."""
+    name = names.get(one.pid)
+    if name is None:
+        return f"pid {one.pid} ({one.comm}, state {one.state})"
+    return f"{name} (pid {one.pid}, state {one.state})"
+
+
+def name_descriptor(
+    one: Descriptor, other: Peer | None = None, names: Mapping[int, str] | None = None
+) -> str:
+    """`fd 13 = /mnt/a/b on /mnt (nfs4, nfs04:/export)`, with its holders, by ``names`` of pids.
 
     Of a socket the two ends, and whose the other one is.
     """
@@ -273,7 +283,7 @@ def name_descriptor(one: Descriptor, other: Peer | None = None) -> str:
         text += f" = {other.text}" if other is not None else ""
     if one.holders:
         text += "; " + ", ".join(
-            f"pid {h.pid} ({h.comm}, state {h.state}) {h.how}" for h in one.holders[:SHOWN]
+            f"{named_holder(h, names or {})} {h.how}" for h in one.holders[:SHOWN]
         )
     return text
 

@@ -6,11 +6,12 @@ not be seen it says nothing: that is a blind spot.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.case import name_ranks, tracer
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.diagnosis import Exclusion
 from hangtop_core.kernelline import read
@@ -92,7 +93,9 @@ def _unhalted(case: Case) -> str | None:
         return None
     if any(s.activity.kind in _HALTED for s in case.subjects):
         return None
-    return f"none of {plural(len(case.live), 'rank')} is, by state, tracer and cgroup"
+    told = f"none of {plural(len(case.live), 'rank')} is, by state, tracer and cgroup"
+    traced = Counter(by for s in case.live if (by := tracer(s.rank.process)))
+    return "; ".join((told, *(f"{by} traces {n}, which run" for by, n in traced.most_common(3))))
 
 
 def _undisked(case: Case) -> str | None:

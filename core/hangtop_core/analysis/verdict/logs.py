@@ -20,7 +20,7 @@ from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.logs.output import alive_of, lives, of_job
+from hangtop_core.logs.output import alive_of, of_job
 from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
 from hangtop_core.text import clean, duration
 
@@ -157,7 +157,7 @@ class _Memory:
         processes = (*job.launchers, *(rank.process for rank in job.ranks))
         key = (
             *map(id, snapshot.outputs),
-            *((p.node, p.pid, p.outputs, lives(p)) for p in processes),
+            *((p.node, p.pid, p.outputs, not p.ended) for p in processes),
         )
         found = self._known.pop(job.key, None)
         if found is None or found[0] != key:

@@ -28,7 +28,6 @@ UNSEEN = 4
 """Ranks of one diagnosis whose stacks are asked for again."""
 STALE_S = 60.0
 """Seconds after which what a rank had open when it last moved is read again."""
-_GONE = ("exited", "zombie")
 _KEYS = {"--native": "c", "--trigger": "R"}
 """Keys of the screens that do what an option of a command does."""
 
@@ -75,7 +74,7 @@ def _long_unseen(case: Case) -> Sequence[Subject]:
 def _standing(case: Case, subject: Subject, more: More) -> Need:
     rank = subject.rank
     need = Need(more.kind, rank.rank, rank.node, subject.pid, more.why)
-    if rank.state in _GONE and more.kind not in ("logs", "kernel log"):
+    if rank.ended and more.kind not in ("logs", "kernel log"):
         return _not(need, "the process is gone")
     return _STANDING[more.kind](case, subject, need)
 

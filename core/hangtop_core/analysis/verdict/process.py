@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.case import tracer
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -198,14 +199,14 @@ def _traced(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     held = [s for s in left if s.activity.kind == "traced"]
     for group in alike(held, lambda s: (s.rank.process.tracer_pid, s.rank.node)):
         process = group[0].rank.process
-        tracer = f"{process.tracer or 'a debugger'} (pid {process.tracer_pid})"
+        by = tracer(process)
         yield Hit(
             subjects=group,
             summary=sentence(
                 case,
                 who(group),
                 is_are(group, "is", "are"),
-                f"held by {tracer}, which traces",
+                f"held by {by}, which traces",
                 is_are(group, "it", "them"),
                 case.since(group[0]),
             ),

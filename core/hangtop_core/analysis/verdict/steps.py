@@ -69,18 +69,30 @@ def tails(rank: Rank) -> list[str]:
 
 
 def strace_step(subject: Subject, pid: int) -> Command:
-    """Trace a process of a rank for some seconds.
+    """Trace a process of a rank for some seconds, or see who does so already.
 
     Without an end of its own, strace would stay on a silent process after Ctrl-C: ssh without a
     terminal passes no signal on.
     """
+    tracer = _tracer(subject, pid)
+    if tracer:
+        words = "no second one can trace it: see what writes its system calls already, and where to"
+        return on(subject, f"ps -o pid,user,etime,args -p {tracer}", words)
     return on(subject, f"timeout 10 strace -f -p {pid}")
 
 
 def trace_steps(subject: Subject) -> tuple[Command, ...]:
     """Commands that show more of where a process is."""
     pid = subject.pid
-    return (on(subject, f"hangtop dump --pid {pid} --native"), strace_step(subject, pid))
+    strace = strace_step(subject, pid)
+    if _tracer(subject, pid):
+        return (strace,)  # C frames need to trace it, too
+    return (on(subject, f"hangtop dump --pid {pid} --native"), strace)
+
+
+def _tracer(subject: Subject, pid: int) -> int:
+    processes = (subject.rank.process, *subject.rank.children)
+    return next((one.tracer_pid for one in processes if one.pid == pid), 0)
 
 
 def spelt(step: Step, nodes: Mapping[str, Node]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hangtop_core.analysis.openers import process_names
 from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
@@ -15,6 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     fact,
     is_are,
     name_descriptor,
+    named_holder,
     place,
     position_text,
     reads,
@@ -47,7 +49,11 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         first, wanted = group[0], _wanted(group[0])
         lock, quoted = wanted.lock, word(wanted.lock.target) if wanted.lock is not None else None
         holders = [h for h in lock.holders if "lock" in h.how] if lock is not None else []
-        told = _held_by(case, first, holders)
+        told, names = _held_by(case, first, holders), process_names(case.snapshot, first.rank.node)
+        shown = [name_descriptor(lock, names=names)] if lock else []
+        shown += [
+            f"locked here: {name_descriptor(one, names=names)}" for one in wanted.others[:SHOWN]
+        ]
         if not told and lock is not None and lock.server:
             told = f"a process of another node, as far as this one knows; {lock.server} knows whose"
         yield Hit(
@@ -62,11 +68,7 @@ def _file_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 else "",
             ),
             evidence=(
-                *([fact("process", first.number, name_descriptor(lock))] if lock else []),
-                *(
-                    fact("process", first.number, f"locked here: {name_descriptor(one)}")
-                    for one in wanted.others[:SHOWN]
-                ),
+                *(fact("process", first.number, text) for text in shown),
                 *server_facts(first),
                 *common_facts(case, group),
             ),
@@ -116,7 +118,8 @@ def _held_by(case: Case, subject: Subject, holders: Sequence[Holder]) -> str:
                 f"rank {rank.number} (pid {one.pid}), which {rank.activity.text.rstrip(',')} at "
                 f"{rank.activity.at} meanwhile"
             )
-    return ", ".join(f"pid {h.pid} ({h.comm}, state {h.state})" for h in holders[:3])
+    names = process_names(case.snapshot, subject.rank.node)
+    return ", ".join(named_holder(one, names) for one in holders[:3])
 
 
 def _tried_lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:

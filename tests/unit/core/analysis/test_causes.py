@@ -183,6 +183,21 @@ def test_a_rank_held_by_a_debugger_names_the_debugger() -> None:
     assert "gdb (pid 777)" in verdict.summary
 
 
+def test_a_rank_that_runs_under_strace_is_told_as_that_and_not_traced_twice() -> None:
+    world = World()
+    world.waiters(3)
+    world.add(user("save", 9), SLEEP, process={"tracer_pid": 777, "tracer": "strace"})
+    verdict = first(world)
+    assert (verdict.cause, culprits(verdict)) == ("missing-collective", [3])
+    assert "strace (pid 777) traces it" in text_of(verdict)
+    steps = " ".join(verdict.next_steps)
+    assert "ps -o pid,user,etime,args -p 777" in steps
+    assert "strace -f" not in steps
+    assert "--native" not in steps
+    (said,) = (one.looked_at for one in run(world).ruled_out if "rank-traced" in one.causes)
+    assert said.endswith("; strace (pid 777) traces 1, which run")
+
+
 def test_a_frozen_cgroup() -> None:
     world = World()
     world.waiters(3)
@@ -365,18 +380,22 @@ def test_a_distributed_breakpoint_says_where_it_is_answered() -> None:
     assert "or take it out at train.py:9" in verdict.next_steps[1]
 
 
-def test_a_file_lock_names_its_holder() -> None:
+@pytest.mark.parametrize(
+    ("pid", "who"), [(321, "pid 321 (python3, state S)"), (4010, "rank 1 (pid 4010, state S)")]
+)
+def test_a_file_lock_names_its_holder(pid: int, who: str) -> None:
     world = World()
     world.waiters(3)
     lock = Descriptor(
-        9, "file", "/cache/x.lock", holders=(Holder(321, "python3", "S", "holds the lock"),)
+        9, "file", "/cache/x.lock", holders=(Holder(pid, "python3", "S", "holds the lock"),)
     )
     table = DescriptorTable(NOW, (), waiting_locks=(lock,))
     world.add(user("refresh", 77, "fcntl.flock(f, LOCK_EX)"), FLOCK, descriptors=table)
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
     assert "/cache/x.lock" in verdict.summary
-    assert "pid 321" in verdict.summary
+    assert f"held by {who}" in verdict.summary
+    assert any(f"{who} holds the lock" in one.text for one in verdict.evidence)
 
 
 @pytest.mark.parametrize("locked", [("/c/x.lock",), ("/c/x.lock", "/other/y.lock")])

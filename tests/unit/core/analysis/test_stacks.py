@@ -12,21 +12,18 @@ from hangtop_core.analysis.stacks import (
     Merged,
     Node,
     classes,
-    common_prefix,
     flatten,
     merge,
 )
 from hangtop_core.model import Failure, Frame
 from support.build import (
     FUTEX,
-    INIT,
     JOIN,
     LOADER,
     NOW,
     POLL,
     SLEEP,
     World,
-    c10d,
     frame,
     user,
 )
@@ -198,10 +195,3 @@ def test_stacks_read_on_nodes_that_cannot_read_the_source_are_equal() -> None:
     world.add(user("step", 5), FUTEX, node="n2")
     snapshot = world.snapshot()
     assert len(classes(snapshot, snapshot.jobs[0].ranks)) == 1
-
-
-def test_the_common_part_of_two_stacks_is_counted_from_the_outermost_frame() -> None:
-    assert common_prefix(c10d("all_reduce"), c10d("all_reduce")) == 5
-    assert common_prefix(c10d("all_reduce"), user("cool_down", 41)) == 2
-    assert common_prefix(c10d("all_reduce"), INIT) == 2
-    assert common_prefix((), INIT) == 0

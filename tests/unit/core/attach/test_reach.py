@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hangtop_core.attach.reach import explore, way
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,5 +60,5 @@ def test_behind_a_jump_host_nothing_is_tried(config: Path, option: str) -> None:
 
 def test_names_without_an_address_say_so() -> None:
     nodes = ["nowhere.invalid", "x" * 70 + ".invalid"]
-    found = {node: future.result(30) for node, future in explore(nodes, None, 1.0).items()}
+    found = {node: future.result(PATIENCE) for node, future in explore(nodes, None, 1.0).items()}
     assert all(one.unresolved for one in found.values()), found

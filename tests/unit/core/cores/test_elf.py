@@ -102,9 +102,9 @@ def test_segments_that_stand_many_times_are_read_once(tmp_path: Path) -> None:
     section = bytearray(64)
     struct.pack_into("<I", section, 44, 1 + 20_000 + 100_000)
     path.write_bytes(bytes(head) + whole[64:] + table + section + bytes(4 << 20))
-    began = time.monotonic()
+    began = time.process_time()
     assert elf.read(str(path)).pid == 4711
-    assert time.monotonic() - began < 10.0
+    assert time.process_time() - began < 10.0
     struct.pack_into("<H", head, 54, 0xFFFF)  # a table of 8 GiB, were it believed
     path.write_bytes(bytes(head) + whole[64:] + table + section)
     with pytest.raises(elf.NotACoreError, match="makes no sense"):

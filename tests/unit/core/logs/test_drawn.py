@@ -6,6 +6,7 @@ import io
 import logging
 import subprocess
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING
 
@@ -204,3 +205,18 @@ def test_colours_of_python_3_13_are_no_part_of_names(tmp_path: Path) -> None:
     one = only(text)
     assert calls(one) == [(str(path), 4, "<module>"), (str(path), 2, "f")]
     assert one.text == "KeyError: 'labels'"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["│ " * 30_000 + "x" * 4_000],
+        ["│ /" + "a:1" * 20_000 + " │", "│" + " " * 60_000 + "x"],
+        ["╭" + "─" * 60_000 + " Traceback ("],
+        ["│ " + "1" * 60_000 + ":3 in" + " " * 500 + "│", "│ │"] * 10,
+    ],
+)
+def test_rows_that_were_made_to_take_long_do_not(rows: list[str]) -> None:
+    began = time.process_time()
+    parsed("\n".join(["╭─ Traceback (most recent call last) ─╮", *rows * 5, "╰─╯", "A: b", ""]))
+    assert time.process_time() - began < 5.0

@@ -15,6 +15,7 @@ from hangtop_core.logs.judge import judge
 from hangtop_core.logs.lines import PIECE, PIECES, Choice, Follower, Kept, around, span
 from hangtop_core.logs.names import places
 from support.logs import recording
+from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -236,7 +237,7 @@ def test_growing_cut_and_replaced_files_are_followed(tmp_path: Path) -> None:
     path.write_text("new\n" + ERROR.format(7) + "next\n")
     assert poll()[0] == "new"
     # A block is over when its stream goes on, or has been silent for a moment.
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while not said and time.monotonic() < until:
         poll()
         time.sleep(0.05)

@@ -137,9 +137,9 @@ def test_prefixes_that_differ_from_line_to_line_take_no_more_memory_for_it() -> 
 
 def test_many_pieces_of_one_tag_are_put_together_in_time() -> None:
     line = "[1,0]<stdout>:0123456789012345678901234567890123456789" * 200_000
-    began = time.monotonic()
+    began = time.process_time()
     assert [len(one) for one in split(line)] == [14 + 40 * 200_000]
-    assert time.monotonic() - began < 3.0
+    assert time.process_time() - began < 3.0
 
 
 @pytest.mark.parametrize(

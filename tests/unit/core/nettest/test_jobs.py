@@ -21,8 +21,9 @@ class Broken:
     Names are those of places: a node, or one of its GPUs; no machine here has any.
     """
 
-    def __init__(self, pairs: set[frozenset[str]], gpus: int) -> None:
+    def __init__(self, pairs: set[frozenset[str]], gpus: int, step: str) -> None:
         self.pairs = pairs
+        self.step = step
         self.gpus = ("NVIDIA H100",) * gpus
         self.turns: list[list[tuple[str, ...]]] = []
         self.lines: dict[str, list[str]] = {}
@@ -41,16 +42,19 @@ class Broken:
         for job in jobs:
             assert {order(member)["store"][0] for member in job} == {job[0].node}
             places = {member.place for member in job} | {member.node for member in job}
-            bad = any(pair <= places for pair in self.pairs)
+            comes_to_it = self.step in order(job[0])["steps"]
+            bad = comes_to_it and any(pair <= places for pair in self.pairs)
             outcomes = [
-                Outcome(member, step="init", error="timed out") if bad else Outcome(member)
+                Outcome(member, step=self.step, error="timed out") if bad else Outcome(member)
                 for member in job
             ]
             found.append(JobRun(backend, tuple(outcomes)))
         return found
 
 
-def conducted(count: int, pairs: set[frozenset[str]], gpus: int = 0) -> tuple[Facts, Broken]:
+def conducted(
+    count: int, pairs: set[frozenset[str]], gpus: int = 0, step: str = "init"
+) -> tuple[Facts, Broken]:
     names = [f"n{n}" for n in range(1, count + 1)]
     python = said.Python("/usr/bin/python3", "3.11", "2.13.0")
     facts = Facts(nodes=tuple(names))
@@ -60,7 +64,7 @@ def conducted(count: int, pairs: set[frozenset[str]], gpus: int = 0) -> tuple[Fa
     facts.spots = {name: Spot("eth0", name, 24) for name in names}
     # Their names are right, so that there is no other interface to try.
     facts.names = {name: Names({name: (name,)}) for name in names}
-    ranks = Broken(pairs, gpus)
+    ranks = Broken(pairs, gpus, step)
     jobs = Jobs(type("Nodes", (), {"tell": lambda self, text: None})(), facts, Wanted(29500))
     jobs._ranks = ranks  # type: ignore[assignment]
     jobs.run()
@@ -81,8 +85,9 @@ def test_a_node_that_fails_with_all_others_is_found(count: int) -> None:
 
 
 @pytest.mark.parametrize("pair", [("n1", "n2"), ("n3", "n20"), ("n19", "n20")])
-def test_one_pair_among_many_is_found(pair: tuple[str, str]) -> None:
-    facts, _ = conducted(20, {frozenset(pair)})
+@pytest.mark.parametrize("step", ["init", "all_reduce", "bandwidth"])
+def test_one_pair_among_many_is_found(pair: tuple[str, str], step: str) -> None:
+    facts, _ = conducted(20, {frozenset(pair)}, step=step)
     finding = judge.findings(facts)[0]
     assert set(finding.nodes) == set(pair)
     assert "the way between" in finding.summary
@@ -96,7 +101,7 @@ def test_a_job_that_works_is_not_followed_by_others() -> None:
 
 
 def test_a_gpu_that_fails_alone_is_found_before_any_pair() -> None:
-    facts, ranks = conducted(2, {frozenset({"n2 cuda:1"})}, gpus=2)
+    facts, ranks = conducted(2, {frozenset({"n2 cuda:1"})}, gpus=2, step="memory")
     (finding,) = judge.findings(facts)
     assert (finding.cause, finding.nodes) == ("gpu-failed", ("n2",))
     assert finding.summary.startswith("n2 cuda:1 ")

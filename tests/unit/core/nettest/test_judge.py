@@ -325,10 +325,44 @@ def test_what_nccl_prints_is_explained() -> None:
     assert any("10.2.0.5" in fact and fact.startswith("n2: ") for fact in only(made).evidence)
 
 
-def test_wrong_sums_are_told_as_such() -> None:
-    bad = Outcome(Member("n2"), step="all_reduce", error="3 of 1000 sums are wrong", wrong=True)
-    one = only(facts(jobs=[run(Outcome(Member("n1")), bad, Outcome(Member("n3")))]))
-    assert (one.cause, one.nodes) == ("numbers-wrong", ("n2",))
+def wrong(error: str, *nodes: str, step: str = "all_reduce") -> JobRun:
+    return run(
+        *(
+            Outcome(Member(node), step=step, error=error, wrong=True)
+            if node in nodes
+            else Outcome(Member(node))
+            for node in NODES
+        )
+    )
+
+
+def test_who_makes_sums_wrong_is_told_and_not_all_who_see_it() -> None:
+    made = facts(jobs=[wrong("3 of 1000 sums are wrong", *NODES)])
+    made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", False), pair("n2", "n3", False)]
+    one = only(made)
+    assert (one.cause, one.nodes) == ("numbers-wrong", ("n3",))
+    assert one.summary == (
+        "numbers come out wrong because of n3 (10.0.0.3): 3 of 1000 sums are wrong"
+    )
+    assert one.evidence[0] == "jobs of two nodes: 1 of 3 work"
+    assert one.next_steps[1] == "the others by themselves: hangtop nettest -w 'n[1-2]'"
+    # The way between two of them.
+    made.pair_jobs = [pair("n1", "n2", True), pair("n1", "n3", True), pair("n2", "n3", False)]
+    assert "because of the way between n2 (10.0.0.2) and n3 (10.0.0.3)" in only(made).summary
+    # Not known whose it is: all who see it, and how to find out.
+    made.pair_jobs = []
+    assert only(made).nodes == NODES
+    assert "by itself: hangtop nettest -w n1" in only(made).next_steps
+
+
+def test_bytes_that_arrived_changed_name_the_node_they_came_from() -> None:
+    made = facts(jobs=[wrong("bytes from rank 2 arrived changed", "n2", step="bandwidth")])
+    assert only(made).summary == "n2: bytes from rank 2 (n3) arrived changed"
+
+
+def test_ranks_that_did_not_come_to_the_store_are_named_by_their_nodes() -> None:
+    made = facts(jobs=[failing("store", "ranks [1, 2] did not come to the store", "n1")])
+    assert "n1: ranks [1 (n2), 2 (n3)] did not come to the store" in only(made).evidence
 
 
 def test_a_node_that_is_slow_both_with_near_and_with_far() -> None:
