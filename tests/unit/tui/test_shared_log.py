@@ -37,7 +37,7 @@ def test_what_no_line_tells_whose_it_is(prefix: str, shared: int) -> None:
 
 def test_an_exception_of_nobody_that_was_caught() -> None:
     update = with_log(CAUGHT)
-    (first, *_) = error_items(Logs(update.snapshot, update.snapshot.jobs[0]))
+    (first, *_) = error_items(Logs(update.snapshot, update.snapshot.jobs[0]), update.snapshot.at)
     told = plain(first.lines[0])
     raised = "KeyError: 'labels' at train.py:7 (step)"
     assert told.split(None, 1)[1] == f"some process printed {raised}, and went on"

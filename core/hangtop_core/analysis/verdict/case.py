@@ -43,9 +43,7 @@ class Case:
     """One job at one moment, with helper queries for rules."""
 
     def __init__(self, snapshot: Snapshot, job: Job, hang_after: float = HANG_AFTER_S) -> None:
-        self.snapshot = snapshot
-        self.job = job
-        self.hang_after = hang_after
+        self.snapshot, self.job, self.hang_after = snapshot, job, hang_after
         self.reader = Reader(snapshot.stacks)
         read = [self.reader.rank(rank) for rank in job.ranks]
         self.blind = False
@@ -238,8 +236,7 @@ class Case:
 
     def who_waits(self, waiting: Sequence[Subject], text: str) -> str:
         """`ranks 0-1 wait TEXT`; of ranks on silent nodes, that they did when last seen."""
-        heard = self.heard(waiting)
-        silent = self.unheard(waiting)
+        heard, silent = self.heard(waiting), self.unheard(waiting)
         if not heard:
             return f"{name_ranks(silent)} waited {text} when last seen"
         late = f" ({name_ranks(silent)} did when last seen)" if silent else ""

@@ -64,7 +64,7 @@ def test_the_command_says_all_there_is_to_do() -> None:
 
 
 def test_there_is_room_for_what_the_probe_may_still_become() -> None:
-    assert len(channel("n1").begin(["n1"]).argv[-1]) < 0.85 * MAX_COMMAND
+    assert len(channel("n1").begin(["n1"]).argv[-1]) < 0.9 * MAX_COMMAND
 
 
 @pytest.mark.parametrize("name", ["fe80::1", "ssh:n1", "n%h"])
