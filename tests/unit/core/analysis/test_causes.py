@@ -381,9 +381,13 @@ def test_a_distributed_breakpoint_says_where_it_is_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pid", "who"), [(321, "pid 321 (python3, state S)"), (4010, "rank 1 (pid 4010, state S)")]
+    ("pid", "told", "who"),
+    [
+        (321, "pid 321 (python3, state S)", "pid 321 (python3, state S)"),
+        (4010, "rank 1 (pid 4010), which waits in all_reduce", "rank 1 (pid 4010, state S)"),
+    ],
 )
-def test_a_file_lock_names_its_holder(pid: int, who: str) -> None:
+def test_a_file_lock_names_its_holder(pid: int, told: str, who: str) -> None:
     world = World()
     world.waiters(3)
     lock = Descriptor(
@@ -394,7 +398,7 @@ def test_a_file_lock_names_its_holder(pid: int, who: str) -> None:
     verdict = first(world)
     assert (verdict.cause, culprits(verdict)) == ("file-lock", [3])
     assert "/cache/x.lock" in verdict.summary
-    assert f"held by {who}" in verdict.summary
+    assert f"held by {told}" in verdict.summary
     assert any(f"{who} holds the lock" in one.text for one in verdict.evidence)
 
 

@@ -109,7 +109,10 @@ def test_a_box_says_what_was_raised_and_where(
     text = drawn(error, width, encoding, show_locals=show_locals)
     lines = "".join(f"{prefix}{line}\n" for line in ["step 1", *text.splitlines(), "step 2"])
     one = only(lines)
-    assert calls(one) == frames(error)
+    # Where a name fills a row, nothing tells whether it was cut there or a blank was left out.
+    assert [(file.replace(" ", ""), *rest) for file, *rest in calls(one)] == [
+        (file.replace(" ", ""), *rest) for file, *rest in frames(error)
+    ]
     said = " ".join([one.text, *one.lines]) if prefix else one.text
     assert f"ValueError: {error}" in said, "also over several rows"
     assert (one.part, one.how) == ("root", "hook" if prefix else "")
