@@ -88,6 +88,7 @@ class Collector:
         self._ending: dict[str, Ending] = {}
         """Nodes whose probe has said that it ends."""
         self._odd: Mapping[str, frozenset[int]] = {}
+        self._stalls = False
         self._sample_cost: dict[str, float] = {}
         """CPU seconds of a node for one sample, as it has told last."""
 
@@ -202,6 +203,7 @@ class Collector:
 
     def read_logs(self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis]) -> None:
         """Read the logs of jobs that stall or fail."""
+        self._stalls = sampling.stalls(diagnoses.values())
         for one in self.store.outputs.due(snapshot, diagnoses, self._now.epoch):
             link = self.links[one.node]
             if link.can_ask and "log" not in link.unsupported:
@@ -278,16 +280,9 @@ class Collector:
         odd = self._odd.get(link.name, frozenset())
         now, options = self._now.epoch, self._options
         cost = self._sample_cost.get(link.name, sampling.SAMPLE_COST_S)
-        share = options.budget
-        if share is None and options.sample_early is not None:
-            share = sampling.SCREEN_SHARE
-        apart = cost / share if share else 0.0
         if sampling.gpus_stand_still(view.node.gpus, now, options.rest):
-            apart = 0.0
-        again = sampling.REAL_AGAIN * max(1.0, len(self.links) / sampling.REAL_NODES)
-        every, early = options.sample_every, options.sample_early
-        tables = max(sampling.ASK_AGAIN, sampling.TABLE_COST_S / (options.budget or 1.0))
-        rate = sampling.Rate(every, early, options.rest, apart, again, view.pause, tables)
+            cost = 0.0
+        rate = sampling.rate(options, len(self.links), cost, view.pause, stalls=self._stalls)
         read_at = min(view.at, now)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
         for pid in plan.renew:

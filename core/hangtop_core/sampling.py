@@ -10,16 +10,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.activity import main_thread
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_hook.numericsfile import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.hardware import Gpu
     from hangtop_core.model import StackSample
     from hangtop_core.nodeview import NodeView
     from hangtop_core.stacktable import StackTable
     from hangtop_core.tracked import Tracked
+    from hangtop_core.updates import Options
 
 MAX_SAMPLES = 16
 """Processes of one node in one round of samples."""
@@ -46,6 +49,9 @@ SAMPLE_COST_S = 0.015
 """CPU seconds of one run of py-spy, as long as the node has not told what one takes there."""
 SCREEN_SHARE = 0.003
 """Of one core of a node, for stacks of processes that move, where somebody looks at a screen."""
+STALLED_SHARE, STALLED_S = 0.03, 180.0
+"""The same while a job stalls and nobody knows why: on a node with much to do a run of py-spy costs
+more, and its ranks would be looked at minutes apart. For so many seconds of that at most."""
 MAX_COST_S = 0.2
 """CPU seconds of one sample that are believed: a node that is out of breath is asked anyway."""
 ROUND_S = 4.0
@@ -100,6 +106,39 @@ class Rate(NamedTuple):
         if first is not None and now - first > EARLY:
             return self.every, EARLY_MOVES
         return min(self.early, self.every), 0
+
+
+def rate(options: Options, nodes: int, cost: float, silent: float, *, stalls: bool) -> Rate:
+    """Return how often to sample on a node.
+
+    Args:
+        options: of the session.
+        nodes: how many are observed.
+        cost: CPU seconds of one sample there; 0 where that does not matter now.
+        silent: seconds for which the node has said that it says nothing.
+        stalls: whether a job stalls, and nobody knows why.
+    """
+    share = options.budget
+    if share is None and options.sample_early is not None:
+        share = SCREEN_SHARE
+    if share is not None and stalls:
+        share = max(share, STALLED_SHARE)
+    return Rate(
+        options.sample_every,
+        options.sample_early,
+        options.rest,
+        apart=cost / share if share else 0.0,
+        again=REAL_AGAIN * max(1.0, nodes / REAL_NODES),
+        silent=silent,
+        tables=max(ASK_AGAIN, TABLE_COST_S / (options.budget or 1.0)),
+    )
+
+
+def stalls(diagnoses: Iterable[Diagnosis]) -> bool:
+    """Whether a job has stalled for a while, not for long, and nothing explains it yet."""
+    return any(
+        not one.verdicts and FLOOR_S <= (one.stalled_for_s or 0.0) < STALLED_S for one in diagnoses
+    )
 
 
 class Plan(NamedTuple):

@@ -21,7 +21,9 @@ from hangtop_core.model import (
 )
 from hangtop_core.stacktable import StackTable
 from hangtop_core.tracked import Tracked
+from hangtop_core.updates import Options
 from support import build
+from support.record import load
 
 NOW = 1.7e9
 EVERY = 5.0
@@ -350,3 +352,24 @@ def test_a_process_that_moves_gets_eleven_samples_in_its_first_half_minute() -> 
 
     assert (count(sampling.Rate(5.0)), count(sampling.Rate(5.0, 1.0))) == (6, sampling.EARLY_MOVES)
     assert (count(sampling.Rate(5.0), 60), count(sampling.Rate(5.0, 1.0), 60)) == (8, 17)
+
+
+def test_on_a_slow_node_ranks_are_looked_at_more_often_while_a_job_stalls_unexplained() -> None:
+    options, slow = Options(sample_early=1.0), sampling.MAX_COST_S
+
+    def apart(*, stalls: bool) -> float:
+        return sampling.rate(options, 1, slow, 0.0, stalls=stalls).apart
+
+    assert apart(stalls=False) > 60.0
+    assert apart(stalls=True) < 10.0
+    hung = load("skip").diagnoses
+    (told,) = hung.values()
+    for stalled, verdicts, expected in [
+        (None, (), False),
+        (1.0, (), False),
+        (20.0, (), True),
+        (20.0, told.verdicts, False),
+        (4000.0, (), False),
+    ]:
+        one = replace(told, stalled_for_s=stalled, verdicts=verdicts)
+        assert sampling.stalls([told, one]) == expected
