@@ -23,6 +23,9 @@ _OF_STATS = 1
 """ETH_SS_STATS: which of a driver's lists of names."""
 _NAME = 32
 MAX_COUNTERS = 16_384
+SPARE = 4096
+"""More counters that there is room for: the kernel writes as many as the driver has by then
+(net/ethtool/ioctl.c, ethtool_get_stats), whatever room it is told of."""
 _PAUSE = re.compile(r"(?i)^(rx|tx)_(?=.*(?:pause|pfc|xoff))(?!.*(?:duration|transition|xon|storm))")
 _STORM = re.compile(r"(?i)pause_storm|pfc_storm")
 
@@ -63,11 +66,11 @@ def counters(interface: str) -> Dict[str, int]:
             return {}
         # struct ethtool_gstrings: command, list, how many, names
         strings = array.array("B", struct.pack("=III", _STRINGS, _OF_STATS, count))
-        strings.frombytes(bytes(_NAME * count))
+        strings.frombytes(bytes(_NAME * (count + SPARE)))
         _ask(handle, interface, strings)
         # struct ethtool_stats: command, how many, values
         stats = array.array("B", struct.pack("=II", _STATS, count))
-        stats.frombytes(bytes(8 * count))
+        stats.frombytes(bytes(8 * (count + SPARE)))
         _ask(handle, interface, stats)
     names = _names(strings.tobytes()[12:])
     return dict(zip(names, struct.unpack_from("=%dQ" % count, stats, 8)))
