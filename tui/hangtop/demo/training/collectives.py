@@ -60,10 +60,15 @@ class Mismatched(Trainer):
     """One rank sends the model round while the others average gradients."""
 
     def sync_gradients(self) -> None:
-        """Broadcast on rank 1 where the others all_reduce."""
-        if self.goes_wrong(rank=1):
+        """Broadcast on rank 1, whose model is stale, where the others all_reduce."""
+        if self.is_stale:
             self.restore_model()
         super().sync_gradients()
+
+    @property
+    def is_stale(self) -> bool:
+        """Each rank decides for itself, which is the mistake."""
+        return self.goes_wrong(rank=1)
 
     def restore_model(self) -> None:
         """Take the parameters from rank 0 again."""
