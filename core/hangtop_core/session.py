@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop_core.asking import Asking
-from hangtop_core.attach.engine import Event, PipeEngine
+from hangtop_core.attach.apart import engine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
@@ -31,6 +31,7 @@ from hangtop_core.updates import Diagnose, Options, Update
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hangtop_core.attach.engine import Event
     from hangtop_core.attach.launcher import Launcher
     from hangtop_core.model import Snapshot
 
@@ -68,7 +69,7 @@ class Session(Asking):
         self._judge = Judge(diagnose, options.hang_after)
         self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
         self._inbox = Inbox(self._goes_first)
-        self._engine = PipeEngine(self._inbox.put)
+        self._engine = engine(self._inbox.put, len(self._launchers))
         self._collector = Collector(self._engine, options, timing)
         self._needs = Needs(
             self._collector, readonly=options.readonly, allow_pause=options.allow_pause
