@@ -194,7 +194,9 @@ class PipeEngine:
 
     def rest(self, seconds: float) -> None:
         """Hand out what comes up to so many seconds later, all of it at once."""
-        self._rest = seconds
+        sooner, self._rest = seconds < self._rest, seconds
+        if sooner:
+            self._order("wake", 0)
 
     def _order(self, what: str, conn: int, value: Any = None) -> None:
         with self._lock:
