@@ -1,6 +1,6 @@
 """The facade for screens and command line: start, look at the latest `Update`, ask for more.
 
-A session owns two threads: the engine's, which moves bytes, and its own, which does everything
+A session owns the engine, which moves bytes, and a thread of its own, which does everything
 else. Nothing here blocks its caller except `Session.wait` and `Session.close`.
 """
 
@@ -102,7 +102,7 @@ class Session(Asking):
                 self._thread.start()
 
     def close(self) -> None:
-        """End the probes and both threads; nothing is left afterwards. May be called twice."""
+        """End the probes and all threads; nothing is left afterwards. May be called twice."""
         with self._state_lock:
             self._closing.set()
             started = self._thread.ident is not None
