@@ -15,6 +15,7 @@ from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
+from hangtop_core.analysis.sourcelines import sleeps
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
 
@@ -268,6 +269,8 @@ def _kind(
         return _from_kernel(read_, family, main)
     if read_.kind is not None:
         return read_.kind, read_.text
+    if running and read_.own and read_.top is not None and sleeps(read_.top.source):
+        return "sleep", "sleeps"  # it was seen on its way into that, or out of it
     if running:
         return "busy", "is busy"
     return _from_kernel(read_, family, main)

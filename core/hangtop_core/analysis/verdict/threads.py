@@ -1,4 +1,4 @@
-"""Causes among the threads of one rank: locks, queues and the GIL."""
+"""Causes among the threads of one rank: locks and queues; `gil` has the GIL."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangtop_core.analysis import kernel
-from hangtop_core.analysis.activity import Reading
+from hangtop_core.analysis.activity import Activity, Reading
 from hangtop_core.analysis.dictionary import by_source
-from hangtop_core.analysis.frames import where
-from hangtop_core.analysis.native import called
+from hangtop_core.analysis.frames import plain_name, where
+from hangtop_core.analysis.sourcelines import needs_no_lock
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -21,7 +22,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.model import Thread, ThreadStack
-from hangtop_core.text import clean, how_ended, plural
+from hangtop_core.text import clean, how_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,12 +52,28 @@ class OneThread(Struct, frozen=True):
         return kernel.kernel_wait(self.facts.wchan, self.facts.syscall)
 
     @property
+    def source(self) -> str | None:
+        """The line that its innermost frame is in."""
+        return self.reading.top.source if self.reading.top is not None else None
+
+    @property
+    def wants_gil(self) -> bool:
+        """Whether it sleeps on a futex in a line that never does: it wants the GIL back."""
+        return self.family == "futex" and needs_no_lock(self.source)
+
+    @property
     def wants_lock(self) -> bool:
-        """Whether it waits for a lock in user code."""
+        """Whether it waits in user code for a lock, or for what else sleeps on a futex."""
         if self.reading.kind is not None or not self.reading.own or self.family != "futex":
             return False
-        told = by_source(self.reading.top.source if self.reading.top else None)
-        return told is None or told[0] in ("lock", "work-wait")
+        told = by_source(self.source)
+        return not self.wants_gil and (told is None or told[0] in ("lock", "work-wait"))
+
+    @property
+    def takes_lock(self) -> bool:
+        """Whether the line that it waits in takes a lock, and does nothing else."""
+        told = by_source(self.source)
+        return self.wants_lock and told is not None and told[0] == "lock"
 
     @property
     def place(self) -> str:
@@ -83,51 +100,6 @@ def threads_of(case: Case, subject: Subject) -> list[OneThread]:
     return found
 
 
-def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        sample = subject.rank.sample
-        if sample is None or sample.count < 2 or subject.activity.owner is None:
-            continue
-        threads = threads_of(case, subject)
-        owner = next((one for one in threads if one.stack.gil), None)
-        if owner is None or owner.stack.active or owner.family in (None, "futex"):
-            continue
-        facts = owner.facts
-        call = (facts.syscall or facts.wchan or "a system call") if facts else "a system call"
-        call = "a sleep that was interrupted" if call == "restart_syscall" else call
-        inside = called(owner.reading.natives)
-        called_by = f", called {inside}," if inside else ""
-        others = [one for one in threads if one is not owner]
-        yield Hit(
-            subjects=(subject,),
-            summary=sentence(
-                case,
-                f"{owner.name} (tid {owner.stack.tid}) of {who([subject])} holds the GIL while it "
-                f"sleeps in {call}{called_by} at {where(owner.reading.site or owner.reading.top)};",
-                f"{plural(len(others), 'other Python thread')} of it cannot run"
-                if others
-                else "nothing in Python can run in it",
-            ),
-            evidence=(
-                fact(
-                    "stacks",
-                    subject.number,
-                    f"{owner.name} owns the GIL and is idle, in {sample.count} samples in a row",
-                ),
-                fact(
-                    "process",
-                    subject.number,
-                    f"{owner.name}: state {facts.state if facts else '?'}, syscall {call}",
-                ),
-                *common_facts(case, [subject]),
-            ),
-            steps=(
-                on(subject, f"hangtop dump --pid {subject.pid} --each --native"),
-                "release the GIL around that call (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL, not PyDLL)",
-            ),
-        )
-
-
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     for subject in left:
         activity = subject.activity
@@ -139,16 +111,16 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [one for one in threads if one.wants_lock]
         if activity.kind == "waiting" and len(stuck) < 2 and not _has_candidates(threads):
             continue
-        cycle = len(stuck) >= 2
+        cycle = _each_others(subject, stuck)
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
-        main = f"{who([subject])} {_main_text(subject)} {case.since(subject)}".rstrip()
+        main = f"{who([subject])} {_main_text(case, subject)} {case.since(subject)}".rstrip()
         if cycle:
             places = " and ".join(f"{one.name} at {one.place}" for one in stuck[:3])
             text = f"{main}: its threads wait for each other's locks, {places}"
         else:
-            text = f"{main}; {_owners(threads)}"
+            text = f"{main}; {_owners(threads, _why(case, subject))}"
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
@@ -165,11 +137,54 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _main_text(subject: Subject) -> str:
-    text = subject.activity.text
-    if text == "sleeps on a futex":
-        text = "waits for a lock"
-    return f"{text} at {subject.activity.at}"
+def _each_others(subject: Subject, stuck: Sequence[OneThread]) -> bool:
+    """Whether threads want different locks, so that each may well have what another wants.
+
+    Equal addresses are one lock, which neither of them has. From CPython 3.14 on a thread sleeps
+    on a word of its own, and only the lines tell.
+    """
+    takers = [one for one in stuck if one.takes_lock and one.facts is not None]
+    version = subject.rank.process.versions.get("python", "").split(".")[:2]
+    own = len(version) == 2 and version >= ["3", "14"]
+    wanted = {one.source if own else one.facts.futex for one in takers if one.facts is not None}
+    return len(takers) >= 2 and len(wanted) >= 2 and None not in wanted
+
+
+def _main_text(case: Case, subject: Subject) -> str:
+    """What its main thread does, in words that are true of a line that is not known, too."""
+    activity = subject.activity
+    text = activity.text
+    if activity.kind == "waiting":
+        text = "sleeps inside of a call, in a lock or in what else waits on a futex,"
+    elif _in_barrier(case, subject):
+        text = "waits in a threading.Barrier until enough threads have come"
+    elif _is_to_be_woken(activity):
+        text = "waits for another thread to wake it (Condition or Event)"
+    return f"{text} at {activity.at}"
+
+
+def _is_to_be_woken(activity: Activity) -> bool:
+    """Whether it is in a wait of threading.py that nobody's holding of a lock explains."""
+    top = activity.top
+    in_threading = top is not None and top.file.endswith("/threading.py")
+    return in_threading and activity.kind == "lock" and activity.op in ("wait", "wait_for")
+
+
+def _in_barrier(case: Case, subject: Subject) -> bool:
+    """Whether its main thread is in a Barrier of threading.py, the one class that has `_wait`."""
+    return _is_to_be_woken(subject.activity) and any(
+        plain_name(one.name) == "_wait" and one.file.endswith("/threading.py")
+        for one in stack_of(case.snapshot.stacks, subject)
+    )
+
+
+def _why(case: Case, subject: Subject) -> str:
+    """What its other threads are named for."""
+    if _in_barrier(case, subject):
+        return "its other threads, of which one may have to come"
+    if subject.activity.kind == "waiting":
+        return "its other threads"
+    return "who may have to" if _is_to_be_woken(subject.activity) else "who may hold it"
 
 
 def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
@@ -207,11 +222,18 @@ def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Eviden
         fact(
             "stacks",
             subject.number,
-            f"{one.name} (tid {one.stack.tid}) {'waits for a lock' if one.wants_lock else 'is'} at "
-            f"{one.place}{one.futex}",
+            f"{one.name} (tid {one.stack.tid}) {_does(one)} at {one.place}{one.futex}",
         )
         for one in threads[:6]
     ]
+
+
+def _does(one: OneThread) -> str:
+    if one.wants_gil:
+        return "wants the GIL back"
+    if one.takes_lock:
+        return "waits for a lock"
+    return "sleeps on a futex" if one.wants_lock else "is"
 
 
 def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -258,17 +280,6 @@ def _failed(child: Process) -> bool:
     return child.state == "Z" and child.exit_code != 0
 
 
-GIL_HELD = Rule(
-    cause="gil-held",
-    title="A thread holds the GIL while it sleeps",
-    seen="py-spy says that a thread owns the GIL, and the kernel that it sleeps in a system call "
-    "(not on a futex), in several samples.",
-    excluded="The owner runs: `busy-in-python`.",
-    confidence=0.92,
-    next_steps=("Look at the native stack", "Release the GIL around that call"),
-    find=_gil_held,
-    needs=(More("native stacks", "which C function keeps the GIL"),),
-)
 LOCK_WAIT = Rule(
     cause="lock-wait",
     title="A rank waits for a lock or thread of its own",
