@@ -16,6 +16,7 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration
@@ -287,17 +288,31 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
-                else "differs between them: ruled out are a rank that stays away, another call "
-                "site, stopped and lost processes. What is left is the network or the library"
+                else "differs between them, as far as stacks and processes tell: ruled out are a "
+                "rank that stays away, another call site, stopped and lost processes. What is left "
+                f"is {_what_is_left(members)}"
             ),
             800,
         ),
         steps=(
+            *(file_steps(members[0]) if over_a_file(members) else ()),
             on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
             on(members[0], f"ss -tnpi | grep pid={members[0].pid},"),
         ),
         confidence=0.3,
     )
+
+
+def _what_is_left(members: Sequence[Subject]) -> str:
+    """What may keep ranks that wait alike, and cannot be seen from outside."""
+    if over_a_file(members):
+        return (
+            "the file that they seem to meet over (FileStore): another one, or one that an "
+            "earlier run has left"
+        )
+    if members[0].activity.kind == "init":
+        return "what they were told there (init_method, store), the network or the library"
+    return "what that call was given, the network or the library"
 
 
 P2P = Rule(
