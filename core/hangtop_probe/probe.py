@@ -1,27 +1,19 @@
-"""The probe put together: its table, its tools, and which request is answered by what."""
+"""The probe put together: its table, its tools, and which request is answered by what.
+
+Over pdsh, where every byte counts, a probe is sent without what it will not be asked (`MODULES`).
+"""
 
 from __future__ import annotations
 
 import importlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional
 
-from . import (
-    cache,
-    check,
-    cores,
-    descriptors,
-    fixes,
-    holders,
-    node,
-    numerics,
-    permission,
-    recorder,
-)
+from . import cache, fixes, node, permission
 from .gpus import Gpus
 from .hardware import Hardware
-from .logs import Logs
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import UNENDING, Handler, describe
@@ -30,8 +22,19 @@ from .table import Table
 from .tools import Tools
 from .watch import BUDGET, Watch
 
-if TYPE_CHECKING:
-    from .nettest import Nettest
+MODULES = {
+    "descriptors": "descriptors",
+    "holders": "holders",
+    "ras": "ras",
+    "recorder": "recorder",
+    "log": "logs",
+    "core": "cores",
+    "numerics": "numerics",
+    "strace": "strace",
+    "check": "check",
+    "nettest": "nettest",
+}
+"""By request: the module that answers it, where that need not be here."""
 
 
 class Probe:
@@ -45,7 +48,6 @@ class Probe:
         self.table.tools = self.tools.pids
         self.gpus = Gpus(self.tools)
         self.sampler = Sampler(self.tools, self.table)
-        self.logs = Logs(self.table, self.rights)
         self._told: Dict[int, str] = {}
         """By process, why its recorder could not be read when that was last told."""
         self.resolver = Resolver(self.table, self._resolve)
@@ -54,39 +56,29 @@ class Probe:
         self._ending = threading.Event()
         self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
-        self._nettest: Optional[Nettest] = None
         self._lock = threading.Lock()
 
     def handlers(self) -> Dict[str, Handler]:
         """Return what answers each `op`."""
+        rights, tools = self.rights, self.tools
+        makers: Dict[str, Callable[[Any], Handler]] = {
+            "descriptors": lambda of: partial(of.handle, rights=rights),
+            "holders": lambda of: partial(of.handle, rights=rights),
+            "ras": lambda of: partial(of.handle, rights=rights),
+            "recorder": lambda of: partial(of.handle, rights=rights, tools=tools, told=self._told),
+            "log": lambda of: of.Logs(self.table, rights).handle,
+            "core": lambda of: partial(of.handle, rights=rights, tools=tools),
+            "numerics": lambda of: partial(of.handle, rights=rights),
+            "strace": lambda of: partial(of.handle, rights=rights, tools=tools),
+            "check": lambda of: partial(of.handle, rights=rights, tools=tools, keeper=self.keeper),
+            "nettest": lambda of: of.Nettest(tools, rights).handle,
+        }
         return {
             "watch": self.watch,
             "stacks": self.sampler.handle,
-            "descriptors": lambda request: descriptors.handle(request, self.rights),
-            "holders": lambda request: holders.handle(request, self.rights),
-            "ras": lambda request: _late("ras", request, self.rights),
-            "recorder": lambda request: recorder.handle(
-                request, self.rights, self.tools, self._told
-            ),
-            "log": self.logs.handle,
-            "core": lambda request: cores.handle(request, self.tools, self.rights),
-            "numerics": lambda request: numerics.handle(request, self.rights),
-            "strace": lambda request: _late("strace", request, self.tools, self.rights),
-            "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),
-            "nettest": self.nettest,
+            **{op: _handler(op, make) for op, make in makers.items()},
         }
-
-    def nettest(self, request: Request) -> Message:
-        """Answer `nettest`, whose parts come late, too."""
-        with self._lock:
-            if self._nettest is None:
-                try:
-                    from .nettest import Nettest
-                except ImportError:
-                    raise Refused("unsupported", "this probe has no nettest") from None
-                self._nettest = Nettest(self.tools, self.rights)
-        return self._nettest.handle(request)
 
     def _resolve(self, pid: int) -> None:
         self.sampler.take(pid, "nonblocking", True, 3.0, self._ending)
@@ -154,15 +146,16 @@ class Probe:
         self.tools.close()
 
 
-def _late(name: str, request: Request, *more: Any) -> Message:
-    """Answer by a module that is loaded when somebody asks, and not sent where nobody can, as over
-    pdsh."""
+def _handler(op: str, make: Callable[[Any], Handler]) -> Handler:
+    """Return what answers a request, loaded now: later a file server that it is on may be gone."""
     try:
-        module = importlib.import_module(f"{__package__}.{name}")
+        return make(importlib.import_module("%s.%s" % (__package__, MODULES[op])))
     except ImportError:
-        raise Refused("unsupported", f"this probe has no {name}") from None
-    answer: Message = module.handle(request, *more)
-    return answer
+        return partial(_refuse, op)
+
+
+def _refuse(op: str, request: Request) -> Message:
+    raise Refused("unsupported", "this probe has no %s" % op)
 
 
 def _ignore(seconds: float) -> None:
