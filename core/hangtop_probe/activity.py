@@ -163,7 +163,6 @@ class Activity:
             "write_bytes": procfs.value_of(io, b"wchar"),
             "printed_bytes": self._printed.total,
             "main_printed_bytes": self._printed.main,
-            "major_faults": stat.major_faults,
             "rss": stat.rss,
         }
 

@@ -212,7 +212,6 @@ class Keeper:
     def __init__(self, ending: threading.Event) -> None:
         self.removed = 0
         """Directories removed since the probe started."""
-        self.bytes = 0
         self.looked = threading.Event()
         """Set once the cache was gone through for the first time, or need not be."""
         self._ending = ending
@@ -249,5 +248,4 @@ class Keeper:
             old = name not in self._own and name != _COPIED and now - entry.used > OLD
             if old and remove(entry):
                 self.removed += 1
-                self.bytes += entry.size
         remove_rooms(now)

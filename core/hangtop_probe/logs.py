@@ -53,7 +53,7 @@ class Logs:
         self._table = processes
         self._rights = rights
         self._guard = Guard(4)
-        self._given: Dict[Tuple[str, Optional[int], Optional[int]], Message] = {}
+        self._given: Dict[Tuple[Any, ...], Message] = {}
         """What was last said of a file by a descriptor of a process, without its text."""
         self._marks: Dict[str, Tuple[int, bytes]] = {}
         """By inode, how long a file was when it was read last, and what stood before its end."""
@@ -91,11 +91,11 @@ class Logs:
         if piece is None:
             return
         stat = procfs.read_stat(pid) if pid is not None else None
-        piece.update(pid=pid, fd=fd, start_time=stat.start if stat else None)
-        if not self._is_known(request, piece):
+        piece.update(pid=pid, fd=fd)
+        if not self._is_known(request, piece, stat.start if stat else None):
             request.give(piece)
 
-    def _is_known(self, request: Request, piece: Message) -> bool:
+    def _is_known(self, request: Request, piece: Message, start: Optional[int]) -> bool:
         """Whether the head has this file, and was told all of this before."""
         inode, since = piece.get("inode"), request.message.get("since")
         if inode is None:
@@ -103,7 +103,7 @@ class Logs:
         if len(self._given) > MAX_GIVEN:
             self._given.clear()
         said = {key: value for key, value in piece.items() if key not in ("at", "text", "start")}
-        key = (inode, piece["pid"], piece["fd"])
+        key = (inode, piece["pid"], start, piece["fd"])
         before, self._given[key] = self._given.get(key), said
         news = "text" in piece or not isinstance(since, dict) or inode not in since
         return bool(request.message.get("news")) and before == said and not news

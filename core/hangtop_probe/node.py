@@ -79,11 +79,10 @@ def boot_time() -> float:
     return 0.0
 
 
-def hello(bundle: Optional[str], rights: permission.Rights) -> Dict[str, Any]:
+def hello(rights: permission.Rights) -> Dict[str, Any]:
     """Return the first message: protocol, who and where we are, what can be used here."""
     return {
         "protocol": wire.PROTOCOL,
-        "bundle": bundle,
         "python": platform.python_version(),
         "arch": platform.machine(),
         "system": "%s %s" % (platform.system(), platform.release()),

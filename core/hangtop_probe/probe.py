@@ -9,7 +9,7 @@ import importlib
 import threading
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 from . import cache, fixes, node, permission
 from .gpus import Gpus
@@ -40,9 +40,8 @@ MODULES = {
 class Probe:
     """Everything one connection has on this node."""
 
-    def __init__(self, bundle: Optional[str]) -> None:
+    def __init__(self) -> None:
         self.rights = permission.rights()
-        self.bundle = bundle
         self.tools = Tools()
         self.table = Table(self.rights)
         self.table.tools = self.tools.pids
@@ -85,7 +84,7 @@ class Probe:
 
     def hello(self) -> Message:
         """Return the first message."""
-        return {"id": 0, "hello": node.hello(self.bundle, self.rights)}
+        return {"id": 0, "hello": node.hello(self.rights)}
 
     def pushed_hello(self) -> Message:
         """Return the first message of a probe that nothing can be sent to."""

@@ -199,7 +199,6 @@ class Watch:
 
     def piece(self) -> Dict[str, Any]:
         """Make a pass and return what changed since the last one."""
-        began = time.monotonic()
         self._note_cost()
         if len(self._strings) > _MAX_STRINGS:
             self.restart()
@@ -226,7 +225,6 @@ class Watch:
             piece["whole"] = True
         if minor:
             piece["probe_cpu"] = probe_cpu()
-            piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
         if not minor and any(name in parts and parts[name] for name in _TELLING):
             self._told_at = time.monotonic()

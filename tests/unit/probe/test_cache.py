@@ -130,7 +130,7 @@ def test_old_versions_go_and_what_is_in_use_stays_young(
     keeper = cache.Keeper(threading.Event())
     keeper.tend(now)
     assert sorted(path.name for path in base.iterdir()) == [young, own, "copied.txt", "notes.txt"]
-    assert (keeper.removed, keeper.bytes > 0) == (1, True)
+    assert keeper.removed == 1
     assert (base / own).stat().st_mtime > now - 60
 
 
