@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -28,6 +29,8 @@ _MAX_HEAD = 120
 _CACHED_FILES = 16
 _files: Dict[Tuple[str, int, int], Tuple[List[blocks.Statement], List[bytes]]] = {}
 """The statements of own files, and their lines; a program has few of them on its stacks."""
+_reading = threading.Lock()
+"""Stacks of several processes are read at the same time, mostly of the same files."""
 
 
 def shorten(path: str) -> str:
@@ -163,12 +166,13 @@ def _of_file(
         if not stat.S_ISREG(info.st_mode) or info.st_size > size:
             return None
         key = (path, info.st_mtime_ns, info.st_size, *more)
-        if key not in kept:
-            while len(kept) >= (_CACHED_LINES if more else _CACHED_FILES):
-                del kept[next(iter(kept))]
-            with os.fdopen(os.dup(fd), "rb") as file:
-                kept[key] = make(file.read(size))
-        return kept[key], info.st_mtime
+        with _reading:
+            if key not in kept:
+                while len(kept) >= (_CACHED_LINES if more else _CACHED_FILES):
+                    del kept[next(iter(kept))]
+                with os.fdopen(os.dup(fd), "rb") as file:
+                    kept[key] = make(file.read(size))
+            return kept[key], info.st_mtime
     except OSError:
         return None
     finally:

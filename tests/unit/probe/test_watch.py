@@ -321,6 +321,16 @@ def test_threads_of_a_crowd_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatc
             child.kill()
 
 
+def test_the_main_thread_is_among_those_of_a_crowd_whose_numbers_are_lower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Numbers begin anew at 300: a thread may have a lower one than its process."""
+    me, lower = os.getpid(), list(range(3_000_000, 3_000_000 + activity.MAX_THREADS + 5))
+    monkeypatch.setattr(procfs, "numbers", lambda path: [*lower, me])
+    rows = activity.Activity(me).threads()
+    assert [row.tid for row in rows] == [me]
+
+
 def test_a_process_is_read_again_when_it_has_run_another_program() -> None:
     script = "read line; exec sleep 60"
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, text=True) as child:
