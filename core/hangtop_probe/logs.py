@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import stat as stat_module
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import permission, pipelines, procfs, secrets, table
+from . import permission, pipelines, procfs, secrets
 from .guard import Guard, Hanging
-from .requests import Message, Request, failure, pids_of
+from .requests import Message, Request, clock, failure, pids_of
+
+if TYPE_CHECKING:
+    from .table import Table
 
 WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
 """Bytes from the end of a file that are sent, and at most."""
@@ -27,8 +30,6 @@ MARK = 256
 has grown beyond its old size since, has others there, unless its lines are all alike."""
 SECONDS = 3.0
 """Time in which a file must be read."""
-
-_O_PATH = getattr(os, "O_PATH", 0x200000)
 
 
 class Window(NamedTuple):
@@ -49,7 +50,7 @@ class Window(NamedTuple):
 class Logs:
     """Answers `log`."""
 
-    def __init__(self, processes: table.Table, rights: permission.Rights) -> None:
+    def __init__(self, processes: Table, rights: permission.Rights) -> None:
         self._table = processes
         self._rights = rights
         self._guard = Guard(4)
@@ -117,7 +118,7 @@ class Logs:
         told: Set[str],
         linked: bool,
     ) -> Optional[Message]:
-        piece: Message = {"at": table.clock(), "path": secrets.mask_path(target)}
+        piece: Message = {"at": clock(), "path": secrets.mask_path(target)}
         uid = None if linked or self._rights.uid == 0 else self._rights.uid
         try:
             found = self._guard.call(
@@ -164,7 +165,7 @@ def read(
         uid: whose it must be; None for anybody's.
         marks: by inode, how long a file was when it was read, and what stood before its end then.
     """
-    handle = os.open(path, _O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
     try:
         info = os.fstat(handle)
         if not stat_module.S_ISREG(info.st_mode) or (uid is not None and info.st_uid != uid):

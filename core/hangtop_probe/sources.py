@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from . import blocks, node, procfs, secrets
+from . import blocks, filesystems, procfs, secrets
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -113,7 +113,7 @@ def _began(pid: int, unknown: float) -> float:
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
     mount = procfs.mount_of(path, mounts)
-    if mount is None or node.is_network(mount.fstype) or not _plain(path, mounts):
+    if mount is None or filesystems.is_network(mount.fstype) or not _plain(path, mounts):
         return None
     return path if _same_mounts(pid) else "/proc/%d/root%s" % (pid, path)
 
@@ -124,7 +124,7 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
     for part in path.split("/")[1:]:
         current += "/" + part
         mount = procfs.mount_of(current, mounts)
-        if mount is None or node.is_network(mount.fstype):
+        if mount is None or filesystems.is_network(mount.fstype):
             return False
         try:
             target = os.readlink(current)
@@ -132,7 +132,7 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
             continue
         whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
         mount = procfs.mount_of(whole, mounts)
-        if mount is None or node.is_network(mount.fstype):
+        if mount is None or filesystems.is_network(mount.fstype):
             return False
     return True
 

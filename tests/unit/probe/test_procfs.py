@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from hangtop_probe import activity, descriptors, facts, locks, node, procfs, sockets, syscalls
+from hangtop_probe import (
+    activity,
+    descriptors,
+    facts,
+    filesystems,
+    locks,
+    procfs,
+    sockets,
+    syscalls,
+)
 
 STAT = (
     b"4711 (py (thon) 3) S 4700 4711 4690 0 -1 4194304 30011 0 7 0 105 22 0 0 20 0 6 0 209981 "
@@ -187,7 +196,7 @@ def test_fdinfo() -> None:
     ],
 )
 def test_server_names(source: str, server: str | None) -> None:
-    assert node.server_name(source) == server
+    assert filesystems.server_name(source) == server
 
 
 def test_readers_answer_none_for_what_is_not_there() -> None:

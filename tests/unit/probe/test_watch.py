@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hangtop_probe import activity, node, permission, procfs
+from hangtop_probe import activity, filesystems, permission, procfs
 from hangtop_probe import watch as watch_module
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
@@ -368,4 +368,4 @@ def test_what_nobody_can_write_to_is_not_full(
     # f_bsize, f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, f_flag, f_namemax
     fs = os.statvfs_result((4096, 4096, 1000, 0, 0, 100, 50, 50, flags, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: fs)
-    assert node.full("/image") == full
+    assert filesystems.full("/image") == full
