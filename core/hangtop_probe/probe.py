@@ -103,6 +103,19 @@ class Probe:
                 other.cancel()
             self._watching = [request]
         message = request.message
+        watch = self._prepared(message)
+        while True:
+            self.resolver.start(watch.pause)
+            request.wait_credit()
+            if message.pop("resync", False):
+                watch.restart()
+            piece = watch.next_piece()
+            if piece is not None:
+                request.give(piece)
+            self._wait(request, watch.pause)
+
+    def _prepared(self, message: Message) -> Watch:
+        """Take in whom to watch, and return what looks at them."""
         pids = message.get("pids")
         only = frozenset(int(p) for p in pids) if pids else None
         jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
@@ -117,16 +130,7 @@ class Probe:
             rest = float(message.get("rest") or 0.0)
         except (TypeError, ValueError):
             raise Refused("error", "interval, budget or rest is no number") from None
-        watch = Watch(self.table, interval, Hardware(self.gpus), budget, rest)
-        while True:
-            self.resolver.start(watch.pause)
-            request.wait_credit()
-            if message.pop("resync", False):
-                watch.restart()
-            piece = watch.next_piece()
-            if piece is not None:
-                request.give(piece)
-            self._wait(request, watch.pause)
+        return Watch(self.table, interval, Hardware(self.gpus), budget, rest)
 
     def _wait(self, request: Request, seconds: float) -> None:
         deadline = time.monotonic() + seconds
