@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 
-def main(push: Optional[Dict[str, Any]] = None) -> int:
+def main(arguments: Sequence[str], push: Optional[Dict[str, Any]] = None) -> int:
     """Run the probe until its connection is over; return the exit status.
 
-    ``push`` holds all it is asked where nothing can be sent to it, see `server.Push`.
+    There are no ``arguments``. ``push`` holds all it is asked where nothing can be sent to it, see
+    `server.Push`.
     """
     from . import server, wire
     from .probe import Probe, internal_error
 
+    if arguments:
+        sys.stderr.write("usage: hangtop_probe, over stdin and stdout\n")
+        return 2
     out = server.take_over_output()
     probe = Probe()
     # Set by `relay`, for connections whose lines may not be long.
@@ -48,4 +52,4 @@ def main(push: Optional[Dict[str, Any]] = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,7 @@ from support.processes import PATIENCE
 CORE = Path(wire.__file__).parents[1]
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
-    " from hangtop_probe.__main__ import main; sys.exit(main())"
+    " from hangtop_probe.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
 
 

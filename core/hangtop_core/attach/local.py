@@ -15,7 +15,7 @@ RANK_VARIABLES = ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 """Taken from the probe and its children: Python with them would be taken for a rank elsewhere."""
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "from hangtop_probe.__main__ import main; sys.exit(main())"
+    "from hangtop_probe.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
 
 
