@@ -493,6 +493,57 @@ def test_who_waits_for_a_thread_that_writes_much_gets_on(
     assert run(world).state == state
 
 
+MAIN_TID, THREAD_TID, CHILD_TID = 4030, 4033, 9000
+POOL = frame("_worker", "py:concurrent/futures/thread.py", 81)
+FUTURE = (
+    build.QUEUE[0],
+    frame("Future.result", "py:concurrent/futures/_base.py", 451),
+    *user("save", 44),
+)
+
+
+@pytest.mark.parametrize(
+    ("stack", "facts", "tid", "state"),
+    [
+        (build.JOIN, FUTEX, THREAD_TID, "progressing"),
+        (build.QUEUE, FUTEX, THREAD_TID, "progressing"),
+        (build.QUEUE, FUTEX, CHILD_TID, "progressing"),
+        (user("wait_for_upload", 40), SLEEP, THREAD_TID, "progressing"),
+        (build.URLLIB, POLL, MAIN_TID, "progressing"),
+        (build.CHILD, WAITPID, CHILD_TID, "progressing"),
+        # What it does not wait for
+        (build.URLLIB, POLL, THREAD_TID, "hung"),
+        (build.CHILD, WAITPID, THREAD_TID, "hung"),
+        (c10d("all_reduce"), FUTEX, THREAD_TID, "hung"),
+        # A future is made by a thread of a pool, not by one that was started for something else.
+        (FUTURE, FUTEX, THREAD_TID, "hung"),
+        (FUTURE, FUTEX, THREAD_TID + 1, "progressing"),
+    ],
+)
+def test_who_waits_for_a_connection_gets_on_as_that_does(
+    stack: Any, facts: Any, tid: int, state: str
+) -> None:
+    for flowed, told in ((1.0, state), (90.0, "hung")):
+        world = World(observed_since=NOW - 95.0)
+        world.waiters(3)
+        threads = tuple(build.thread(THREAD_TID + n, POLL) for n in (0, 1))
+        sending = (build.URLLIB[0], frame("upload", "train.py", 7))
+        others = [
+            ("telemetry", THREAD_TID, sending, False),
+            ("pool", THREAD_TID + 1, (*sending, POOL), False),
+        ]
+        rank = world.add(
+            stack,
+            facts,
+            process={"threads": threads},
+            sample={"others": others},
+            flowed_at={tid: NOW - flowed},
+        )
+        child = world.process(CHILD_TID, build.RECVFROM, role="subprocess", rank_pid=MAIN_TID)
+        world.give_children(rank, [(child, None)])
+        assert run(world).state == told
+
+
 @pytest.mark.parametrize(
     ("share", "role", "watched", "state"),
     [
