@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from .activity import ThreadRow
 
 LOOK_S = 3.0
-RATE = 2048.0
-"""Bytes a second that are more than a heartbeat."""
+RATE, LOOP_RATE = 400.0, 2048.0
+"""Bytes a second that are more than a heartbeat: of a thread that does nothing but wait for them,
+and of an event loop, which may have one beside other things."""
+OPENED = 1500
+"""Bytes that a new connection is worth beside what came through it."""
 LEAST_S, MOST_S = 10.0, 30.0
 """Seconds of that rate that have to come at least; and within which."""
+LEAST = int(LOOP_RATE * LEAST_S)
 MAX_SOCKETS = 32
 """Of one process, that are looked at."""
 _IN, _OUT = 1, 4
@@ -35,6 +39,9 @@ _WAYS = {
     **dict.fromkeys(("read", "readv", "recvfrom", "recvmsg"), _IN),
     **dict.fromkeys(("write", "writev", "sendto", "sendmsg", "sendfile"), _OUT),
 }
+_POLLS = ("poll", "ppoll", "select", "pselect6")
+_OF_JOB = ("gloo", "pt_", "NCCL", "cuda")
+"""Names of threads whose connections lead to other ranks, and of those that wait for a GPU."""
 _WATCHED = re.compile(rb"^tfd:\s+(\d+) events:\s+([0-9a-f]+)", re.M)
 _ESTABLISHED = b"01"
 _SOCK_DIAG, _BY_FAMILY, _INFO = 4, 20, 2
@@ -53,8 +60,10 @@ class Flows:
         self._due = 0.0
         self._questions: Dict[int, Optional[bytes]] = {}
         """What to ask the kernel of a socket, by inode; None of those that do not count."""
-        self._counted: Dict[Tuple[int, int], List[float]] = {}
-        """By thread and socket: since when, from how many bytes, when it last waited there."""
+        self._had: Dict[Tuple[int, int], int] = {}
+        """How much had come or gone when a socket was looked at last, by inode and way."""
+        self._counted: Dict[Tuple[int, int], Tuple[float, int]] = {}
+        """By thread, and socket where it waits on several: since when, and how much."""
         self._told: Dict[int, int] = {}
 
     def look(self, rows: Sequence[ThreadRow], store: str = "") -> List[List[int]]:
@@ -67,40 +76,57 @@ class Flows:
         now = self._clock()
         if now >= self._due:
             self._due = now + LOOK_S
-            waits = [(row.tid, *wait) for row in rows for wait in self._waits(row)][:MAX_SOCKETS]
-            new = {inode for _, inode, _ in waits}.difference(self._questions)
+            some = [row for row in rows if not row.name.startswith(_OF_JOB)]
+            waits = [(row.tid, *wait) for row in some for wait in self._waits(row)][:MAX_SOCKETS]
+            if len(self._questions) > 4 * MAX_SOCKETS:
+                self._questions, self._had = {}, {}
+            new = {inode for _, inode, _, _ in waits}.difference(self._questions)
             if new:
                 self._questions.update(questions(self._base, new, store))
-            for tid, inode, way in waits:
+            before, self._counted = self._counted, {}
+            for tid, inode, way, alone in waits:
                 question = self._questions.get(inode)
                 found = question and counts(question)
                 if found:
-                    chosen = [one for w, *one in found if w & way]
-                    count, recent = sum(n for n, _ in chosen), min(ms for _, ms in chosen)
-                    self._count(tid, inode, count, recent / 1000)
-            old = [key for key, one in self._counted.items() if now - one[2] > LEAST_S]
-            for key in old:
-                del self._counted[key]
-            if len(self._questions) > 4 * MAX_SOCKETS:
-                self._questions = {}
+                    key = tid, 0 if alone else inode
+                    came = sum(
+                        self._came(one, inode, key in before) for one in found if one[0] & way
+                    )
+                    self._counted[key] = self._count(key, *before.get(key, (now, 0)), came)
+            # Who is caught at work comes back to its connection; who sleeps does something else.
+            busy = {row.tid for row in some if row.state in "RD"}
+            for key, counted in before.items():
+                if key[0] in busy:
+                    self._counted.setdefault(key, counted)
         return [list(one) for one in self._told.items()]
 
-    def _count(self, tid: int, inode: int, count: int, recent: float) -> None:
-        now, key = self._clock(), (tid, inode)
-        if key not in self._counted:
-            # Much may have come before we did: where the last of it has just come, that counts.
-            self._counted[key] = [now, 0 if recent < LEAST_S else count, now]
-        one = self._counted[key]
-        since, grown = now - one[0], int(count - one[1])
-        one[2] = now
-        if grown >= RATE * max(since, LEAST_S):
-            self._told[tid] = self._told.get(tid, 0) + grown
-        elif grown >= 0 and since < MOST_S:
-            return
-        one[:2] = now, count
+    def _came(self, told: Tuple[int, int, int], inode: int, stayed: bool) -> int:
+        """Return what has come on a socket, or gone, while a thread has stayed with such waits.
 
-    def _waits(self, row: ThreadRow) -> Iterator[Tuple[int, int]]:
-        """Give the sockets that a thread waits on, by inode, and what for."""
+        Of a socket that is new: all, where it was opened meanwhile. And much may have come before
+        we did: where the last of it has just come, that counts.
+        """
+        way, count, ago_ms = told
+        old = self._had.get((inode, way))
+        self._had[inode, way] = count
+        if old is not None:
+            return max(count - old, 0) if stayed else 0
+        if stayed:
+            return count + OPENED
+        return count if count >= LEAST and ago_ms < LEAST_S * 1000 else 0
+
+    def _count(
+        self, key: Tuple[int, int], since: float, before: int, came: int
+    ) -> Tuple[float, int]:
+        now, count, rate = self._clock(), before + came, LOOP_RATE if key[1] else RATE
+        if count >= rate * max(now - since, LEAST_S):
+            self._told[key[0]] = self._told.get(key[0], 0) + count
+        elif now - since < MOST_S:
+            return since, count
+        return now, 0
+
+    def _waits(self, row: ThreadRow) -> Iterator[Tuple[int, int, bool]]:
+        """Give the sockets that a thread waits on by inode, what for, and whether on one alone."""
         call = row.syscall or ""
         fds: List[Tuple[int, int]] = []
         if call in _WAYS:
@@ -108,25 +134,37 @@ class Flows:
         elif call.startswith("epoll_"):
             told = procfs.read("%sfdinfo/%d" % (self._base, row.fd or 0), 1 << 14) or b""
             fds = [(int(fd), int(events, 16)) for fd, events in _WATCHED.findall(told)]
-        elif call in ("poll", "ppoll"):
-            fds = self._polled(row.tid)
+        elif call in _POLLS:
+            fds = self._polled(row.tid, call)
         for fd, way in fds[:MAX_SOCKETS]:
             inode = inode_of(procfs.link("%sfd/%d" % (self._base, fd)) or "")
             if inode is not None and way & (_IN | _OUT):
-                yield inode, way
+                yield inode, way, len(fds) == 1 and call[:5] != "epoll"
 
-    def _polled(self, tid: int) -> List[Tuple[int, int]]:
+    def _polled(self, tid: int, name: str) -> List[Tuple[int, int]]:
         """Return the descriptors that a thread polls: its call says where their list is."""
         call = procfs.parse_syscall(procfs.read("%stask/%d/syscall" % (self._base, tid)) or b"")
         if call is None:
             return []
+        first, second, third = call.args[:3]
         try:
             with open(self._base + "mem", "rb", 0) as memory:
-                memory.seek(call.args[0])
-                data = memory.read(8 * min(call.args[1], MAX_SOCKETS))
+                if name.endswith("poll"):
+                    memory.seek(first)
+                    data = memory.read(8 * min(second, MAX_SOCKETS))
+                    return [
+                        (fd, way)
+                        for fd, way, _ in struct.iter_unpack("=ihh", data[: len(data) & ~7])
+                    ]
+                found = []
+                for place, way in ((second, _IN), (third, _OUT)):
+                    if place:
+                        memory.seek(place)
+                        bits = int.from_bytes(memory.read(min(first, 1024) + 7 >> 3), "little")
+                        found += [(fd, way) for fd in range(bits.bit_length()) if bits >> fd & 1]
+                return found
         except (OSError, ValueError, OverflowError):
             return []
-        return [(fd, way) for fd, way, _ in struct.iter_unpack("=ihh", data[: len(data) & ~7])]
 
 
 def questions(base: str, inodes: "set[int]", store: str) -> Dict[int, Optional[bytes]]:

@@ -50,7 +50,7 @@ _MOVES_DATA: frozenset[Kind] = frozenset(
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
 """Waits for other threads or processes of the same rank."""
 
-_FOR_CHILDREN: frozenset[Kind] = _FOR_THREADS | {"sleep", "teardown", "child", "data"}
+_FOR_CHILDREN: frozenset[Kind] = frozenset({"queue", "sleep", "teardown", "data"})
 _FUTURES = ("/concurrent/futures/thread.py", "/asyncio/")
 """Where threads are that make futures."""
 _RECEIVES = frozenset({"readinto", "read", "recv", "recv_into"})
@@ -215,8 +215,11 @@ class Watcher:
         tids = {rank.process.pid}
         if activity.kind in _FOR_THREADS or activity.kind in ("sleep", "teardown"):
             tids = self._awaited(rank)
-        if activity.kind in _FOR_CHILDREN or activity.family == "pipe-read":
+        if activity.kind == "child" or activity.family == "pipe-read":
             tids |= {thread.tid for child in rank.children for thread in child.threads}
+        elif activity.kind in _FOR_CHILDREN:
+            # A child may be a service or a logger, whose threads talk to whoever is there.
+            tids |= {child.pid for child in rank.children}
         return latest(at for tid, at in rank.flowed_at.items() if tid in tids)
 
     def _awaited(self, rank: Rank) -> set[int]:

@@ -6,7 +6,8 @@ import os
 import select
 import socket
 import threading
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,9 +15,9 @@ from hangtop_probe import flows
 from hangtop_probe.activity import ThreadRow, read_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
-MUCH = int(flows.RATE * flows.LEAST_S)
+MUCH = flows.LEAST
 Pair = tuple[socket.socket, socket.socket]
 
 
@@ -36,7 +37,7 @@ class Watch:
         return dict(self.flows.look(rows, store))
 
 
-def connected(family: socket.AddressFamily, host: str) -> Iterator[Pair]:
+def connected(family: socket.AddressFamily, host: str) -> Generator[Pair]:
     with socket.socket(family) as listening:
         listening.bind((host, 0))
         listening.listen()
@@ -78,8 +79,58 @@ def test_little_is_a_heartbeat(pair: Pair) -> None:
     near, far = pair
     watch = Watch()
     for _ in range(20):
-        carry(far, near, 600)
+        carry(far, near, 3 * 200)
         assert watch.look(row("recvfrom", near.fileno()), after=3.0) == {}
+
+
+def test_a_heartbeat_of_an_event_loop_may_be_larger(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    with select.epoll() as loop:
+        loop.register(near, select.EPOLLIN)
+        for _ in range(20):
+            carry(far, near, 3 * 1000)
+            assert watch.look(row("epoll_wait", loop.fileno()), after=3.0) == {}
+
+
+def test_who_sleeps_between_its_questions_only_shows_that_it_is_there(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    for _ in range(10):
+        carry(far, near, 3 * 1000)
+        assert watch.look(row("recvfrom", near.fileno()), after=3.0) == {}
+        carry(far, near, 3 * 1000)
+        assert watch.look(row("clock_nanosleep", None), after=3.0) == {}
+
+
+def test_who_is_caught_at_work_in_between_gets_on(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    told: dict[int, int] = {}
+    for _ in range(4):
+        carry(far, near, 3 * 1500)
+        watch.look(row("recvfrom", near.fileno()), after=3.0)
+        told = watch.look(row("", None)._replace(state="R"), after=3.0)
+    assert told.keys() == {7}
+
+
+def test_who_asks_two_services_in_turn_opens_neither_anew() -> None:
+    watch = Watch()
+    pairs = [connected(socket.AF_INET, "127.0.0.1") for _ in (1, 2)]
+    with closing(pairs[0]) as one, closing(pairs[1]) as other:
+        for near, far in (next(one), next(other)) * 5:
+            carry(far, near, 3 * 100)
+            assert watch.look(row("recvfrom", near.fileno()), after=3.0) == {}
+
+
+def test_one_small_question_after_the_other_is_enough_with_connections_of_their_own() -> None:
+    watch = Watch()
+    for _ in range(5):
+        with closing(connected(socket.AF_INET, "127.0.0.1")) as opened:
+            near, far = next(opened)
+            carry(far, near, 900)
+            told = watch.look(row("recvfrom", near.fileno()), after=3.0)
+    assert told.keys() == {7}
 
 
 def test_slow_is_enough_where_it_goes_on(pair: Pair) -> None:
@@ -124,18 +175,27 @@ def test_event_loops_are_known_by_what_they_watch(pair: Pair) -> None:
         assert Watch().look(*rows) == {7: MUCH}
 
 
-def test_sockets_with_a_timeout_are_polled(pair: Pair) -> None:
-    """Python polls those; which ones stands in the memory of the process."""
+def waits_by_recv(one: socket.socket) -> None:
+    one.settimeout(60)
+    one.recv(1)
+
+
+def waits_by_select(one: socket.socket) -> None:
+    select.select([one], [], [], 60)
+
+
+@pytest.mark.parametrize("wait", [waits_by_recv, waits_by_select])
+def test_what_is_polled_stands_in_the_memory_of_the_process(pair: Pair, wait: Any) -> None:
+    """Python polls sockets with a timeout, before it reads."""
     near, far = pair
-    near.settimeout(60)
     carry(far, near, MUCH)
-    reading = threading.Thread(target=near.recv, args=(1,))
+    reading = threading.Thread(target=wait, args=(near,))
     reading.start()
     try:
         tid, base = reading.native_id, f"/proc/{os.getpid()}/task/{reading.native_id}"
         assert tid is not None
         waited = (read_thread(base, tid) for _ in range(100_000))
-        polls = next(one for one in waited if one is not None and one.syscall in ("poll", "ppoll"))
+        polls = next(one for one in waited if one is not None and one.syscall in flows._POLLS)
         assert Watch().look(polls) == {tid: MUCH}
     finally:
         far.sendall(b"x")

@@ -511,7 +511,10 @@ FUTURE = (
         (user("wait_for_upload", 40), SLEEP, THREAD_TID, "progressing"),
         (build.URLLIB, POLL, MAIN_TID, "progressing"),
         (build.CHILD, WAITPID, CHILD_TID, "progressing"),
-        # What it does not wait for
+        (build.CHILD, WAITPID, CHILD_TID + 1, "progressing"),
+        # What it does not wait for; a service that it has started has threads for who asks.
+        (build.QUEUE, FUTEX, CHILD_TID + 1, "hung"),
+        (build.JOIN, FUTEX, CHILD_TID, "hung"),
         (build.URLLIB, POLL, THREAD_TID, "hung"),
         (build.CHILD, WAITPID, THREAD_TID, "hung"),
         (c10d("all_reduce"), FUTEX, THREAD_TID, "hung"),
