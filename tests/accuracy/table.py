@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_more import MORE
+from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 
 GPT = r"iter [6-9]"
@@ -437,6 +438,7 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
+    *SLOW,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(
