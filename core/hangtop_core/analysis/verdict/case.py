@@ -11,7 +11,7 @@ import msgspec
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
-from hangtop_core.analysis.flight.patterns import MISMATCHED
+from hangtop_core.analysis.flight.patterns import INVERSION, MISMATCHED
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
@@ -181,14 +181,14 @@ class Case:
     def by_recorders(self) -> Verdict | None:
         """What the recorders of all ranks conclude first, where all ranks wait for one another.
 
-        None where it is left to the stacks: a rank is elsewhere, was not read, or makes a group;
-        or all that the recorders show is that operations differ, of which stacks tell more.
+        None where stacks tell more: a rank is elsewhere or makes a group, or operations differ.
         """
         seen, making = self.picture, any(s.activity.kind == "new-group" for s in self.waiters)
-        if self.suspects or making or seen is None or seen.world.absent:
+        if self.suspects or making or seen is None or not seen.diagnosis.verdicts:
             return None
-        first = next(iter(seen.diagnosis.verdicts), None)
-        return None if first is None or first.cause == MISMATCHED.cause else first
+        first, unread = seen.diagnosis.verdicts[0], seen.world.absent or seen.world.blank
+        told = not unread and first.cause != MISMATCHED.cause
+        return first if told or first.cause == INVERSION.cause else None
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

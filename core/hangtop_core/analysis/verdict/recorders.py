@@ -11,9 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.circles import skip_text, skipped
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import (
+    Block,
+    conditions,
+    parting,
+    stack_of,
+    worded,
+)
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import common_facts, several
+from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.uneven import UNEVEN
 from hangtop_core.text import clean
 
@@ -22,13 +30,20 @@ if TYPE_CHECKING:
 
     from hangtop_core.analysis.flight.patterns import Pattern
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Verdict
 
 _EXCLUDED = "A rank is outside of communication, or the recorder of a rank could not be read."
 
 
 def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     one = case.by_recorders
-    if one is None or one.cause != pattern.cause or any(UNEVEN.find(case, left)):
+    if one is None or any(UNEVEN.find(case, left)):
+        return
+    if one.cause == patterns.INVERSION.cause and (told := _by_stacks(case, one)) is not None:
+        if pattern is told[0]:
+            yield told[1]
+        return
+    if one.cause != pattern.cause:
         return
     blamed = {culprit.rank for culprit in one.culprits}
     yield Hit(
@@ -39,6 +54,52 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
         steps=pattern.next_steps,
         confidence=one.confidence,
     )
+
+
+def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
+    """What stacks tell of ranks in a circle of groups that left the order they kept before.
+
+    Recorders of running ranks have no call sites, so that to them a step left out looks like one
+    that is put off. Who is in no branch of its own has passed the line where the others wait.
+    """
+    seen = case.picture
+    circles = [end for end in seen.waits.ends() if len(end.nodes) > 1] if seen is not None else []
+    skip = skipped(seen.waits, circles[0]) if seen is not None and len(circles) == 1 else None
+    if skip is None or skip.past is not None:
+        return None
+    blamed = [s for s in case.waiters if s.number in skip.ranks]
+    waiting = {rank for operation in skip.lacking for rank in operation.entries}
+    others = [s for s in case.waiters if s.number in waiting and s.number not in skip.ranks]
+    branches = [_own_branch(case, s, others[0]) for s in blamed] if others else []
+    if not branches or None in branches or any(branches) != all(branches):
+        return None
+    pattern = patterns.INVERSION if any(branches) else patterns.SKIPPED
+    text = skip_text(skip, one.summary.partition(". ")[0])
+    if branches[0]:
+        text = f"{one.summary.partition('. ')[0]}. {name_ranks(blamed).capitalize()}"
+        text += f" {is_are(blamed, 'is', 'are')} in another branch than the others, under "
+        text += f"{worded(branches[0][0][1])} (line {branches[0][0][0]})"
+    hit = Hit(
+        subjects=tuple(blamed),
+        explained=case.waiters,
+        summary=clean(text, 800),
+        evidence=(*one.evidence, *common_facts(case, blamed)),
+        steps=pattern.next_steps,
+        confidence=0.85,
+    )
+    return pattern, hit
+
+
+def _own_branch(case: Case, one: Subject, other: Subject) -> tuple[Block, ...] | None:
+    """The conditions that led a rank to another line than the other; None where nobody knows."""
+    mine, theirs = (stack_of(case.snapshot.stacks, s) for s in (one, other))
+    depth = parting(mine, theirs)
+    if depth is None:
+        return None
+    here, there = mine[-1 - depth], theirs[-1 - depth]
+    if here.within is None or there.within is None:
+        return None
+    return tuple(block for block in conditions(here) if block not in conditions(there))
 
 
 def _rule(pattern: Pattern) -> Rule:

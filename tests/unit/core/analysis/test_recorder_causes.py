@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.columns import trace_of
@@ -74,6 +75,84 @@ def test_a_circle_of_groups_is_seen_where_stacks_are_alike() -> None:
     [one] = judge(waiting(job))
     assert one.cause == "group-order-inversion"
     assert [culprit.rank for culprit in one.culprits] == [0, 1]
+
+
+LOOP = (50, "for step in range(steps):")
+ORDER = (54, "if self.first:")
+EXPERTS, SHARDS = c10d("all_reduce", at=55), c10d("all_reduce", at=57)
+BARRIER = c10d("barrier", at=57)
+
+
+def inside(stack: Stack, *within: tuple[int, str]) -> Stack:
+    """The stack, with the blocks that its innermost own frame is in."""
+    return tuple(replace(one, within=within) if one.name == "train_step" else one for one in stack)
+
+
+def crossed(ranks: int, odd: int, backend: str = "gloo") -> Job:
+    """Two groups of all ranks, used in one order, until a rank is first in the second."""
+    everyone = tuple(range(ranks))
+    job = Job(ranks, {"1": ("ep", everyone), "2": ("dp", everyone)}, backend, with_frames=False)
+    for _ in range(3):
+        job.call("all_reduce", group="1").call("all_gather", group="2")
+    job.call("all_reduce", [rank for rank in everyone if rank != odd], "1", done=False)
+    return job.call("all_gather", [odd], "2", done=False)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "cause"),
+    [
+        # one line for both: a loop over the groups
+        (inside(EXPERTS, LOOP), inside(EXPERTS, LOOP), "group-order-inversion"),
+        # two branches
+        (
+            inside(SHARDS, LOOP, ORDER),
+            inside(EXPERTS, LOOP, (54, "else: if self.first:")),
+            "group-order-inversion",
+        ),
+        # past the condition under which the others are
+        (inside(SHARDS, LOOP), inside(EXPERTS, LOOP, ORDER), "missing-collective"),
+        # nothing but the flow of the program leads from one to the other
+        (inside(SHARDS, LOOP), inside(EXPERTS, LOOP), "missing-collective"),
+        # the program's file was not read
+        (SHARDS, EXPERTS, "group-order-inversion"),
+    ],
+)
+def test_stacks_tell_a_step_left_out_from_groups_in_another_order(
+    mine: Stack, theirs: Stack, cause: str
+) -> None:
+    [one] = judge(waiting(crossed(3, 2), {0: theirs, 1: theirs, 2: mine}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+
+
+def test_of_two_ranks_the_one_in_a_branch_of_its_own_is_blamed() -> None:
+    stacks = {0: inside(EXPERTS, LOOP), 1: inside(SHARDS, LOOP, ORDER)}
+    [one] = judge(waiting(crossed(2, 1), stacks))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (
+        "group-order-inversion",
+        [1],
+    )
+    assert "under `if self.first:` (line 54)" in one.summary
+    [one] = judge(waiting(crossed(2, 1)))
+    assert [culprit.rank for culprit in one.culprits] == [0, 1]
+
+
+def test_a_circle_is_proof_without_the_recorders_of_the_others() -> None:
+    world = waiting(crossed(3, 2))
+    world.waiters(1)
+    found = judge(world)
+    assert (found[0].cause, [one.rank for one in found[0].culprits]) == (
+        "group-order-inversion",
+        [2],
+    )
+
+
+def test_a_recorder_that_is_off_says_nothing_of_its_rank() -> None:
+    # GIVEN a rank whose recorder holds no entry, at another line than all others
+    job = Job(3, {"1": ("ep", (0, 1, 2))}, "gloo")
+    job.call("all_reduce", [0, 1], "1").call("all_reduce", [0, 1], "1", done=False)
+    found = judge(waiting(job, {2: BARRIER}))
+    # THEN it is not told that it has nothing in flight
+    assert found[0].cause == "mismatched-collective"
 
 
 @pytest.mark.parametrize(

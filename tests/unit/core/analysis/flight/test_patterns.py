@@ -215,6 +215,21 @@ def test_a_rank_that_went_on_in_another_group_is_blamed_for_what_it_left_out() -
     assert (one.cause, blamed(one)) == ("missing-collective", [1])
 
 
+@pytest.mark.parametrize("with_frames", [True, False])
+def test_a_rank_that_comes_another_way_takes_another_order(with_frames: bool) -> None:
+    """In a branch of its own it is first in the second group: no step was left out."""
+    groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}
+    job = Job(3, groups, with_frames=with_frames)
+    for _ in range(3):
+        job.call("all_reduce", group="1", line=5).call("all_gather", group="2", line=6)
+    job.call("all_reduce", [0, 1], "1", line=5, done=False)
+    job.call("all_gather", [2], "2", line=9, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("group-order-inversion", [2])
+    # Without call sites, it may have left it out as well.
+    assert ("or went on without all_reduce #4 on ep (1)" in one.summary) is not with_frames
+
+
 def test_wrapped_rings_are_aligned_by_number_and_not_by_record() -> None:
     job = Job(3, {"1": ("tp", (0, 1))})
     for _ in range(50):
