@@ -34,6 +34,8 @@ _OPEN: Mapping[str, tuple[More, ...]] = {
     "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
 }
 """Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
+_SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv"})
+"""Waits that the program calls itself: with which group and tensors, stacks do not tell."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
@@ -276,6 +278,9 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
+    left_over = "the network or the library"
+    if case.picture is None and members[0].activity.kind in _SAME_LINE:
+        left_over = "the network, the library, or groups or tensors that differ at that line"
     everybody = f"all {len(members)} ranks seen wait"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"
@@ -288,7 +293,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
                 else "differs between them: ruled out are a rank that stays away, another call "
-                "site, stopped and lost processes. What is left is the network or the library"
+                f"site, stopped and lost processes. What is left is {left_over}"
             ),
             800,
         ),

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.circles import skip_text, skipped
+from hangtop_core.analysis.flight.evidence import named
+from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import (
     Block,
+    block_at,
     conditions,
+    loops,
     parting,
     stack_of,
     worded,
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.flight.patterns import Pattern
+    from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Verdict
 
@@ -57,29 +62,49 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
 
 
 def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
-    """What stacks tell of ranks in a circle of groups that left the order they kept before.
+    """What stacks tell of ranks in a circle of groups: who left something out, and who did not.
 
     Recorders of running ranks have no call sites, so that to them a step left out looks like one
     that is put off. Who is in no branch of its own has passed the line where the others wait.
     """
     seen = case.picture
     circles = [end for end in seen.waits.ends() if len(end.nodes) > 1] if seen is not None else []
-    skip = skipped(seen.waits, circles[0]) if seen is not None and len(circles) == 1 else None
+    if seen is None or len(circles) != 1:
+        return None
+    around = one.summary.partition(". ")[0]
+    operations = [seen.waits.operations[node] for node in circles[0].nodes if node.kind != "rank"]
+    if (left := _left_loop(case, operations)) is not None:
+        text = f"{left[1]}. {around[0].upper()}{around[1:]}"
+        return patterns.SKIPPED, _hit(case, one, left[0], text)
+    skip = skipped(seen.waits, circles[0])
     if skip is None or skip.past is not None:
         return None
     blamed = [s for s in case.waiters if s.number in skip.ranks]
     waiting = {rank for operation in skip.lacking for rank in operation.entries}
     others = [s for s in case.waiters if s.number in waiting and s.number not in skip.ranks]
-    branches = [_own_branch(case, s, others[0]) for s in blamed] if others else []
-    if not branches or None in branches or any(branches) != all(branches):
+    branches = [_own_branch(case, s, others[0]) for s in blamed] if others else [None]
+    first = branches[0]
+    if first is None or None in branches or any(branches) != all(branches):
         return None
-    pattern = patterns.INVERSION if any(branches) else patterns.SKIPPED
-    text = skip_text(skip, one.summary.partition(". ")[0])
-    if branches[0]:
-        text = f"{one.summary.partition('. ')[0]}. {name_ranks(blamed).capitalize()}"
-        text += f" {is_are(blamed, 'is', 'are')} in another branch than the others, under "
-        text += f"{worded(branches[0][0][1])} (line {branches[0][0][0]})"
-    hit = Hit(
+    if not first:
+        return patterns.SKIPPED, _hit(case, one, blamed, skip_text(skip, around))
+    line, condition = first[0]
+    text = (
+        f"{around}. {name_ranks(blamed).capitalize()} {is_are(blamed, 'is', 'are')} in another "
+        f"branch than the others, under {worded(condition)} (line {line}), where {skip.what} "
+        f"comes later, or never"
+    )
+    return patterns.INVERSION, _hit(case, one, blamed, text, patterns.INVERSION)
+
+
+def _hit(
+    case: Case,
+    one: Verdict,
+    blamed: Sequence[Subject],
+    text: str,
+    pattern: Pattern = patterns.SKIPPED,
+) -> Hit:
+    return Hit(
         subjects=tuple(blamed),
         explained=case.waiters,
         summary=clean(text, 800),
@@ -87,7 +112,45 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
         steps=pattern.next_steps,
         confidence=0.85,
     )
-    return pattern, hit
+
+
+def _left_loop(
+    case: Case, operations: Sequence[Operation]
+) -> tuple[tuple[Subject, ...], str] | None:
+    """Ranks that have left a loop in which others wait for them."""
+    by_number = {s.number: s for s in case.waiters}
+    found: dict[int, str] = {}
+    for operation in operations:
+        others = [by_number[rank] for rank in operation.entries if rank in by_number]
+        for rank in operation.missing if others else ():
+            loop = _loop_left(case, by_number[rank], others[0]) if rank in by_number else None
+            if loop is not None:
+                found.setdefault(
+                    rank,
+                    f"through with the loop at {loop}, in which {name_ranks(others)} "
+                    f"{is_are(others, 'waits', 'wait')} in {named(operation)}",
+                )
+    ranks = tuple(by_number[rank] for rank in sorted(found))
+    if not ranks or 2 * len(ranks) > len(case.waiters):
+        return None
+    return ranks, f"{name_ranks(ranks)} {is_are(ranks, 'is', 'are')} {found[ranks[0].number]}"
+
+
+def _loop_left(case: Case, one: Subject, other: Subject) -> str | None:
+    mine, theirs = (stack_of(case.snapshot.stacks, s) for s in (one, other))
+    depth = parting(mine, theirs)
+    if depth is None or mine[-1 - depth].line < theirs[-1 - depth].line:
+        return None
+    around = loops(mine[-1 - depth])
+    known = [(frame, loops(frame)) for frame in reversed(theirs[: len(theirs) - depth])]
+    known = [(frame, blocks) for frame, blocks in known if not is_library(frame)]
+    if around is None or any(blocks is None for _, blocks in known):
+        return None
+    left = [(frame, block) for frame, blocks in known for block in blocks or ()]
+    left = [
+        (frame, block) for frame, block in left if frame is not known[0][0] or block not in around
+    ]
+    return block_at(*left[0]) if left else None
 
 
 def _own_branch(case: Case, one: Subject, other: Subject) -> tuple[Block, ...] | None:

@@ -136,6 +136,20 @@ def test_of_two_ranks_the_one_in_a_branch_of_its_own_is_blamed() -> None:
     assert [culprit.rank for culprit in one.culprits] == [0, 1]
 
 
+def test_who_has_left_the_loop_in_which_others_wait_went_on_without_them() -> None:
+    # GIVEN pairs of ranks in the loop, and two that are through: one of them is still waited for
+    groups = {"1": ("ep", (2, 3)), "2": ("dp", (0, 2))}
+    job = Job(4, groups, "gloo", with_frames=False)
+    job.call("all_to_all", group="1").call("all_reduce", group="2")
+    job.call("all_to_all", [2], "1", done=False).call("all_reduce", [0], "2", done=False)
+    job.call("barrier", [1, 3], done=False)
+    within = inside(c10d("all_to_all", at=55), LOOP), inside(EXPERTS, LOOP), inside(BARRIER)
+    stacks = {0: within[1], 1: within[2], 2: within[0], 3: within[2]}
+    first, *_ = judge(waiting(job, stacks))
+    assert (first.cause, [one.rank for one in first.culprits]) == ("missing-collective", [3])
+    assert "through with the loop at train.py:50" in first.summary
+
+
 def test_a_circle_is_proof_without_the_recorders_of_the_others() -> None:
     world = waiting(crossed(3, 2))
     world.waiters(1)
