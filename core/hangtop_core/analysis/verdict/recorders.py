@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
 
 _EXCLUDED = "A rank is outside of communication, or the recorder of a rank could not be read."
+_PAST = (
+    "A rank is outside of communication. Stacks show that one is past the line at which the others "
+    "wait for it, or has left their loop: `missing-collective`."
+)
 
 
 def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -166,11 +170,12 @@ def _own_branch(case: Case, one: Subject, other: Subject) -> tuple[Block, ...] |
 
 
 def _rule(pattern: Pattern) -> Rule:
+    circle = pattern is patterns.INVERSION
     return Rule(
         cause=pattern.cause,
         title=pattern.title,
-        seen="The recorders of all ranks were read. " + pattern.seen,
-        excluded=_EXCLUDED,
+        seen=f"The recorders of {'those' if circle else 'all'} ranks were read. {pattern.seen}",
+        excluded=_PAST if circle else _EXCLUDED,
         confidence=pattern.confidence,
         next_steps=pattern.next_steps,
         find=partial(_concluded, pattern),
