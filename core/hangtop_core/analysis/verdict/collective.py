@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER, Kind
+from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
@@ -111,6 +111,10 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not minority:
         return
     confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
+    early = ""
+    if one is None and (op := most[0].activity.op) in ROOTED:
+        confidence = min(confidence, 0.5)
+        early = f". From {op} some may rightly be through before others"
     said = "; ".join(
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
@@ -121,7 +125,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=clean(
             f"{who(minority)} {is_are(minority, 'is', 'are')} in another operation than "
             f"{'the other half' if tied and not one else 'most'}{seq}: {said}. Ranks skipped or "
-            f"added an operation before, or took another branch",
+            f"added an operation before, or took another branch{early}",
             800,
         ),
         evidence=(
@@ -280,7 +284,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     partial = size is not None and size > len(case.subjects)
     left_over = "the network or the library"
     if case.picture is None and members[0].activity.kind in _SAME_LINE:
-        left_over = "the network, the library, or groups or tensors that differ at that line"
+        left_over = "the network, the library, or a group, root or tensor that differs at that line"
     everybody = f"all {len(members)} ranks seen wait"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"

@@ -83,6 +83,14 @@ def test_other_conditions_say_nothing(
     assert found.verdicts[0].cause == "mismatched-collective"
 
 
+def test_who_is_through_with_a_broadcast_is_blamed_with_little_confidence() -> None:
+    one = one_elsewhere(c10d("all_reduce", at=57), c10d("broadcast", at=56)).verdicts[0]
+    assert (one.cause, one.confidence) == ("mismatched-collective", 0.5)
+    assert "From broadcast some may rightly be through before others" in one.summary
+    one = one_elsewhere(c10d("all_reduce", at=57), c10d("all_gather", at=56)).verdicts[0]
+    assert one.confidence == 0.8
+
+
 def test_two_branches_of_one_condition_are_a_mismatch() -> None:
     gather = inside(c10d("gather", 3252, 66), LOOP, FIRST)
     reduce = inside(c10d("reduce", 3252, 68), LOOP, (64, "else: if rank == 0:"))

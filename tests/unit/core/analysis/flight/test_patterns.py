@@ -74,6 +74,20 @@ def test_what_is_over_on_some_blames_the_others() -> None:
     assert (one.cause, blamed(one)) == ("all-joined-transport", [2])
 
 
+@pytest.mark.parametrize("over", [[2], []])
+@pytest.mark.parametrize(
+    ("op", "unsaid"),
+    [("broadcast", "its root"), ("gather", "its root"), ("all_to_all", "how they split it")],
+)
+def test_what_recorders_do_not_hold_is_not_ruled_out(op: str, unsaid: str, over: list[int]) -> None:
+    job = Job(3).call("all_reduce").call(op, over)
+    job.call(op, [rank for rank in range(3) if rank not in over], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("all-joined-transport", [])
+    assert unsaid in one.summary
+    assert one.confidence < 0.6
+
+
 def test_groups_in_another_order_are_a_circle() -> None:
     groups = {"1": ("ep", (0, 1, 2, 3)), "2": ("dp", (0, 1, 2, 3))}
     job = Job(4, groups).call("all_reduce", [0, 1], "1", done=False)
