@@ -192,8 +192,9 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=tuple(others),
         summary=clean(
             f"new_group was called by {len(making)} of {len(case.subjects)} ranks "
-            f"({name_ranks(making)}) and waits for all; {name_ranks(others)} did not call it and "
-            f"{several(first.text, others)} at {first.at}. Every rank has to call it, also those "
+            f"({name_ranks(making)}) and waits for all; {name_ranks(others)} did not call it, or "
+            f"made groups in another order, and {several(first.text, others)} at {first.at}. Every "
+            "rank has to call it, also those "
             "that are not in the group",
             800,
         ),
