@@ -11,7 +11,6 @@ import msgspec
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
-from hangtop_core.analysis.flight.patterns import INVERSION, MISMATCHED
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
@@ -23,6 +22,7 @@ from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.verdict.callers import by_callers
+from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.rankset import fold
@@ -179,16 +179,8 @@ class Case:
 
     @cached_property
     def by_recorders(self) -> Verdict | None:
-        """What the recorders of all ranks conclude first, where all ranks wait for one another.
-
-        None where stacks tell more: a rank is elsewhere or makes a group, or operations differ.
-        """
-        seen, making = self.picture, any(s.activity.kind == "new-group" for s in self.waiters)
-        if self.suspects or making or seen is None or not seen.diagnosis.verdicts:
-            return None
-        first, unread = seen.diagnosis.verdicts[0], seen.world.absent or seen.world.blank
-        told = not unread and first.cause != MISMATCHED.cause
-        return first if told or first.cause == INVERSION.cause else None
+        """What the recorders conclude first; None where it is left to the stacks."""
+        return by_recorders(self)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:

@@ -180,6 +180,16 @@ def test_equal_calls_with_other_tensors(field: dict[str, object], cause: str) ->
     assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
 
 
+def test_other_sizes_at_another_line_are_another_call() -> None:
+    # GIVEN a rank that left out some steps, so that its metrics meet the gradients of the others
+    job = Job(4, backend="gloo", with_frames=False)
+    job.call("all_reduce").call("all_reduce", [0, 1, 3], done=False)
+    job.call("all_reduce", [2], done=False, sizes=[[4]])
+    [one] = judge(waiting(job, {2: c10d("all_reduce", at=57)}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == ("mismatched-collective", [2])
+    assert one.confidence == 0.95
+
+
 def test_a_file_from_before_the_hang_is_no_evidence() -> None:
     job = Job(4).call("all_reduce").call("all_reduce", done=False)
     [one] = judge(waiting(job, source="file", at=HUNG_SINCE - 60))
