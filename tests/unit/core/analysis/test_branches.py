@@ -104,6 +104,13 @@ def test_who_has_left_the_loop_has_run_out_of_data_and_the_loop_is_named() -> No
     assert "through with the loop at train.py:50 (`for x, y in loader:`)" in first.summary
 
 
+def test_a_few_that_still_train_have_got_more_batches() -> None:
+    barrier = inside(c10d("barrier", 5356, 92))
+    first = one_elsewhere(inside(BACKWARD, LOOP), barrier, ranks=4).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("uneven-inputs", [3])
+    assert "rank 3 got more batches" in first.summary
+
+
 @pytest.mark.parametrize("within", [None, ()])
 def test_further_down_is_past_the_loop_only_where_nobody_knows_of_loops(
     within: tuple[()] | None,
