@@ -345,7 +345,8 @@ def _presume(activity: Activity) -> Activity:
 def _calls(alike: Sequence[Subject]) -> bool:
     """Whether subjects that wait alike wait in a collective that they called themselves."""
     first = alike[0].activity
-    return len(alike) > 1 and first.kind == "collective" and not first.by_thread
+    called = first.kind in ("collective", "new-group")
+    return len(alike) > 1 and called and not first.by_thread
 
 
 def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:

@@ -34,7 +34,7 @@ _OPEN: Mapping[str, tuple[More, ...]] = {
     "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
 }
 """Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
-_SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv"})
+_SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv", "new-group"})
 """Waits that the program calls itself: with which group and tensors, stacks do not tell."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})

@@ -185,7 +185,10 @@ def _rule(pattern: Pattern) -> Rule:
 def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     making = [s for s in case.waiters if s.activity.kind == "new-group"]
     others = [s for s in case.waiters if s.activity.kind != "new-group"]
-    if case.suspects or not making or not others:
+    if case.suspects or not making:
+        return
+    if not others:
+        yield from _made_apart(case)
         return
     first = others[0].activity
     yield Hit(
@@ -206,11 +209,33 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
+def _made_apart(case: Case) -> Iterator[Hit]:
+    """All make groups, and not the same: their order differs, or some have left one out."""
+    classes = case.waiting_classes
+    if len(classes) < 2:
+        return
+    tied = len(classes[0][1]) == len(classes[1][1])
+    said = "; ".join(f"{name_ranks(some)} {several(f'waits {t}', some)}" for t, some in classes[:4])
+    odd = [s for _, some in classes[1:] for s in some]
+    yield Hit(
+        subjects=tuple(odd),
+        summary=clean(
+            f"{name_ranks(odd)} {is_are(odd, 'makes', 'make')} another group than "
+            f"{'the other half' if tied else 'most'}: {said}. Every rank has to make the same "
+            "groups in the same order, also those that it is not in",
+            800,
+        ),
+        evidence=common_facts(case, odd),
+        steps=("call new_group on all ranks, in the same order",),
+        confidence=0.45 if tied else 0.8,
+    )
+
+
 SUBSET = Rule(
     cause="subset-new-group",
     title="A process group is made by some ranks only",
     seen="Some ranks wait in new_group (split_group, init_device_mesh), all others in another "
-    "operation.",
+    "operation; or all do, called from different lines.",
     excluded="A rank is outside of communication: it may be on its way to new_group.",
     confidence=0.85,
     next_steps=("Call new_group on all ranks, in the same order",),

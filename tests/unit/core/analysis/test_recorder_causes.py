@@ -209,3 +209,16 @@ def test_a_group_that_only_some_ranks_make() -> None:
     )
     assert "called by 2 of 8 ranks (ranks 0-1)" in one.summary
     assert "setup" in one.next_steps[0]
+
+
+@pytest.mark.parametrize(("odd", "confidence"), [(1, 0.8), (3, 0.45)])
+def test_groups_that_are_made_in_another_order(odd: int, confidence: float) -> None:
+    # GIVEN one helper that makes groups, called from two lines
+    helper = (*NEW_GROUP[:2], frame("make", "train.py", 8))
+    world = World()
+    world.waiters(3, (*helper, *user("setup", 12)))
+    world.waiters(odd, (*helper, *user("setup", 13)))
+    [one] = judge(world)
+    assert one.cause == "subset-new-group"
+    assert [culprit.rank for culprit in one.culprits] == list(range(3, 3 + odd))
+    assert one.confidence == confidence
