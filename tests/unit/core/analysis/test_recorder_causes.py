@@ -222,3 +222,18 @@ def test_groups_that_are_made_in_another_order(odd: int, confidence: float) -> N
     assert one.cause == "subset-new-group"
     assert [culprit.rank for culprit in one.culprits] == list(range(3, 3 + odd))
     assert one.confidence == confidence
+
+
+def test_a_rank_in_a_library_of_its_own_waits_if_its_recorder_says_so() -> None:
+    """It sleeps in C code on a line that does not tell, and another thread of it waits, too."""
+    telemetry = (frame("Condition.wait", "py:threading.py", 327), frame("send", "stats.py", 9))
+    for pending in (True, False):
+        job = Job(3, backend="gloo").call("all_reduce")
+        job.call("all_gather", [0, 1], done=False).call("all_gather", [2], done=not pending)
+        world = waiting(job)
+        world.ranks.pop()
+        recorder = Recorder(NOW, "server", trace=trace_of(reduce(job.dump(2)), 2, "test"))
+        others = [("telemetry", 4021, telemetry, False)]
+        stack = user("exchange", 9, "engine.sync(gradients)")
+        world.add(stack, FUTEX, recorder=recorder, sample={"others": others})
+        assert (judge(world)[0].cause == "lock-wait") is not pending
