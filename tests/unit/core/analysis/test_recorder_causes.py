@@ -136,6 +136,23 @@ def test_of_two_ranks_the_one_in_a_branch_of_its_own_is_blamed() -> None:
     assert [culprit.rank for culprit in one.culprits] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        # in the branch of those who did as always
+        (inside(SHARDS, LOOP, (54, "else: if self.first:")), inside(EXPERTS, LOOP, ORDER)),
+        # further up: it is the other one that went past
+        (inside(EXPERTS, LOOP), inside(SHARDS, LOOP)),
+    ],
+)
+def test_of_two_ranks_none_is_blamed_where_the_program_speaks_against_it(
+    mine: Stack, theirs: Stack
+) -> None:
+    [one] = judge(waiting(crossed(2, 1), {0: theirs, 1: mine}))
+    assert one.cause == "group-order-inversion"
+    assert [culprit.rank for culprit in one.culprits] == [0, 1]
+
+
 def test_who_has_left_the_loop_in_which_others_wait_went_on_without_them() -> None:
     # GIVEN pairs of ranks in the loop, and two that are through: one of them is still waited for
     groups = {"1": ("ep", (2, 3)), "2": ("dp", (0, 2))}
