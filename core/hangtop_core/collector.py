@@ -42,6 +42,8 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
+CALM = 4.0
+"""How many times as far apart they are while nothing is new anywhere."""
 REST, REST_NODE = 2.0, 1 / 32
 """Seconds between two pieces of a node that has had nothing to tell for long: at least, and for
 each node that there is."""
@@ -74,7 +76,7 @@ class Collector:
         self._timing = timing
         self._by_conn: dict[int, Link] = {}
         self._now = Moment(0.0, 0.0)
-        self._ticked = self._late = self._next_round = self._next_look = 0.0
+        self._ticked = self._late = self._last_round = self._next_look = 0.0
         self._busy: dict[str, set[str]] = {}
         self._reading: dict[str, list[Ask]] = {}
         """Nodes that are asked for logs."""
@@ -186,8 +188,10 @@ class Collector:
                     link.tick(now)
                     self._index(link)
         arrives = self.arrivals.over or self.arrivals.pending(now.mono)  # a picture goes first
-        if now.mono >= self._next_round and not arrives:
-            self._next_round = now.mono + ROUND * max(1.0, len(self.links) / ROUND_NODES)
+        many = max(1.0, len(self.links) / ROUND_NODES)
+        apart = ROUND * many * (CALM if many > 1.0 and not self.store.news else 1.0)
+        if now.mono - self._last_round >= apart and not arrives:
+            self._last_round = now.mono
             for link in self.links.values():
                 rested = now.mono >= self._rested.get(link.name, 0.0)
                 if link.can_ask and rested and not self._busy[link.name]:
