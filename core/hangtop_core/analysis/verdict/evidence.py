@@ -96,7 +96,7 @@ def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
     """Join parts with blanks, and add who waits, but for those of them that are blamed."""
     said = " ".join(part for part in parts if part)
     waits = case.victims_clause(blamed)
-    return clean(f"{said}; {waits}" if waits else said, 800)
+    return f"{said}; {waits}" if waits else said
 
 
 def stack_fact(subject: Subject) -> Evidence | None:

@@ -47,12 +47,11 @@ def _kernel_stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         long = duration(min(case.at - since, waited))
         yield Hit(
             subjects=(subject,),
-            summary=clean(
+            summary=(
                 f"{who((subject,))} waits for {name_gpu(gpu)}, which has computed for {long} "
                 f"({gpu.util} % busy at {gpu.power_w} W), while the GPUs of "
                 f"{name_ranks(spinning)} only spin in a kernel that waits: a kernel of rank "
-                f"{subject.number} does not end, or takes very long",
-                800,
+                f"{subject.number} does not end, or takes very long"
             ),
             evidence=common_facts(case, (subject,)),
             steps=(

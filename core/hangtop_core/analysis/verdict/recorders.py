@@ -15,7 +15,6 @@ from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, several
 from hangtop_core.analysis.verdict.uneven import UNEVEN
-from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,12 +60,11 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     first = others[0].activity
     yield Hit(
         subjects=tuple(others),
-        summary=clean(
+        summary=(
             f"new_group was called by {len(making)} of {len(case.subjects)} ranks "
             f"({name_ranks(making)}) and waits for all; {name_ranks(others)} did not call it and "
             f"{several(first.text, others)} at {first.at}. Every rank has to call it, also those "
-            "that are not in the group",
-            800,
+            "that are not in the group"
         ),
         evidence=common_facts(case, others),
         steps=(

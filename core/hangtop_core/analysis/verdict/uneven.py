@@ -20,7 +20,6 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     who,
 )
-from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,13 +50,12 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         step = training[0].activity
         yield Hit(
             subjects=group,
-            summary=clean(
+            summary=(
                 f"{who(group)} {is_are(group, 'is', 'are')} through with the loop at "
                 f"{loop} and {is_are(group, 'waits', 'wait')} in {first.activity.op} at "
                 f"{place(there)} {case.since(first)}, while {name_ranks(training)} still "
                 f"{is_are(training, 'trains', 'train')} ({step.at}): "
-                f"{is_are(group, 'it', 'they')} got fewer batches",
-                800,
+                f"{is_are(group, 'it', 'they')} got fewer batches"
             ),
             evidence=(
                 fact(
