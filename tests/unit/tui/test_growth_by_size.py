@@ -171,7 +171,7 @@ def start(nodes: int) -> dict[str, int]:
 
     def show() -> None:
         snapshot = crowd.collector.store.publish(EPOCH)
-        crowd.collector.look_closer(snapshot)
+        crowd.collector.rounds.look_closer(snapshot)
         (job,) = snapshot.jobs
         assert len(job.ranks) == nodes
         RankRows().take(snapshot, job, diagnose(snapshot, job, HANG_AFTER), EPOCH)
