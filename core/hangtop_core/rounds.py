@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core import sampling
+from hangtop_core import samplerate, sampling
 from hangtop_core.analysis.peers import sought
 from hangtop_core.attach import messages
 from hangtop_core.pace import Pace
@@ -38,7 +38,7 @@ class Rounds:
         self._next = 0.0
         self._odd: Mapping[str, frozenset[int]] = {}
         self._stalls = False
-        self._sample_cost: dict[str, float] = defaultdict(lambda: sampling.SAMPLE_COST_S)
+        self._sample_cost: dict[str, float] = defaultdict(lambda: samplerate.SAMPLE_COST_S)
         """CPU seconds of a node for one sample, as it has told last."""
 
     def look_closer(self, snapshot: Snapshot) -> None:
@@ -49,7 +49,7 @@ class Rounds:
     def read_logs(self, snapshot: Snapshot, diagnoses: Mapping[str, Diagnosis]) -> None:
         """Read the logs of jobs that stall or fail."""
         collector = self._collector
-        self._stalls = sampling.stalls(diagnoses.values())
+        self._stalls = samplerate.stalls(diagnoses.values())
         for one in collector.store.outputs.due(snapshot, diagnoses, snapshot.at):
             link = collector.links[one.node]
             if link.can_ask and "log" not in link.unsupported:
@@ -74,9 +74,9 @@ class Rounds:
         if view.at is None:
             return
         cost = self._sample_cost[link.name]
-        if sampling.gpus_stand_still(view.node.gpus, now, options.rest):
+        if samplerate.gpus_stand_still(view.node.gpus, now, options.rest):
             cost = 0.0
-        rate = sampling.rate(options, len(collector.links), cost, view.pause, stalls=self._stalls)
+        rate = samplerate.rate(options, len(collector.links), cost, view.pause, stalls=self._stalls)
         read_at = min(view.at, now)
         odd = self._odd.get(link.name, _NOBODY)
         plan = sampling.plan(view.live.values(), now, rate, odd, read_at)
@@ -100,4 +100,4 @@ class Rounds:
     def _note_cost(self, link: Link, said: object) -> None:
         spent = messages.decode(said, messages.Sampled)
         if spent.cpu_s and spent.pids:  # what has not run since costs nothing
-            self._sample_cost[link.name] = min(spent.cpu_s / spent.pids, sampling.MAX_COST_S)
+            self._sample_cost[link.name] = min(spent.cpu_s / spent.pids, samplerate.MAX_COST_S)
