@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, Kind
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -16,6 +15,7 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import duration

@@ -13,7 +13,6 @@ from hangtop_core.analysis.verdict.callers import (
     stack_of,
     worded,
 )
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -22,6 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import wakes_up
-from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
+from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, of_several, plural, size

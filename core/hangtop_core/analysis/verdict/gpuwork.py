@@ -15,8 +15,8 @@ from hangtop_core.analysis.gpus import (
     usual_clock,
 )
 from hangtop_core.analysis.verdict.base import ALWAYS, STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration, size
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, several
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.uneven import UNEVEN
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stack_of
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -20,6 +19,7 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
