@@ -111,14 +111,27 @@ class Terminal:
         return "\n".join(self._screen.display)
 
     def cpu(self) -> float:
-        """Seconds of processor the app has used, its children apart; proc_pid_stat(5)."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        """Seconds of processor the app has used, and the process that holds its connections.
+
+        Without those that stand for ssh; proc_pid_stat(5).
+        """
+        fields = [(one / "stat").read_text().rpartition(")")[2].split() for one in self._ours()]
+        return sum(int(one[11]) + int(one[12]) for one in fields) / TICKS
 
     def memory(self) -> float:
-        """MiB resident."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        """MiB resident, of both."""
+        pages = sum(int((one / "statm").read_text().split()[1]) for one in self._ours())
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def _ours(self) -> list[Path]:
+        app = Path(f"/proc/{self.process.pid}")
+        children = [
+            Path("/proc", pid)
+            for task in (app / "task").iterdir()
+            for pid in (task / "children").read_text().split()
+        ]
+        held = [one for one in children if b"attach.apart" in (one / "cmdline").read_bytes()]
+        return [app, *held]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a rank's flight recorder said, and the ways to it."""
+"""What one rank's flight recorder said, and how every way to it stands."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ ROUND = 0.5
 """Seconds between two looks at what is due."""
 ROUND_NODES = 256
 """Above this many nodes one looks less often, so that looking stays cheap."""
+CALM = 4.0
+"""How many times as far apart they are while nothing is new anywhere."""
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -35,7 +37,7 @@ class Rounds:
         self._collector = collector
         self._options = options
         self._pace = Pace()
-        self._next = 0.0
+        self._last = 0.0
         self._odd: Mapping[str, frozenset[int]] = {}
         self._stalls = False
         self._sample_cost: dict[str, float] = defaultdict(lambda: samplerate.SAMPLE_COST_S)
@@ -58,13 +60,14 @@ class Rounds:
 
     def look(self, now: Moment) -> None:
         """Ask for what is due, unless it was looked for a moment ago."""
-        if now.mono < self._next:
+        links, store = self._collector.links, self._collector.store
+        many = max(1.0, len(links) / ROUND_NODES)
+        if now.mono - self._last < ROUND * many * (CALM if many > 1.0 and not store.news else 1.0):
             return
-        links, nodes = self._collector.links, self._collector.store.nodes
-        self._next = now.mono + ROUND * max(1.0, len(links) / ROUND_NODES)
+        self._last = now.mono
         for name, link in links.items():
             if self._collector.may_ask(link):
-                told = nodes[name].told, self._odd.get(name)
+                told = store.nodes[name].told, self._odd.get(name)
                 if self._pace.due(name, told, now.mono):
                     self._look_at(link, now.epoch)
 

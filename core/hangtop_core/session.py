@@ -1,6 +1,6 @@
 """The facade for screens and command line: start, look at the latest `Update`, ask for more.
 
-A session owns two threads: the engine's, which moves bytes, and its own, which does everything
+A session owns the engine, which moves bytes, and a thread of its own, which does everything
 else. Nothing here blocks its caller except `Session.wait` and `Session.close`.
 """
 
@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hangtop_core.asking import Asking
-from hangtop_core.attach.engine import Event, PipeEngine
+from hangtop_core.attach.apart import engine
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Moment, Timing
 from hangtop_core.collector import Collector
@@ -31,6 +31,7 @@ from hangtop_core.updates import Diagnose, Options, Update
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hangtop_core.attach.engine import Event
     from hangtop_core.attach.launcher import Launcher
     from hangtop_core.model import Snapshot
 
@@ -68,7 +69,7 @@ class Session(Asking):
         self._judge = Judge(diagnose, options.hang_after)
         self._launchers = list(launchers) if launchers is not None else [LocalLauncher()]
         self._inbox = Inbox(self._goes_first)
-        self._engine = PipeEngine(self._inbox.put)
+        self._engine = engine(self._inbox.put, len(self._launchers))
         self._collector = Collector(self._engine, options, timing)
         self._needs = Needs(
             self._collector, readonly=options.readonly, allow_pause=options.allow_pause
@@ -101,7 +102,7 @@ class Session(Asking):
                 self._thread.start()
 
     def close(self) -> None:
-        """End the probes and both threads; nothing is left afterwards. May be called twice."""
+        """End the probes and all threads; nothing is left afterwards. May be called twice."""
         with self._state_lock:
             self._closing.set()
             started = self._thread.ident is not None

@@ -142,7 +142,7 @@ def runs_hangtop(cmdline: Sequence[str]) -> bool:
     kind, name = python_target(cmdline) or ("", "")
     if kind == "code":
         asks = name.startswith('"hangtop debug";')
-        return asks or "hangtop_probe" in name or name.endswith("'hangtop','exec'))")
+        return asks or "hangtop_" in name or name.endswith("'hangtop','exec'))")
     prompt = kind == "script" and name.endswith("/hangtop_hook/terminal.py")
     return prompt or (kind in ("module", "script") and os.path.basename(name) == "hangtop")
 

@@ -1,8 +1,8 @@
 """The narrow seam to whatever runs connections: `open / write / close_input / kill`, lines back.
 
-`PipeEngine` is the one implementation: one thread with one epoll loop for the pipes of all
-children. A thousand connections are opened within a second or two, with one thread of Python
-running at a time, so a connection has to cost little: not a task, nor an object for each stream.
+`PipeEngine` does it: one thread with one epoll loop for the pipes of all children. A connection
+has to cost little where there are a thousand: not a task, nor an object for each stream. So many
+get it in a process of their own, by `apart`.
 """
 
 from __future__ import annotations
@@ -100,6 +100,13 @@ class Engine(Protocol):
     def pid(self, conn: int | None) -> int | None:
         """Return the child's process, as long as it is there."""
 
+    def rest(self, seconds: float) -> None:
+        """Hand out what comes up to so many seconds later, all of it at once.
+
+        Of a thousand nodes that say that nothing is new one speaks at any time: waking up for each
+        costs ten times what reading it does. Orders are obeyed at once all the same.
+        """
+
 
 class _Connection:
     """One child, what it has said that is no whole line yet, and what waits to be written."""
@@ -186,12 +193,10 @@ class PipeEngine:
         return connection.child.pid if connection is not None else None
 
     def rest(self, seconds: float) -> None:
-        """Hand out what comes up to so many seconds later, all of it at once.
-
-        Of a thousand nodes that say that nothing is new one speaks at any time: waking up for each
-        costs ten times what reading it does. Orders are obeyed at once all the same.
-        """
-        self._rest = seconds
+        """Hand out what comes up to so many seconds later, all of it at once."""
+        sooner, self._rest = seconds < self._rest, seconds
+        if sooner:
+            self._order("wake", 0)
 
     def _order(self, what: str, conn: int, value: Any = None) -> None:
         with self._lock:

@@ -8,11 +8,15 @@ import fcntl
 import os
 import queue
 import resource
+import signal
+import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hangtop_core.attach.apart import DESCRIPTORS, ApartEngine, engine
 from hangtop_core.attach.child import Child, _inherited
 from hangtop_core.attach.engine import MAX_UNREAD, Closed, Event, Lines, PipeEngine
 from support.processes import is_alive, wait_until
@@ -30,9 +34,9 @@ ECHO = [
 class Bench:
     """An engine and what it has reported, by connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[ApartEngine | PipeEngine] = PipeEngine) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.engine = PipeEngine(self.events.put)
+        self.engine = kind(self.events.put)
         self.lines: dict[int, list[bytes]] = {}
         self.closed: dict[int, Closed] = {}
 
@@ -47,9 +51,12 @@ class Bench:
             self.closed[event.conn] = event
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
+BOTH = pytest.mark.parametrize("kind", [PipeEngine, ApartEngine])
+
+
+@pytest.fixture(params=[PipeEngine, ApartEngine])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    bench = Bench(request.param)
     bench.engine.start()
     yield bench
     bench.engine.stop()
@@ -93,7 +100,9 @@ def test_a_command_that_is_missing_is_an_ending(bench: Bench) -> None:
     assert b"No such file" in bench.closed[conn].stderr
 
 
-def test_a_machine_out_of_descriptors_says_so_and_starts_the_next(bench: Bench) -> None:
+def test_a_machine_out_of_descriptors_says_so_and_starts_the_next() -> None:
+    bench = Bench()
+    bench.engine.start()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     held = []
@@ -111,6 +120,7 @@ def test_a_machine_out_of_descriptors_says_so_and_starts_the_next(bench: Bench) 
     later = bench.engine.open("n1", ["true"])
     bench.take()
     assert (bench.closed[later].code, bench.closed[later].unstarted) == (0, None)
+    bench.engine.stop()
 
 
 def test_nothing_of_an_argument_reaches_a_shell_or_a_pattern(bench: Bench) -> None:
@@ -157,8 +167,10 @@ def test_a_flood_is_read_no_faster_than_it_is_dealt_with(bench: Bench) -> None:
     assert isinstance(bench.events.get(timeout=60), Lines), "reading goes on"
 
 
-def test_stopping_ends_every_child_and_the_thread() -> None:
-    bench = Bench()
+@BOTH
+def test_stopping_ends_every_child_and_the_threads(kind: type[ApartEngine | PipeEngine]) -> None:
+    before = set(threading.enumerate())
+    bench = Bench(kind)
     bench.engine.start()
     conns = [bench.engine.open("n", ["sh", "-c", "echo $$; exec sleep 1000"]) for _ in range(5)]
     while len(bench.lines) < len(conns):
@@ -167,7 +179,7 @@ def test_stopping_ends_every_child_and_the_thread() -> None:
     bench.engine.stop()
     bench.engine.stop()
     assert wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), 2)
-    assert not bench.engine._thread.is_alive()
+    assert wait_until(lambda: not set(threading.enumerate()) - before)
     while not bench.events.empty():
         bench.take()
     assert set(bench.closed) == set(conns)
@@ -232,3 +244,102 @@ def test_at_rest_what_many_say_is_handed_out_together_and_orders_are_obeyed_at_o
     bench.engine.write(conns[1], b"again\n")
     while not bench.lines.keys() >= set(conns[1:]) or bench.lines[conns[1]][-1] != b"again":
         bench.take()
+
+
+def held_by(engine: ApartEngine) -> int:
+    """The process that holds the connections."""
+    house = engine._house
+    assert house is not None
+    return house._child.pid
+
+
+def test_many_connections_get_a_process_of_their_own_few_do_not() -> None:
+    assert isinstance(engine(print, 64), PipeEngine)
+    assert isinstance(engine(print, 65), ApartEngine)
+
+
+def test_when_the_process_of_the_connections_is_killed_they_are_closed_and_can_be_made_again() -> (
+    None
+):
+    bench = Bench(ApartEngine)
+    bench.engine.start()
+    conns = [bench.engine.open(f"n{i}", ["sh", "-c", "echo $$; exec cat"]) for i in range(3)]
+    while len(bench.lines) < len(conns):
+        bench.take()
+    pids = [int(lines[0]) for lines in bench.lines.values()]
+    assert isinstance(bench.engine, ApartEngine)
+    first = held_by(bench.engine)
+    os.kill(first, signal.SIGKILL)
+    while len(bench.closed) < len(conns):
+        bench.take()
+    assert all(b"has ended" in closed.stderr for closed in bench.closed.values())
+    assert wait_until(lambda: not any(is_alive(pid) for pid in pids)), "their input has ended"
+    again = bench.engine.open("n0", ECHO)
+    bench.engine.write(again, b"one\n")
+    while again not in bench.lines:
+        bench.take()
+    assert held_by(bench.engine) != first
+    bench.engine.stop()
+
+
+def test_the_process_of_the_connections_may_open_more_files_than_the_shell_lets_us() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        bench = Bench(ApartEngine)
+        bench.engine.start()
+        conns = [bench.engine.open("n", ["cat"]) for _ in range(100)]
+        for conn in conns:
+            bench.engine.write(conn, b"%d\n" % conn)
+        while len(bench.lines) < len(conns):
+            bench.take()
+        assert isinstance(bench.engine, ApartEngine)
+        told = resource.prlimit(held_by(bench.engine), resource.RLIMIT_NOFILE)
+        assert told == (min(DESCRIPTORS, hard), hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        bench.engine.stop()
+
+
+def test_a_machine_that_cannot_start_that_process_says_so_of_each_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    bench = Bench(ApartEngine)
+    bench.engine.start()
+    conn = bench.engine.open("n1", ["cat"])
+    bench.take()
+    assert (bench.closed[conn].code, bench.closed[conn].unstarted) == (None, errno.ENOENT)
+    bench.engine.stop()
+
+
+def test_large_pieces_go_through_whole_both_ways() -> None:
+    bench = Bench(ApartEngine)
+    bench.engine.start()
+    conn = bench.engine.open("n1", ["cat"])
+    lines = [os.urandom(60_000).replace(b"\n", b"-") for _ in range(50)]
+    for _ in range(3):
+        bench.engine.write(conn, b"\n".join(lines) + b"\n")
+    while len(bench.lines.get(conn, [])) < 150:
+        bench.take()
+    assert bench.lines[conn] == lines * 3
+    bench.engine.stop()
+
+
+def test_nothing_is_left_where_hangtop_is_killed() -> None:
+    script = (
+        "import queue, time\n"
+        "from hangtop_core.attach.apart import ApartEngine\n"
+        "events = queue.SimpleQueue()\n"
+        "engine = ApartEngine(events.put)\n"
+        "engine.start()\n"
+        "engine.open('n1', ['sh', '-c', 'echo $PPID $$; exec cat'])\n"
+        "print(events.get().lines[0].decode(), flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as hangtop:
+        assert hangtop.stdout is not None
+        pids = [int(word) for word in hangtop.stdout.readline().split()]
+        assert len(pids) == 2
+        hangtop.kill()
+    assert wait_until(lambda: not any(is_alive(pid) for pid in pids))
