@@ -200,7 +200,7 @@ def never_left(case: Case, subject: Subject) -> str:
 
 
 def _loop(case: Case, subject: Subject) -> str:
-    loop = endless_loop(case.snapshot.stacks, subject.rank, [s.rank for s in case.waiters])
+    loop = endless_loop(case.reader, subject.rank, [s.rank for s in case.waiters])
     return block_at(loop[0], loop[1:]) if loop else ""
 
 
