@@ -439,11 +439,8 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
-<<<<<<< HEAD
     *SLOW,
-=======
     *FIFTH,
->>>>>>> m2
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -16,9 +15,10 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.text import clean, duration
+from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -71,11 +71,10 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         activity = group[0].activity
         yield Hit(
             subjects=group,
-            summary=clean(
+            summary=(
                 f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
                 f"{is_are(group, 'It', 'They')} {several(activity.text, group)} at {activity.at} "
-                f"{case.since(group[0])}",
-                800,
+                f"{case.since(group[0])}"
             ),
             evidence=(
                 *_flight_facts(one, numbers),
@@ -129,9 +128,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         why = "Their connections may not have been made, as where the store has keys of old ranks"
     yield Hit(
         subjects=tuple(minority),
-        summary=clean(
-            f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}",
-            800,
+        summary=(
+            f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
         ),
         evidence=(
             *_flight_facts(one, [s.number for s in minority]),
@@ -163,12 +161,11 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=heads,
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
             f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
             f"elsewhere: {is_are(heads, 'it', 'they')} {several(first.text, heads)} at {first.at}. "
-            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many",
-            800,
+            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many"
         ),
         evidence=common_facts(case, heads),
         steps=(
@@ -197,11 +194,10 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=circle,
         explained=waiting,
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
             f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
-            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else ""),
-            800,
+            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else "")
         ),
         evidence=common_facts(case, circle),
         steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
@@ -216,10 +212,9 @@ def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
     )
     return Hit(
         subjects=tuple(waiting),
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} wait in send and recv for one another "
-            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}",
-            800,
+            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}"
         ),
         evidence=common_facts(case, waiting),
         steps=(
@@ -260,10 +255,9 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=tuple(left),
-        summary=clean(
+        summary=(
             f"no rank waits for another: {name_ranks(left)} {several(first.text, left)} at "
-            f"{first.at}. A long phase, not a hang",
-            800,
+            f"{first.at}. A long phase, not a hang"
         ),
         evidence=common_facts(case, left),
         steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
@@ -296,15 +290,14 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
                 else "differs between them: ruled out are a rank that stays away, another call "
                 f"site, stopped and lost processes. What is left is {left_over}"
-            ),
-            800,
+            )
         ),
         steps=(
             on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
