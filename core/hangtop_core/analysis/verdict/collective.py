@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER, Kind
+from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -17,9 +16,10 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.text import clean, duration
+from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +35,8 @@ _OPEN: Mapping[str, tuple[More, ...]] = {
     "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
 }
 """Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
+_SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv", "new-group"})
+"""Waits that the program calls itself: with which group and tensors, stacks do not tell."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
@@ -70,11 +72,10 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         activity = group[0].activity
         yield Hit(
             subjects=group,
-            summary=clean(
+            summary=(
                 f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
                 f"{is_are(group, 'It', 'They')} {several(activity.text, group)} at {activity.at} "
-                f"{case.since(group[0])}",
-                800,
+                f"{case.since(group[0])}"
             ),
             evidence=(
                 *_flight_facts(one, numbers),
@@ -107,21 +108,29 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     elif tied:
         # Two halves: the flow of the program gives no majority to trust.
         minority = list(classes[1][1])
+    starting = [s for s in case.waiters if s.activity.kind == "init"]
+    minority = starting or minority
     if not minority:
         return
     confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
+    early = ""
+    if one is None and (op := most[0].activity.op) in ROOTED:
+        confidence = min(confidence, 0.5)
+        early = f". From {op} some may rightly be through before others"
     said = "; ".join(
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
     )
     seq = f" as #{one.node.seq} on group {one.label}" if one else ""
+    than = f"in another operation than {'the other half' if tied and not one else 'most'}"
+    why = "Ranks skipped or added an operation before, or took another branch"
+    if starting:
+        than = "not through with init_process_group, which others have left"
+        why = "Their connections may not have been made, as where the store has keys of old ranks"
     yield Hit(
         subjects=tuple(minority),
-        summary=clean(
-            f"{who(minority)} {is_are(minority, 'is', 'are')} in another operation than "
-            f"{'the other half' if tied and not one else 'most'}{seq}: {said}. Ranks skipped or "
-            f"added an operation before, or took another branch",
-            800,
+        summary=(
+            f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
         ),
         evidence=(
             *_flight_facts(one, [s.number for s in minority]),
@@ -153,12 +162,11 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=heads,
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
             f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
             f"elsewhere: {is_are(heads, 'it', 'they')} {several(first.text, heads)} at {first.at}. "
-            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many",
-            800,
+            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many"
         ),
         evidence=common_facts(case, heads),
         steps=(
@@ -187,11 +195,10 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=circle,
         explained=waiting,
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
             f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
-            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else ""),
-            800,
+            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else "")
         ),
         evidence=common_facts(case, circle),
         steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
@@ -206,10 +213,9 @@ def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
     )
     return Hit(
         subjects=tuple(waiting),
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} wait in send and recv for one another "
-            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}",
-            800,
+            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}"
         ),
         evidence=common_facts(case, waiting),
         steps=(
@@ -250,10 +256,9 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=tuple(left),
-        summary=clean(
+        summary=(
             f"no rank waits for another: {name_ranks(left)} {several(first.text, left)} at "
-            f"{first.at}. A long phase, not a hang",
-            800,
+            f"{first.at}. A long phase, not a hang"
         ),
         evidence=common_facts(case, left),
         steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
@@ -283,16 +288,15 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
                 else "differs between them, as far as stacks and processes tell: ruled out are a "
                 "rank that stays away, another call site, stopped and lost processes. What is left "
-                f"is {_what_is_left(members)}"
-            ),
-            800,
+                f"is {_what_is_left(case, members)}"
+            )
         ),
         steps=(
             *(file_steps(members[0]) if over_a_file(members) else ()),
@@ -303,16 +307,19 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
-def _what_is_left(members: Sequence[Subject]) -> str:
+def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     """What may keep ranks that wait alike, and cannot be seen from outside."""
+    kind = members[0].activity.kind
     if over_a_file(members):
         return (
-            "the file that they seem to meet over (FileStore): another one, or one that an "
-            "earlier run has left"
+            "the file that they seem to meet over (FileStore): another one for some of them, or "
+            "one that an earlier run has left"
         )
-    if members[0].activity.kind == "init":
+    if kind == "init":
         return "what they were told there (init_method, store), the network or the library"
-    return "what that call was given, the network or the library"
+    if case.picture is None and kind in _SAME_LINE:
+        return "the network, the library, or a group, root or tensor that differs at that line"
+    return "the network or the library"
 
 
 P2P = Rule(

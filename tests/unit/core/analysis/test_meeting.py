@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from support import build
-from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, user
+from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, judged, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -22,13 +21,8 @@ NEW_GROUP: build.Stack = (
 STORE = user("collect", 53, "dist.distributed_c10d._get_default_store().wait(['a'])")
 
 
-def run(world: World, **job: Any) -> Diagnosis:
-    snapshot = world.snapshot(**job)
-    return diagnose(snapshot, snapshot.job(None))
-
-
 def first(world: World, **job: Any) -> tuple[str, list[int | None]]:
-    verdict = run(world, **job).verdicts[0]
+    verdict = judged(world, **job).verdicts[0]
     return verdict.cause, [one.rank for one in verdict.culprits]
 
 
@@ -47,7 +41,7 @@ def test_most_pass_something_on_and_the_head_of_the_chain_is_elsewhere() -> None
     world.add(STORE, POLL)
     world.waiters(3, RECV)
     assert first(world) == ("p2p-chain", [0])
-    assert "ranks 1-3 wait in recv" in run(world).verdicts[0].summary
+    assert "ranks 1-3 wait in recv" in judged(world).verdicts[0].summary
 
 
 def test_sends_and_receives_that_do_not_meet() -> None:
@@ -56,7 +50,7 @@ def test_sends_and_receives_that_do_not_meet() -> None:
     world.add(c10d("recv", 2799, 37), FUTEX)
     world.add(c10d("recv", 2799, 21), FUTEX)
     assert first(world) == ("p2p-deadlock", [0, 1, 2])
-    assert run(world).verdicts[0].confidence == 0.65
+    assert judged(world).verdicts[0].confidence == 0.65
 
 
 def test_a_rank_that_receives_while_most_reduce_is_in_another_operation() -> None:
@@ -77,7 +71,7 @@ def test_the_store_stands_still_with_its_launcher(state: str, frozen: bool, caus
     torchrun = replace(torchrun, state=state, frozen=frozen)
     assert first(world, launchers=(torchrun,)) == (cause, [])
     if cause == "store-dead":
-        assert "kill -CONT 900" in run(world, launchers=(torchrun,)).verdicts[0].next_steps[0]
+        assert "kill -CONT 900" in judged(world, launchers=(torchrun,)).verdicts[0].next_steps[0]
 
 
 def test_a_launcher_that_stands_still_is_not_why_ranks_wait_in_a_collective() -> None:
@@ -108,7 +102,7 @@ def meet(*folders: str, facts: build.Facts = SLEEP, words: tuple[str, ...] = ())
         line = ("python", "train.py", *words[index : index + 1])
         process = {"cwd": folder, "cmdline": line}
         world.add(SLEEPS_IN_INIT, facts, process=process)
-    return run(world)
+    return judged(world)
 
 
 def test_ranks_that_meet_over_a_file_in_different_folders() -> None:
@@ -152,7 +146,7 @@ def test_a_rank_that_waits_for_a_key_while_others_reduce_stays_away() -> None:
     world = World()
     world.add(STORE, POLL)
     world.waiters(2)
-    verdict = run(world).verdicts[0]
+    verdict = judged(world).verdicts[0]
     assert (verdict.cause, [c.rank for c in verdict.culprits]) == ("missing-collective", [0])
     assert "waits for a key in the store at train.py:53 (collect)" in verdict.summary
     assert "nobody else waits for keys" in verdict.summary
@@ -164,4 +158,4 @@ def test_half_of_the_ranks_or_more_that_wait_for_keys_are_told_as_before(keys: i
     for _ in range(keys):
         world.add(STORE, POLL)
     world.waiters(1)
-    assert run(world).verdicts[0].cause == "mismatched-collective"
+    assert judged(world).verdicts[0].cause == "mismatched-collective"

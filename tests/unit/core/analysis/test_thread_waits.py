@@ -8,8 +8,7 @@ import pytest
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
-from hangtop_core.analysis.verdict.engine import diagnose
-from support.build import FUTEX, NOW, RUN, World, frame, thread, user
+from support.build import FUTEX, NOW, RUN, World, frame, judged, thread, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -21,8 +20,7 @@ BEAT = user("heartbeat", 112, "time.sleep(0.5)")
 
 
 def first(world: World) -> Verdict:
-    snapshot = world.snapshot()
-    found = diagnose(snapshot, snapshot.job(None))
+    found = judged(world)
     assert found.verdicts, found
     return found.verdicts[0]
 
