@@ -19,6 +19,7 @@ from hangtop_core.analysis.verdict.filestore import file_steps, over_a_file
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.storewait import alone_with_keys
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
-    left_to_others = left_to_others or bool(_heads(case))
+    left_to_others = left_to_others or bool(_heads(case) or alone_with_keys(case))
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
@@ -311,10 +312,7 @@ def _what_is_left(case: Case, members: Sequence[Subject]) -> str:
     """What may keep ranks that wait alike, and cannot be seen from outside."""
     kind = members[0].activity.kind
     if over_a_file(members):
-        return (
-            "the file that they seem to meet over (FileStore): another one for some of them, or "
-            "one that an earlier run has left"
-        )
+        return "the file that they seem to meet over (FileStore): another one, or an old one"
     if kind == "init":
         return "what they were told there (init_method, store), the network or the library"
     if case.picture is None and kind in _SAME_LINE:

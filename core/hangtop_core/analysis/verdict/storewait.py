@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 _COLLECTIVE: frozenset[Kind] = frozenset({"collective", "backward", "work-wait"})
 
 
-def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    keys = [s for s in case.waiters if _waits_for_key(s)]
+def alone_with_keys(case: Case) -> tuple[Subject, ...]:
+    """The few that wait for keys in lines of the program's own, all others being in collectives."""
+    keys = tuple(s for s in case.waiters if _waits_for_key(s))
     blamed = {id(s) for s in keys}
     others = [s for s in case.waiters if id(s) not in blamed]
-    told = case.suspects or case.by_recorders is not None
-    if told or not keys or len(keys) >= len(others):
-        return
-    if any(s.activity.kind not in _COLLECTIVE for s in others):
-        return
+    if case.suspects or case.by_recorders is not None or len(keys) >= len(others):
+        return ()
+    return keys if all(s.activity.kind in _COLLECTIVE for s in others) else ()
+
+
+def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    keys = alone_with_keys(case)
+    blamed = {id(s) for s in keys}
+    others = [s for s in case.waiters if id(s) not in blamed]
     for group in alike(keys, lambda s: s.activity.site):
         activity = group[0].activity
         yield Hit(

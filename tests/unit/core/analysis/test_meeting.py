@@ -146,7 +146,7 @@ def test_a_rank_that_waits_for_a_key_while_others_reduce_stays_away() -> None:
     world = World()
     world.add(STORE, POLL)
     world.waiters(2)
-    verdict = judged(world).verdicts[0]
+    (verdict,) = judged(world).verdicts
     assert (verdict.cause, [c.rank for c in verdict.culprits]) == ("missing-collective", [0])
     assert "waits for a key in the store at train.py:53 (collect)" in verdict.summary
     assert "nobody else waits for keys" in verdict.summary
