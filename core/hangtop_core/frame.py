@@ -26,5 +26,4 @@ class Frame(Struct, frozen=True, gc=False):
     where the node could read their file safely; else None.
     """
     beside: tuple[tuple[int, Text], ...] | None = None
-    """Likewise `with x:` and `except x:` around it, and the first statement of each `try` before it.
-    """
+    """Likewise `with x:` and `except x:` around it, and what is first in each `try` before it."""

@@ -15,6 +15,7 @@ from hangtop_core.model import (
     RankState,
     Recorder,
     StackSample,
+    Thread,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Tracked:
         self.moved_at: float | None = None
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
+        self.slept_in: Thread | None = None
+        self.slept_at: float | None = None
         self.io_moved_at: float | None = None
         self.printed_at: float | None = None
         self.wrote_at: float | None = None
@@ -108,6 +111,7 @@ class Tracked:
         self._disturbed: tuple[tuple[float, float], ...] = ()
         self._built: Rank | None = None
         self._see_movement(None, process.meters, at, at)
+        self._see_sleep(at)
         self.pass_time(at)
 
     @property
@@ -153,11 +157,18 @@ class Tracked:
                 self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
                 self.settled = False
             self.process = new
+            self._see_sleep(at)
             self.parent = new.launcher_pid or self.parent
             changed = True
         if changed:
             self.touch()
         return changed
+
+    def _see_sleep(self, at: float) -> None:
+        """Remember what the main thread sleeps in, for when it is next met running."""
+        main = next((t for t in self.process.threads if t.tid == self.process.pid), None)
+        if main is not None and main.state in ("S", "D") and (main.wchan or main.syscall):
+            self.slept_in, self.slept_at = main, at
 
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
         """Compare counters with those read ``before``; say whether anything has moved."""
@@ -283,6 +294,8 @@ class Tracked:
                 numerics=self.numerics,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
+                slept_in=self.slept_in,
+                slept_at=self.slept_at,
                 io_moved_at=self.io_moved_at,
                 printed_at=self.printed_at,
                 wrote_at=self.wrote_at,

@@ -16,7 +16,7 @@ MAX_BLOCKS = 16
 Block = Tuple[int, int, Optional[bool]]
 """First and last line of the head of a loop or condition, and whether it is the `else` of that.
 
-None instead: it is the head of a `with` or `except`, or the first statement in a `try` that is over.
+None instead: it is the head of a `with` or `except`, or the first statement of a `try` before.
 """
 
 _TEXT = re.compile(

@@ -80,6 +80,10 @@ class Activity(Struct, frozen=True, gc=False):
         return where(self.site)
 
 
+IDLE_SHARE = 0.01
+"""Cores below which who was met running does not compute."""
+SLEPT_S = 10.0
+"""Seconds for which it counts in what a main thread was last met asleep."""
 OVER_MEMORY = "is held up by the kernel because its cgroup is over memory.high"
 DISTRIBUTED_BREAKPOINT = "sits in torch.distributed.breakpoint()"
 
@@ -103,6 +107,10 @@ class Reader:
         if rank.state == "exited":
             return Activity("exited", _left(rank.process))
         found = self.process(rank.process, rank.sample)
+        if found.kind == "busy" and found.running and _only_woke_up(rank):
+            rest = (one for one in rank.process.threads if one.tid != rank.process.pid)
+            slept = msgspec.structs.replace(rank.process, threads=(rank.slept_in, *rest))
+            found = self.process(slept, rank.sample)
         return found if rank.descriptors is None else _resolve_store(found, _store_port(rank))
 
     def process(self, process: Process, sample: StackSample | None) -> Activity:
@@ -160,6 +168,18 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         natives=natives,
         after=after,
     )
+
+
+def _only_woke_up(rank: Rank) -> bool:
+    """Whether a main thread that was met running uses no CPU to speak of: it only looks again.
+
+    What it slept in before that says what it does; on a node with much to do, too, who computes
+    gets more than this.
+    """
+    share, slept = rank.main_cpu_share, rank.slept_at
+    if rank.slept_in is None or slept is None or share is None or share >= IDLE_SHARE:
+        return False
+    return rank.moved_at is None or rank.moved_at - slept < SLEPT_S
 
 
 def _is_distributed_breakpoint(frame: Frame) -> bool:
