@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.fileway import IO_NOISE, Way
 from hangtop_core.meters import grown
 from hangtop_core.model import (
@@ -15,7 +16,6 @@ from hangtop_core.model import (
     RankState,
     Recorder,
     StackSample,
-    Thread,
 )
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ class Tracked:
         self.moved_at: float | None = None
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
-        self.slept_in: Thread | None = None
-        self.slept_at: float | None = None
+        self.slept = met_asleep(process, at)
         self.io_moved_at: float | None = None
         self.printed_at: float | None = None
         self.wrote_at: float | None = None
         self.worked_at: float | None = None
         self.way = Way()
+        self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
         self.sample: StackSample | None = None
@@ -111,7 +111,6 @@ class Tracked:
         self._disturbed: tuple[tuple[float, float], ...] = ()
         self._built: Rank | None = None
         self._see_movement(None, process.meters, at, at)
-        self._see_sleep(at)
         self.pass_time(at)
 
     @property
@@ -148,6 +147,8 @@ class Tracked:
         changed = not dumping and self._see_movement(old.meters, new.meters, at, before)
         if "file" in changes:
             self.way.see(old.file, new.file, at, before)
+        if "flows" in changes:
+            self.flowed_at.update({tid: at for tid, _ in set(new.flows).difference(old.flows)})
         if not changed and _only_waited(old.meters, new.meters):
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:
@@ -157,18 +158,12 @@ class Tracked:
                 self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
                 self.settled = False
             self.process = new
-            self._see_sleep(at)
+            self.slept = met_asleep(new, at) or self.slept
             self.parent = new.launcher_pid or self.parent
             changed = True
         if changed:
             self.touch()
         return changed
-
-    def _see_sleep(self, at: float) -> None:
-        """Remember what the main thread sleeps in, for when it is next met running."""
-        main = next((t for t in self.process.threads if t.tid == self.process.pid), None)
-        if main is not None and main.state in ("S", "D") and (main.wchan or main.syscall):
-            self.slept_in, self.slept_at = main, at
 
     def _see_movement(self, old: Meters | None, new: Meters, at: float, before: float) -> bool:
         """Compare counters with those read ``before``; say whether anything has moved."""
@@ -294,14 +289,14 @@ class Tracked:
                 numerics=self.numerics,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
-                slept_in=self.slept_in,
-                slept_at=self.slept_at,
+                slept=self.slept,
                 io_moved_at=self.io_moved_at,
                 printed_at=self.printed_at,
                 wrote_at=self.wrote_at,
                 worked_at=self.worked_at,
                 file_moved_at=self.way.moved_at,
                 file_rate=self.way.rate,
+                flowed_at=_flows(self, children),
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
             )
@@ -317,6 +312,13 @@ def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
     if not children:
         return _NOTHING
     return {c.process.pid: got for c in children if (got := getattr(c, name)) is not None}
+
+
+def _flows(known: Tracked, children: Sequence[Tracked]) -> Mapping[int, float]:
+    """When threads of a rank and of its children got on in a connection: mostly none."""
+    if not known.flowed_at and not any(child.flowed_at for child in children):
+        return _NOTHING
+    return {tid: at for one in (known, *children) for tid, at in one.flowed_at.items()}
 
 
 def rank_state(process: Process) -> RankState:

@@ -6,7 +6,9 @@ They are written apart from the demo gallery and from the rules, each script in 
 from __future__ import annotations
 
 from accuracy.job import Job, each
+from accuracy.table_fifth import FIFTH
 from accuracy.table_more import MORE
+from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 
 GPT = r"iter [6-9]"
@@ -437,6 +439,8 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
+    *SLOW,
+    *FIFTH,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

@@ -5,6 +5,7 @@ An activity is never guessed: what cannot be told is `unknown`, with the reason 
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,12 @@ from hangtop_core.analysis import dictionary, kernel, native
 from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
+from hangtop_core.analysis.waking import as_it_slept
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
@@ -32,6 +34,11 @@ _OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})
 """What frames of Python and the kernel leave open: C frames may decide it."""
 GPU_THREADS = ("cuda", "pt_nccl")
 """Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
+
+
+_ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
+Loop = tuple[Frame, int, str]
+"""The frame that stands in a loop, its line and its text."""
 
 
 class Reading(Struct, frozen=True, gc=False):
@@ -53,6 +60,8 @@ class Reading(Struct, frozen=True, gc=False):
     """C frames that the innermost Python frame is in, innermost first; known where asked for."""
     after: bool = False
     """Nothing of a program is below: the interpreter calls this by itself, as it ends."""
+    endless: tuple[Loop, ...] = ()
+    """Loops around it that only a line in them ends, outermost first."""
 
 
 class Activity(Struct, frozen=True, gc=False):
@@ -80,10 +89,6 @@ class Activity(Struct, frozen=True, gc=False):
         return where(self.site)
 
 
-IDLE_SHARE = 0.01
-"""Cores below which who was met running does not compute."""
-SLEPT_S = 10.0
-"""Seconds for which it counts in what a main thread was last met asleep."""
 OVER_MEMORY = "is held up by the kernel because its cgroup is over memory.high"
 DISTRIBUTED_BREAKPOINT = "sits in torch.distributed.breakpoint()"
 
@@ -102,15 +107,17 @@ class Reader:
             found = self._readings[key] = read(self._stacks.get(key, ()))
         return found
 
+    def uses(self, key: str, *files: str) -> bool:
+        """Whether a frame of a stack is in one of these files, of which parts are given."""
+        return any(part in frame.file for frame in self._stacks.get(key, ()) for part in files)
+
     def rank(self, rank: Rank) -> Activity:
         """What a rank's main thread does."""
         if rank.state == "exited":
             return Activity("exited", _left(rank.process))
         found = self.process(rank.process, rank.sample)
-        if found.kind == "busy" and found.running and _only_woke_up(rank):
-            rest = (one for one in rank.process.threads if one.tid != rank.process.pid)
-            slept = msgspec.structs.replace(rank.process, threads=(rank.slept_in, *rest))
-            found = self.process(slept, rank.sample)
+        slept = as_it_slept(rank) if found.kind == "busy" and found.running else None
+        found = self.process(slept, rank.sample) if slept is not None else found
         return found if rank.descriptors is None else _resolve_store(found, _store_port(rank))
 
     def process(self, process: Process, sample: StackSample | None) -> Activity:
@@ -150,8 +157,10 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     top = next((frame for frame in stack if not frame.native), None)
     natives = tuple(takewhile(lambda one: one.native, stack))
     after = top is not None and not any(frame.name in _PROGRAM for frame in stack)
+    endless = tuple(_endless(stack))
     if met is None:
-        return Reading(top, site(stack), None, "", None, loading, not frames, natives, after)
+        own = not frames
+        return Reading(top, site(stack), None, "", None, loading, own, natives, after, endless)
     pattern, frame = met
     name = plain_name(frame.name)
     text = pattern.text.format(name=name)
@@ -167,19 +176,15 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         own=False,
         natives=natives,
         after=after,
+        endless=endless,
     )
 
 
-def _only_woke_up(rank: Rank) -> bool:
-    """Whether a main thread that was met running uses no CPU to speak of: it only looks again.
-
-    What it slept in before that says what it does; on a node with much to do, too, who computes
-    gets more than this.
-    """
-    share, slept = rank.main_cpu_share, rank.slept_at
-    if rank.slept_in is None or slept is None or share is None or share >= IDLE_SHARE:
-        return False
-    return rank.moved_at is None or rank.moved_at - slept < SLEPT_S
+def _endless(stack: tuple[Frame, ...]) -> Iterator[Loop]:
+    for frame in reversed(stack):
+        for line, text in frame.within or ():
+            if _ENDLESS.match(text):
+                yield frame, line, text
 
 
 def _is_distributed_breakpoint(frame: Frame) -> bool:
@@ -269,7 +274,7 @@ def _lacks_gil(kind: Kind, read_: Reading, owner: ThreadStack, main: Thread | No
         return False
     if kind in ("lock", "join", "queue"):
         return not owner.active
-    return read_.own or kind in ("waiting", "busy")
+    return read_.own or read_.kind is None or kind in ("waiting", "busy")
 
 
 def _kind(
@@ -297,6 +302,9 @@ _BLOCKING = frozenset(
     {"pipe-read", "pipe-write", "fifo-open", "file-lock", "child", "socket", "tty-read"}
 )
 
+_EXCHANGES = ("/torch/distributed/", "/torch/futures/", "/torch/nn/parallel/distributed.py")
+"""Torch's own code that waits for collectives in C, also where no function is known by name."""
+_OUTSTANDING: tuple[Kind, str] = ("work-wait", "waits for outstanding communication")
 _FAMILIES: dict[str, tuple[Kind, str]] = {
     "sleep": ("sleep", "sleeps"),
     "file-lock": ("file-lock", "waits for a file lock"),
@@ -316,12 +324,13 @@ _FAMILIES: dict[str, tuple[Kind, str]] = {
 
 def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tuple[Kind, str]:
     source = read_.top.source if read_.top is not None else None
-    told = dictionary.by_source(source) if read_.own else None
+    inside = not read_.own and _exchanges(read_.top)
+    told = dictionary.by_source(source) if read_.own or inside else None
     descriptor = main.fd if main is not None else None
     if told is not None and told[0] == "store" and family in ("socket", "poll", "futex", "sleep"):
         return told
     if family == "futex":
-        return told or ("waiting", "sleeps on a futex")
+        return told or (_OUTSTANDING if inside else ("waiting", "sleeps on a futex"))
     if family == "poll":
         return ("waiting", "waits in poll for a descriptor")
     if family in ("pipe-write", "write") and descriptor in (1, 2):
@@ -336,6 +345,10 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
     if family is not None and family in _FAMILIES:
         return _FAMILIES[family]
     return "unknown", "sleeps, and the kernel does not tell in what (wchan and syscall unreadable)"
+
+
+def _exchanges(frame: Frame | None) -> bool:
+    return frame is not None and any(part in "/" + frame.file for part in _EXCHANGES)
 
 
 def _without_stack(

@@ -8,7 +8,8 @@ from hangtop_core import nodeclock
 from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
-from hangtop_core.store import KEEP_GONE, Store
+from hangtop_core.jobtable import KEEP_GONE
+from hangtop_core.store import Store
 from support.pieces import EPOCH, child, launcher, meters, piece, process, stacks
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def test_root_on_another_node_is_reached_by_an_option(
 def test_a_node_can_have_so_many_processes_and_no_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hangtop_core.store.MAX_PROCESSES", 10)
+    for module in ("store", "jobtable"):
+        monkeypatch.setattr(f"hangtop_core.{module}.MAX_PROCESSES", 10)
     bench.fold(0, *(process(100 + number, number) for number in range(30)))
     bench.fold(1, *(process(200 + number, number) for number in range(5)))
     assert [r.rank for r in bench.ranks(1)] == list(range(10))
@@ -537,3 +539,15 @@ def test_whatever_may_change_a_verdict_is_news(bench: Bench, what: str) -> None:
     assert bench.store.news
     bench.publish(1)
     assert not bench.store.news
+
+
+def test_when_threads_got_on_in_a_connection_is_told_of_a_rank_and_its_children(
+    bench: Bench,
+) -> None:
+    first = process(100, 0, flows=[[105, 40000]])
+    bench.fold(0, first, child(200, 100))
+    assert bench.ranks()[0].flowed_at == {105: EPOCH}
+    bench.fold(3, {"pid": 200, "flows": [[200, 30000]]})
+    bench.fold(6, {"pid": 100, "flows": [[105, 40000], [106, 50000]]})
+    assert bench.ranks()[0].flowed_at == {105: EPOCH, 106: EPOCH + 6, 200: EPOCH + 3}
+    assert not bench.wrong

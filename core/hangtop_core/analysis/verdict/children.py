@@ -10,7 +10,6 @@ from hangtop_core.analysis.churn import churned
 from hangtop_core.analysis.frames import library_run, plain_name, where
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
-from hangtop_core.analysis.verdict.case import thread_text
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     descriptor,
@@ -20,6 +19,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
 from hangtop_core.text import clean, duration

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER, Kind
+from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -16,9 +15,10 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.text import clean, duration
+from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +34,8 @@ _OPEN: Mapping[str, tuple[More, ...]] = {
     "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
 }
 """Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
+_SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv", "new-group"})
+"""Waits that the program calls itself: with which group and tensors, stacks do not tell."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
@@ -69,11 +71,10 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         activity = group[0].activity
         yield Hit(
             subjects=group,
-            summary=clean(
+            summary=(
                 f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
                 f"{is_are(group, 'It', 'They')} {several(activity.text, group)} at {activity.at} "
-                f"{case.since(group[0])}",
-                800,
+                f"{case.since(group[0])}"
             ),
             evidence=(
                 *_flight_facts(one, numbers),
@@ -106,21 +107,29 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     elif tied:
         # Two halves: the flow of the program gives no majority to trust.
         minority = list(classes[1][1])
+    starting = [s for s in case.waiters if s.activity.kind == "init"]
+    minority = starting or minority
     if not minority:
         return
     confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
+    early = ""
+    if one is None and (op := most[0].activity.op) in ROOTED:
+        confidence = min(confidence, 0.5)
+        early = f". From {op} some may rightly be through before others"
     said = "; ".join(
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
     )
     seq = f" as #{one.node.seq} on group {one.label}" if one else ""
+    than = f"in another operation than {'the other half' if tied and not one else 'most'}"
+    why = "Ranks skipped or added an operation before, or took another branch"
+    if starting:
+        than = "not through with init_process_group, which others have left"
+        why = "Their connections may not have been made, as where the store has keys of old ranks"
     yield Hit(
         subjects=tuple(minority),
-        summary=clean(
-            f"{who(minority)} {is_are(minority, 'is', 'are')} in another operation than "
-            f"{'the other half' if tied and not one else 'most'}{seq}: {said}. Ranks skipped or "
-            f"added an operation before, or took another branch",
-            800,
+        summary=(
+            f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
         ),
         evidence=(
             *_flight_facts(one, [s.number for s in minority]),
@@ -152,12 +161,11 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=heads,
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
             f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
             f"elsewhere: {is_are(heads, 'it', 'they')} {several(first.text, heads)} at {first.at}. "
-            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many",
-            800,
+            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many"
         ),
         evidence=common_facts(case, heads),
         steps=(
@@ -186,11 +194,10 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=circle,
         explained=waiting,
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
             f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
-            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else ""),
-            800,
+            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else "")
         ),
         evidence=common_facts(case, circle),
         steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
@@ -205,10 +212,9 @@ def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
     )
     return Hit(
         subjects=tuple(waiting),
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} wait in send and recv for one another "
-            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}",
-            800,
+            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}"
         ),
         evidence=common_facts(case, waiting),
         steps=(
@@ -249,10 +255,9 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=tuple(left),
-        summary=clean(
+        summary=(
             f"no rank waits for another: {name_ranks(left)} {several(first.text, left)} at "
-            f"{first.at}. A long phase, not a hang",
-            800,
+            f"{first.at}. A long phase, not a hang"
         ),
         evidence=common_facts(case, left),
         steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
@@ -276,21 +281,23 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
+    left_over = "the network or the library"
+    if case.picture is None and members[0].activity.kind in _SAME_LINE:
+        left_over = "the network, the library, or a group, root or tensor that differs at that line"
     everybody = f"all {len(members)} ranks seen wait"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"
     yield Hit(
         subjects=(),
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
                 else "differs between them: ruled out are a rank that stays away, another call "
-                "site, stopped and lost processes. What is left is the network or the library"
-            ),
-            800,
+                f"site, stopped and lost processes. What is left is {left_over}"
+            )
         ),
         steps=(
             on(members[0], f"hangtop dump --pid {members[0].pid} --native"),
