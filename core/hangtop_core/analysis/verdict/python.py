@@ -22,8 +22,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
-from hangtop_core.analysis.verdict.threads import threads_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:

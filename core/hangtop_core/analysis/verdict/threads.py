@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
-from hangtop_core.analysis import kernel
-from hangtop_core.analysis.activity import Reading
 from hangtop_core.analysis.dictionary import by_source
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.native import called
+from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.children import does
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -19,8 +18,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.model import Thread, ThreadStack
 from hangtop_core.text import clean, how_ended, plural
 
 if TYPE_CHECKING:
@@ -30,57 +29,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Process
 
-
-class OneThread(Struct, frozen=True):
-    """One Python thread of a rank: its stack, what that says, what the kernel says."""
-
-    stack: ThreadStack
-    reading: Reading
-    facts: Thread | None
-
-    @property
-    def name(self) -> str:
-        """`thread 'writer'`."""
-        return f"thread '{clean(self.stack.name or str(self.stack.tid), 60)}'"
-
-    @property
-    def family(self) -> str | None:
-        """What it sleeps on."""
-        if self.facts is None or self.facts.state == "R":
-            return None
-        return kernel.kernel_wait(self.facts.wchan, self.facts.syscall)
-
-    @property
-    def wants_lock(self) -> bool:
-        """Whether it waits for a lock in user code."""
-        if self.reading.kind is not None or not self.reading.own or self.family != "futex":
-            return False
-        told = by_source(self.reading.top.source if self.reading.top else None)
-        return told is None or told[0] in ("lock", "work-wait")
-
-    @property
-    def place(self) -> str:
-        """Where it is, with its line of code."""
-        top = self.reading.site or self.reading.top
-        source = f" `{top.source.strip()}`" if top is not None and top.source else ""
-        return f"{where(top)}{source}"
-
-    @property
-    def futex(self) -> str:
-        """`, futex 0x5640`: equal addresses are one lock."""
-        return f", futex {self.facts.futex}" if self.facts and self.facts.futex else ""
-
-
-def threads_of(case: Case, subject: Subject) -> list[OneThread]:
-    """All Python threads of a subject, the main thread first."""
-    sample = subject.rank.sample
-    if sample is None:
-        return []
-    found = []
-    for stack in sample.threads:
-        reading, facts = case.reader.thread(subject.rank.process, stack)
-        found.append(OneThread(stack, reading, facts))
-    return found
+_FUTURES = frozenset({"result", "exception", "wait", "as_completed", "result_iterator"})
 
 
 def _gil_held(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -139,16 +88,12 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [one for one in threads if one.wants_lock]
         if activity.kind == "waiting" and len(stuck) < 2 and not _has_candidates(threads):
             continue
-        cycle = len(stuck) >= 2
+        tangle = _tangle(stuck)
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
         main = f"{who([subject])} {_main_text(subject)} {case.since(subject)}".rstrip()
-        if cycle:
-            places = " and ".join(f"{one.name} at {one.place}" for one in stuck[:3])
-            text = f"{main}: its threads wait for each other's locks, {places}"
-        else:
-            text = f"{main}; {_owners(threads)}"
+        text = f"{main}: {tangle.text}" if tangle else f"{main}; {_owners(threads)}"
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
@@ -160,9 +105,37 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
                 *trace_steps(subject),
             ),
-            confidence=0.93 if cycle else None,
-            decisive=cycle,
+            confidence=tangle.confidence if tangle else None,
+            decisive=tangle is not None,
         )
+
+
+class _Tangle(NamedTuple):
+    """How threads that wait for locks are in one another's way."""
+
+    text: str
+    confidence: float
+
+
+def _tangle(stuck: Sequence[OneThread]) -> _Tangle | None:
+    """Say it by the locks that their lines take; else, of several locks, that it is likely."""
+    for one, other in combinations(stuck, 2):
+        both = locks.crossed(one.frames, other.frames)
+        if both is not None:
+            text = f"each of two threads holds what the other wants: {one.name} wants "
+            text += f"`{both[0].name}` at {one.place}, {other.name} `{both[1].name}` at "
+            return _Tangle(f"{text}{other.place}", 0.95)
+    for one in stuck:
+        before = locks.again(one.frames)
+        if before is not None:
+            text = f"{one.name} most likely waits for itself: it takes `{before.name}` at "
+            text += f"{one.place}, and has it since {before.at}. Only an RLock can be taken twice"
+            return _Tangle(text, 0.9)
+    futexes = {one.facts.futex for one in stuck if one.facts is not None}
+    if len(stuck) < 2 or len(futexes) < 2:
+        return None
+    places = " and ".join(f"{one.name} at {one.place}" for one in stuck[:3])
+    return _Tangle(f"most likely its threads wait for each other's locks, {places}", 0.91)
 
 
 def _main_text(subject: Subject) -> str:
@@ -195,9 +168,14 @@ def _has_candidates(threads: Sequence[OneThread]) -> bool:
 
 
 def _owners(threads: Sequence[OneThread], why: str = "who may hold it") -> str:
-    others = [one for one in threads[1:] if one.reading.site is not None]
+    others = [one for one in threads[1:] if one.reading.site is not None and not one.idle]
+    wait = [one for one in others if one.wants_lock]
+    if wait and len(wait) == len(others):
+        named = ", ".join(f"{one.name} at {one.place}" for one in wait[:3])
+        return f"so {'does' if len(wait) == 1 else 'do'} {named}, and no other thread works"
+    others = [one for one in others if not one.wants_lock]
     if not others:
-        return "no other Python thread is there that could release it"
+        return "no other Python thread is at work that could release it"
     named = "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
     return f"{why}: {named}"
 
@@ -219,21 +197,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "queue":
             continue
         threads = threads_of(case, subject)
-        others = [one for one in threads[1:] if one.reading.kind not in ("queue", "idle-worker")]
-        if others:
-            told = "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
-        else:
-            told = "no other Python thread is alive that could fill it"
-        children = [c for c in subject.rank.children if c.role == "subprocess" and c.state != "Z"]
-        if children and not others:
-            told = f"its child {children[0].label} (pid {children[0].pid}) may have to fill it"
-        dead = [c for c in subject.rank.children if c.role == "subprocess" and _failed(c)]
-        if dead and not others:
-            ended = "ended" if dead[0].exit_code is None else how_ended(dead[0].exit_code)
-            told = (
-                f"most likely its child {dead[0].label} (pid {dead[0].pid}) filled it, which "
-                f"{ended} and is a zombie"
-            )
+        told = _who_could(case, subject, threads)
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -251,6 +215,63 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(subject),
             ),
         )
+
+
+def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> str:
+    """Who could end the wait for a queue or a future: threads at work, children, or nobody."""
+    rest = threads[1:]
+    others = [one for one in rest if one.reading.kind not in ("queue", "idle-worker")]
+    others = [one for one in others if not one.idle]
+    if others:
+        return "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
+    exhausted = _exhausted(subject, rest)
+    if exhausted:
+        return exhausted
+    children = [c for c in subject.rank.children if c.role == "subprocess"]
+    dead = [c for c in children if _failed(c)]
+    puts = subject.activity.op == "put"
+    if dead:
+        ended = "ended" if dead[0].exit_code is None else how_ended(dead[0].exit_code)
+        verb = "emptied" if puts else "filled"
+        return (
+            f"most likely its child {dead[0].label} (pid {dead[0].pid}) {verb} it, which "
+            f"{ended} and is a zombie"
+        )
+    live = [c for c in children if not c.ended]
+    if live:
+        doing = does(case, subject, live[0])
+        text = f"its child {live[0].label} (pid {live[0].pid}"
+        text += f"), which {doing}," if doing else ")"
+        return f"{text} may have to {'empty' if puts else 'fill'} it"
+    if any("/asyncio/" in frame.file for frame in threads[0].frames[:12] if threads):
+        return "nothing in its event loop can run: all its tasks wait"
+    waits = f", {plural(len(rest), 'other thread')} of it only waiting for work" if rest else ""
+    if puts:
+        return f"it is full, and no thread takes from it{waits}: who did has most likely ended"
+    if rest:
+        return f"no thread is at work that could fill it{waits}"
+    return "no other Python thread is alive that could fill it"
+
+
+def _exhausted(subject: Subject, rest: Sequence[OneThread]) -> str:
+    """That all threads of a pool wait for futures themselves: nobody is left to run these."""
+    if subject.activity.op not in _FUTURES:
+        return ""
+    waiting: dict[str, int] = {}
+    for one in rest:
+        if one.pool is not None and one.reading.op in _FUTURES:
+            waiting[one.pool] = waiting.get(one.pool, 0) + 1
+    free = {(one.stack.name or "").rpartition("_")[0] for one in rest if one.idle}
+    pools = [name for name in waiting if name not in free]
+    if not pools:
+        return ""
+    count, name = waiting[pools[0]], clean(pools[0], 60)
+    all_of_it = f"all {count} threads" if count > 1 else "the only thread"
+    verb = "wait" if count > 1 else "waits"
+    return (
+        f"{all_of_it} of its pool '{name}' {verb} for futures, too: of tasks that went to this "
+        "pool none is left to be run"
+    )
 
 
 def _failed(child: Process) -> bool:

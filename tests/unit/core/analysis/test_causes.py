@@ -262,7 +262,7 @@ def test_two_threads_that_want_each_others_locks() -> None:
     world.add(
         JOIN,
         FUTEX,
-        process={"threads": (thread(4015, FUTEX), thread(4016, FUTEX))},
+        process={"threads": (thread(4015, FUTEX), thread(4016, (*FUTEX[:4], "0x5640491d5700")))},
         sample={"others": [("a", 4015, one, False), ("b", 4016, other, False)]},
     )
     world.waiters(2)
