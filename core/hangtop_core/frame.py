@@ -25,3 +25,5 @@ class Frame(Struct, frozen=True, gc=False):
     `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Known of the user's own frames,
     where the node could read their file safely; else None.
     """
+    beside: tuple[tuple[int, Text], ...] | None = None
+    """Likewise `with x:` and `except x:` around it, and what is first in each `try` before it."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop_core.analysis.waking import met_asleep
 from hangtop_core.fileway import IO_NOISE, Way
 from hangtop_core.meters import grown
 from hangtop_core.model import (
@@ -80,6 +81,7 @@ class Tracked:
         self.moved_at: float | None = None
         self.left_at: float | None = None
         """When the main thread last ran and was not only sent back into its wait."""
+        self.slept = met_asleep(process, at)
         self.io_moved_at: float | None = None
         self.printed_at: float | None = None
         self.wrote_at: float | None = None
@@ -156,6 +158,7 @@ class Tracked:
                 self._points.append(_Point(before, old.meters.cpu_s, old.meters.main_cpu_ns))
                 self.settled = False
             self.process = new
+            self.slept = met_asleep(new, at) or self.slept
             self.parent = new.launcher_pid or self.parent
             changed = True
         if changed:
@@ -288,6 +291,7 @@ class Tracked:
                 numerics=self.numerics,
                 moved_at=self.moved_at,
                 left_at=self.left_at,
+                slept=self.slept,
                 io_moved_at=self.io_moved_at,
                 printed_at=self.printed_at,
                 wrote_at=self.wrote_at,

@@ -8,13 +8,16 @@ a user has in a file must not end the probe.
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 MAX_FILE = 512 << 10
 """Bytes of a file that is looked at: some 15,000 lines."""
-MAX_BLOCKS = 12
-Block = Tuple[int, int, bool]
-"""First and last line of the head of a loop or condition, and whether it is the `else` of that."""
+MAX_BLOCKS = 16
+Block = Tuple[int, int, Optional[bool]]
+"""First and last line of the head of a loop or condition, and whether it is the `else` of that.
+
+None instead: it is the head of a `with` or `except`, or the first statement of a `try` before.
+"""
 
 _TEXT = re.compile(
     rb"#[^\n]*"
@@ -31,6 +34,7 @@ _OPENING = b"[({"
 _FIRST = re.compile(rb"\s*(?:async\s+)?(\w*)")
 _LOOPS = (b"for", b"while")
 _BRANCHES = (b"if", b"elif")
+_HELD = (b"with", b"except")
 
 
 class Statement(NamedTuple):
@@ -78,8 +82,11 @@ def around(lines: List[Statement], number: int) -> List[Block]:
     found: List[Block] = []
     inside = own.word in _LOOPS or (own.whole and own.word in (b"else", *_BRANCHES))
     indent, sought = own.indent + inside, own.word == b"elif" and not inside
-    for one in reversed(lines[: at + inside]):
-        if one.indent == indent and sought:  # the branch before an `elif` or `else`
+    for i in reversed(range(at + inside)):
+        one = lines[i]
+        if one.indent == indent and one.word == b"try":
+            found.append((lines[i + 1].first, lines[i + 1].last, None))
+        elif one.indent == indent and sought:  # the branch before an `elif` or `else`
             if one.word in _BRANCHES:
                 found.append((one.first, one.last, True))
             sought = one.word == b"elif"
@@ -89,6 +96,8 @@ def around(lines: List[Statement], number: int) -> List[Block]:
                 break
             if one.word in _BRANCHES + _LOOPS:
                 found.append((one.first, one.last, False))
+            elif one.word in _HELD:
+                found.append((one.first, one.last, None))
     return found[::-1][-MAX_BLOCKS:]
 
 

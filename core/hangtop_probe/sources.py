@@ -64,15 +64,16 @@ def add(pid: int, rows: Sequence[List[Any]]) -> None:
     for row in [row for row in python if not is_library(row[1])][:_MAX_OWN]:
         if row[1].startswith("/"):
             mounts = procfs.mounts(str(pid)) if mounts is None else mounts
-            row[6] = around(pid, row[1], row[3], mounts)
+            row[6:] = around(pid, row[1], row[3], mounts) or (None, None)
 
 
 def around(
     pid: int, path: str, number: int, mounts: Sequence[procfs.Mount]
-) -> Optional[List[Tuple[int, str]]]:
+) -> Optional[Tuple[List[Tuple[int, str]], List[Tuple[int, str]]]]:
     """Return line and text of what line ``number`` of ``path`` stands in, outermost first.
 
-    Texts are `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. None where the file
+    First loops and conditions: `for x in y:`, `if x:`, or `else: if x:` in the `else` of that. Then
+    `with x:` and `except x:`, and the first statement of each `try` before it. None where the file
     cannot be read, or is newer than the process.
     """
     path_here = local_path(pid, path, mounts) if number > 0 else None
@@ -80,10 +81,11 @@ def around(
     if found is None or found[1] > _began(pid, found[1]) + 1.0:
         return None
     statements, lines = found[0]
-    return [
-        (first, ("else: " if other else "") + _head(lines[first - 1 : last]))
-        for first, last, other in blocks.around(statements, number)
-    ]
+    both: Tuple[List[Tuple[int, str]], List[Tuple[int, str]]] = [], []
+    for first, last, other in blocks.around(statements, number):
+        text = ("else: " if other else "") + _head(lines[first - 1 : last])
+        both[other is None].append((first, text))
+    return both
 
 
 def _statements(source: bytes) -> Tuple[List[blocks.Statement], List[bytes]]:

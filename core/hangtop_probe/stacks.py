@@ -115,7 +115,7 @@ def _row(frame: Message) -> Row:
         name = "??"  # libraries lie elsewhere in every process: by address no two would be equal
     # Of a program that runs, a frame may be read while it changes.
     line = min(max(int(frame.get("line") or 0), 0), MAX_LINE)
-    return [name[:MAX_NAME], file[:MAX_NAME], str(short)[:MAX_NAME], line, native, None, None]
+    return [name[:MAX_NAME], file[:MAX_NAME], str(short)[:MAX_NAME], line, native, None, None, None]
 
 
 def _locals(frame: Message) -> List[Message]:

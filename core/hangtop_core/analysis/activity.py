@@ -17,6 +17,7 @@ from hangtop_core.analysis.dictionary import Kind
 from hangtop_core.analysis.frames import library_run, plain_name, site, where
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.sourcelines import sleeps
+from hangtop_core.analysis.waking import as_it_slept
 from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
 
@@ -116,6 +117,8 @@ class Reader:
         if rank.state == "exited":
             return Activity("exited", _left(rank.process))
         found = self.process(rank.process, rank.sample)
+        slept = as_it_slept(rank) if found.kind == "busy" and found.running else None
+        found = self.process(slept, rank.sample) if slept is not None else found
         return found if rank.descriptors is None else _resolve_store(found, _store_port(rank))
 
     def process(self, process: Process, sample: StackSample | None) -> Activity:

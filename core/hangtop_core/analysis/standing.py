@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hangtop_core.analysis.churn import SHORT_S, churned
 from hangtop_core.analysis.dictionary import COMMUNICATION, POLLING, Kind
 from hangtop_core.analysis.frames import plain_name
 from hangtop_core.analysis.gpus import Slots, doing
@@ -189,7 +190,7 @@ class Watcher:
     def _polling(self, rank: Rank, activity: Activity, seen: float) -> Standing:
         found = self.by_stack(rank.sample, left_at(rank), seen)
         if activity.kind in _MOVES_DATA:
-            found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
+            found = self._or_moved(found, self._data_moved(rank, activity))
         if activity.kind in _PRINTS and seen - found.since < PRINTS_S:
             # Only its own main thread's lines: a spinner or heartbeat in a thread says nothing,
             # nor does what somebody prints who waits for others, or sleeps.
@@ -199,7 +200,7 @@ class Watcher:
         if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
             found = self._or_moved(found, rank.wrote_at)
         if activity.kind in ("child", "compiling"):
-            found = self._or_moved(found, latest(rank.child_moved_at.values()))
+            found = self._or_moved(found, self._children_moved(rank, activity))
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
             found = self._or_helpers(rank, activity, found)
@@ -229,6 +230,18 @@ class Watcher:
         if threads and uses(threads[0].stack, "/concurrent/futures/"):
             return {one.tid or 0 for one in threads if uses(one.stack, *_FUTURES)}
         return {thread.tid for thread in rank.process.threads}
+
+    def _data_moved(self, rank: Rank, activity: Activity) -> float | None:
+        """When bytes last moved; what a process reads and writes has that of its dead children."""
+        if activity.kind == "child" and churned(rank, self.at, activity.family == "futex"):
+            return None
+        return latest((rank.io_moved_at, rank.file_moved_at))
+
+    def _children_moved(self, rank: Rank, activity: Activity) -> float | None:
+        """When a child last ran; of those that end as fast as they are started none counts."""
+        old = bool(churned(rank, self.at, activity.family == "futex"))
+        ages = {c.pid: c.started_at + SHORT_S if old else 0.0 for c in rank.children}
+        return latest(at for pid, at in rank.child_moved_at.items() if at >= ages.get(pid, 0.0))
 
     def _by_scheduler(self, left: float | None, seen: float) -> Standing:
         """For threads that sleep until they can go on: that they left their wait is progress.
@@ -277,6 +290,7 @@ class Watcher:
             for child in rank.children
             if child.role == "subprocess"
         )
+        works = works and not churned(rank, self.at)
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
         full = rank.node in self._full and retries(rank)

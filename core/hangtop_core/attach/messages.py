@@ -111,6 +111,7 @@ class FrameRow(Struct, frozen=True, array_like=True):
     native: bool = False
     source: Text | None = None
     within: Annotated[tuple[tuple[int, Text], ...], Meta(max_length=64)] | None = None
+    beside: Annotated[tuple[tuple[int, Text], ...], Meta(max_length=64)] | None = None
 
 
 class StackThread(Struct, frozen=True):
@@ -224,7 +225,9 @@ def decode(raw: object, kind: type[T]) -> T:
 
 def frames(rows: tuple[FrameRow, ...]) -> tuple[Frame, ...]:
     """Turn rows into the model's frames."""
-    return tuple(Frame(r.name, r.file, r.short, r.line, r.native, r.source, r.within) for r in rows)
+    return tuple(
+        Frame(r.name, r.file, r.short, r.line, r.native, r.source, r.within, r.beside) for r in rows
+    )
 
 
 def descriptor_table(piece: DescriptorPiece, skew: float) -> DescriptorTable:

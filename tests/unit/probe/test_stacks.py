@@ -39,8 +39,8 @@ def test_a_dump_becomes_rows_and_threads() -> None:
     result = stacks.parse(dump(native, frame("f", "/a/b.py", 3, x="1")))
     [thread] = result.threads
     assert result.stacks[thread["stack"]] == [
-        ["read", "/lib/libc.so.6", "", 1, True, None, None],
-        ["f", "/a/b.py", "b.py", 3, False, None, None],
+        ["read", "/lib/libc.so.6", "", 1, True, None, None, None],
+        ["f", "/a/b.py", "b.py", 3, False, None, None, None],
     ]
     assert (thread["tid"], thread["active"], thread["gil"]) == (7, True, False)
     assert thread["locals"] == [[], [{"name": "x", "value": "1", "argument": True}]]
@@ -155,10 +155,10 @@ def test_only_the_innermost_and_the_innermost_own_frame_get_a_line(tmp_path: Pat
     for old in (own, library):
         os.utime(old, (0, 0))
     rows: list[list[Any]] = [
-        ["x", "libc.so", "", 0, True, None, None],
-        ["g", str(library), "", 1, False, None, None],
-        ["f", str(own), "", 2, False, None, None],
-        ["main", str(own), "", 3, False, None, None],
+        ["x", "libc.so", "", 0, True, None, None, None],
+        ["g", str(library), "", 1, False, None, None, None],
+        ["f", str(own), "", 2, False, None, None, None],
+        ["main", str(own), "", 3, False, None, None, None],
     ]
     sources.add(os.getpid(), rows)
     assert [row[5] for row in rows] == [None, "d", "b", None]

@@ -9,6 +9,7 @@ from msgspec import Struct
 from hangtop_core.analysis.activity import Activity, main_thread
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.standing import Standing
+from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
@@ -178,6 +179,7 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         place = f"{first.activity.text} at {first.activity.at}"
         file = _file_of(subject, first)
         more = f" (and {plural(len(stuck) - 1, 'more worker')})" if len(stuck) > 1 else ""
+        more = _crossed(case, subject, stuck) or more
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -196,6 +198,25 @@ def _stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 "DataLoader(timeout=...) turns this into an error",
             ),
         )
+
+
+def _crossed(case: Case, subject: Subject, stuck: Sequence[Worker]) -> str:
+    """That two workers wait for each other's locks, as the lines of both name them."""
+    frames = []
+    for worker in stuck:
+        sample = subject.rank.child_samples.get(worker.process.pid)
+        key = sample.threads[0].stack if sample is not None and sample.threads else ""
+        frames.append(case.snapshot.stacks.get(key, ()))
+    for i, one in enumerate(frames):
+        for j in range(i + 1, len(frames)):
+            both = locks.crossed(one, frames[j])
+            if both is not None:
+                a, b = stuck[i], stuck[j]
+                return (
+                    f": {a.name} wants `{both[0].name}`, which {b.name} holds, and that wants "
+                    f"`{both[1].name}` ({b.activity.at}), which the first one holds"
+                )
+    return ""
 
 
 def _file_of(subject: Subject, worker: Worker) -> str:

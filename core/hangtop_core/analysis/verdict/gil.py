@@ -10,8 +10,8 @@ from hangtop_core.analysis.standing import JITTER_S, THREADS_SHARE
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.steps import on
-from hangtop_core.analysis.verdict.threads import OneThread, threads_of
 from hangtop_core.text import plural
 
 if TYPE_CHECKING:

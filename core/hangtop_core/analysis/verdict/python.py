@@ -22,8 +22,8 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.onethread import threads_of
 from hangtop_core.analysis.verdict.steps import on, strace_step, tails
-from hangtop_core.analysis.verdict.threads import threads_of
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.steps import Step
     from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
-    from hangtop_core.model import Process
 
 
 def _prompt(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -114,49 +113,6 @@ def _output(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"ls -l /proc/{subject.pid}/fd/{pipe.fd if pipe else 1}"),
             ),
         )
-
-
-def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    for subject in left:
-        if subject.activity.kind != "child":
-            continue
-        children = _programs(subject)
-        named = ", ".join(name_process(child) for child in children[:3])
-        yield Hit(
-            subjects=(subject,),
-            summary=sentence(
-                case,
-                f"{who([subject])} waits at {subject.activity.at}",
-                case.since(subject),
-                "for a program it started" + (f": {named}" if named else ""),
-            ),
-            evidence=(
-                *(
-                    fact("process", subject.number, f"child {name_process(c)}")
-                    for c in children[:4]
-                ),
-                *common_facts(case, [subject]),
-            ),
-            steps=(
-                *(on(subject, f"ls -l /proc/{child.pid}/fd") for child in children[:1]),
-                *(strace_step(subject, child.pid) for child in children[:1]),
-                "give subprocess a timeout",
-            ),
-            confidence=None if children else 0.8,
-        )
-
-
-def _programs(subject: Subject) -> list[Process]:
-    """Children that a program may wait for, the youngest first."""
-    helpers = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
-    found = [
-        c
-        for c in subject.rank.children
-        if c.role not in helpers and c.gone_at is None and c.ppid == subject.pid
-    ]
-    return sorted(found, key=lambda c: -c.started_at) or [
-        c for c in subject.rank.children if c.role not in helpers and c.gone_at is None
-    ]
 
 
 def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -242,7 +198,7 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         loop = never_left(case, subject)
         text = f"is in the loop at {loop} and has not left it: it {text}" if loop else text
         share = subject.rank.main_cpu_share or subject.rank.cpu_share
-        cpu = f", {share:.0%} of a core" if share else ""
+        cpu = f", {share:.0%} of a core" if (share or 0.0) >= 0.005 else ""
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -326,15 +282,6 @@ OUTPUT = Rule(
     next_steps=("Look at the reader of the pipe: it may be stopped or stuck",),
     find=_output,
     needs=(More("descriptors", "who reads the pipe, and whether that one is stopped"),),
-)
-CHILD = Rule(
-    cause="child-process-wait",
-    title="A rank waits for a program it started",
-    seen="subprocess or multiprocessing waits in the stack, or waitpid in user code.",
-    excluded="The child is a DataLoader worker, or compiles.",
-    confidence=0.92,
-    next_steps=("Look at what the child does", "Give subprocess a timeout"),
-    find=_child,
 )
 REMOTE = Rule(
     cause="remote-service-wait",

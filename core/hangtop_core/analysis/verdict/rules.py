@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.verdict import (
+    children,
     collective,
     conditional,
     cuda,
@@ -27,6 +28,7 @@ from hangtop_core.analysis.verdict import (
     ras,
     recorders,
     resources,
+    retrying,
     startup,
     storage,
     storewait,
@@ -59,12 +61,15 @@ RULES: tuple[Rule, ...] = (
     data.STARVED,
     storage.FILE_LOCK,
     storage.TRIED_LOCK,
+    retrying.LOCK_FILE,
     resources.DISK_FULL,
+    children.PIPED,
     storage.READING,
     storage.IO_WAIT,
     python.OUTPUT,
-    python.CHILD,
+    children.CHILD,
     python.REMOTE,
+    retrying.REFUSED,
     threads.LOCK_WAIT,
     threads.QUEUE_WAIT,
     python.COMPILING,

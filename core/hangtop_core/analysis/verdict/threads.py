@@ -1,18 +1,14 @@
-"""Causes among the threads of one rank: locks and queues; `gil` has the GIL."""
+"""Causes among the threads of one rank: locks and queues."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
-from hangtop_core.analysis import kernel
-from hangtop_core.analysis.activity import Activity, Reading
 from hangtop_core.analysis.dictionary import by_source
-from hangtop_core.analysis.frames import plain_name, where
-from hangtop_core.analysis.sourcelines import needs_no_lock
+from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.children import does
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -20,9 +16,15 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.onethread import OneThread, threads_of
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.model import Thread, ThreadStack
-from hangtop_core.text import clean, how_ended
+from hangtop_core.analysis.verdict.threadwords import (
+    blocks_loop,
+    import_deadlock,
+    wait_text,
+    why_others,
+)
+from hangtop_core.text import clean, how_ended, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,73 +33,7 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Process
 
-
-class OneThread(Struct, frozen=True):
-    """One Python thread of a rank: its stack, what that says, what the kernel says."""
-
-    stack: ThreadStack
-    reading: Reading
-    facts: Thread | None
-
-    @property
-    def name(self) -> str:
-        """`thread 'writer'`."""
-        return f"thread '{clean(self.stack.name or str(self.stack.tid), 60)}'"
-
-    @property
-    def family(self) -> str | None:
-        """What it sleeps on."""
-        if self.facts is None or self.facts.state == "R":
-            return None
-        return kernel.kernel_wait(self.facts.wchan, self.facts.syscall)
-
-    @property
-    def source(self) -> str | None:
-        """The line that its innermost frame is in."""
-        return self.reading.top.source if self.reading.top is not None else None
-
-    @property
-    def wants_gil(self) -> bool:
-        """Whether it sleeps on a futex in a line that never does: it wants the GIL back."""
-        return self.family == "futex" and needs_no_lock(self.source)
-
-    @property
-    def wants_lock(self) -> bool:
-        """Whether it waits in user code for a lock, or for what else sleeps on a futex."""
-        if self.reading.kind is not None or not self.reading.own or self.family != "futex":
-            return False
-        told = by_source(self.source)
-        return not self.wants_gil and (told is None or told[0] in ("lock", "work-wait"))
-
-    @property
-    def takes_lock(self) -> bool:
-        """Whether the line that it waits in takes a lock, and does nothing else."""
-        told = by_source(self.source)
-        return self.wants_lock and told is not None and told[0] == "lock"
-
-    @property
-    def place(self) -> str:
-        """Where it is, with its line of code."""
-        top = self.reading.site or self.reading.top
-        source = f" `{top.source.strip()}`" if top is not None and top.source else ""
-        return f"{where(top)}{source}"
-
-    @property
-    def futex(self) -> str:
-        """`, futex 0x5640`: equal addresses are one lock."""
-        return f", futex {self.facts.futex}" if self.facts and self.facts.futex else ""
-
-
-def threads_of(case: Case, subject: Subject) -> list[OneThread]:
-    """All Python threads of a subject, the main thread first."""
-    sample = subject.rank.sample
-    if sample is None:
-        return []
-    found = []
-    for stack in sample.threads:
-        reading, facts = case.reader.thread(subject.rank.process, stack)
-        found.append(OneThread(stack, reading, facts))
-    return found
+_FUTURES = frozenset({"result", "exception", "wait", "as_completed", "result_iterator"})
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -111,16 +47,13 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         stuck = [one for one in threads if one.wants_lock]
         if activity.kind == "waiting" and len(stuck) < 2 and not _has_candidates(threads):
             continue
-        cycle = _each_others(subject, stuck)
+        tangle = _tangle(subject, stuck)
         if activity.kind == "join" and not stuck:
             yield _joining(case, subject, threads)
             continue
-        main = f"{who([subject])} {_main_text(case, subject)} {case.since(subject)}".rstrip()
-        if cycle:
-            places = " and ".join(f"{one.name} at {one.place}" for one in stuck[:3])
-            text = f"{main}: its threads wait for each other's locks, {places}"
-        else:
-            text = f"{main}; {_owners(threads, _why(case, subject))}"
+        main = f"{who([subject])} {wait_text(activity, threads[0])} {case.since(subject)}".rstrip()
+        why = why_others(threads[0])
+        text = f"{main}: {tangle.text}" if tangle else f"{main}; {_owners(threads, why)}"
         yield Hit(
             subjects=(subject,),
             summary=sentence(case, text),
@@ -132,67 +65,64 @@ def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 on(subject, f"hangtop dump --pid {subject.pid} --each --locals"),
                 *trace_steps(subject),
             ),
-            confidence=0.93 if cycle else None,
-            decisive=cycle,
+            confidence=tangle.confidence if tangle else None,
+            decisive=tangle is not None,
         )
 
 
-def _each_others(subject: Subject, stuck: Sequence[OneThread]) -> bool:
-    """Whether threads want different locks, so that each may well have what another wants.
+class _Tangle(NamedTuple):
+    """How threads that wait for locks are in one another's way."""
 
-    Equal addresses are one lock, which neither of them has. From CPython 3.14 on a thread sleeps
-    on a word of its own, and only the lines tell.
+    text: str
+    confidence: float
+
+
+def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
+    """Say it by the locks that their lines take; else, of several locks, that it is likely."""
+    for one, other in combinations(stuck, 2):
+        both = locks.crossed(one.frames, other.frames)
+        if both is not None:
+            text = f"each of two threads holds what the other wants: {one.name} wants "
+            text += f"`{both[0].name}` at {one.place}, {other.name} `{both[1].name}` at "
+            return _Tangle(f"{text}{other.place}", 0.95)
+    for one in stuck:
+        before = locks.again(one.frames)
+        if before is not None:
+            text = f"{one.name} most likely waits for itself: it takes `{before.name}` at "
+            text += f"{one.place}, and has it since {before.at}. Only an RLock can be taken twice"
+            return _Tangle(text, 0.9)
+    takers = [one for one in stuck if one.takes_lock]
+    if not _several_locks(subject, takers):
+        return None
+    places = " and ".join(f"{one.name} at {one.place}" for one in takers[:3])
+    return _Tangle(f"most likely its threads wait for each other's locks, {places}", 0.91)
+
+
+def _several_locks(subject: Subject, takers: Sequence[OneThread]) -> bool:
+    """Whether threads want different locks, so that each may well have what another one wants.
+
+    Equal addresses are one lock, which neither of them has got. From CPython 3.14 on a thread
+    sleeps on a word of its own, and only the lines tell.
     """
-    takers = [one for one in stuck if one.takes_lock and one.facts is not None]
     version = subject.rank.process.versions.get("python", "").split(".")[:2]
-    own = len(version) == 2 and version >= ["3", "14"]
-    wanted = {one.source if own else one.facts.futex for one in takers if one.facts is not None}
-    return len(takers) >= 2 and len(wanted) >= 2 and None not in wanted
-
-
-def _main_text(case: Case, subject: Subject) -> str:
-    """What its main thread does, in words that are true of a line that is not known, too."""
-    activity = subject.activity
-    text = activity.text
-    if activity.kind == "waiting":
-        text = "sleeps inside of a call, in a lock or in what else waits on a futex,"
-    elif _in_barrier(case, subject):
-        text = "waits in a threading.Barrier until enough threads have come"
-    elif _is_to_be_woken(activity):
-        text = "waits for another thread to wake it (Condition or Event)"
-    return f"{text} at {activity.at}"
-
-
-def _is_to_be_woken(activity: Activity) -> bool:
-    """Whether it is in a wait of threading.py that nobody's holding of a lock explains."""
-    top = activity.top
-    in_threading = top is not None and top.file.endswith("/threading.py")
-    return in_threading and activity.kind == "lock" and activity.op in ("wait", "wait_for")
-
-
-def _in_barrier(case: Case, subject: Subject) -> bool:
-    """Whether its main thread is in a Barrier of threading.py, the one class that has `_wait`."""
-    return _is_to_be_woken(subject.activity) and any(
-        plain_name(one.name) == "_wait" and one.file.endswith("/threading.py")
-        for one in stack_of(case.snapshot.stacks, subject)
-    )
-
-
-def _why(case: Case, subject: Subject) -> str:
-    """What its other threads are named for."""
-    if _in_barrier(case, subject):
-        return "its other threads, of which one may have to come"
-    if subject.activity.kind == "waiting":
-        return "its other threads"
-    return "who may have to" if _is_to_be_woken(subject.activity) else "who may hold it"
+    own_word = len(version) == 2 and version[0] == "3" and version[1:] >= ["14"]
+    wanted = {one.source if own_word else one.facts and one.facts.futex for one in takers}
+    return len(wanted) >= 2 and None not in wanted
 
 
 def _joining(case: Case, subject: Subject, threads: Sequence[OneThread]) -> Hit:
     text = f"{who([subject])} waits for a thread of its own to end, at {subject.activity.at}"
     text = f"{text} {case.since(subject)}".rstrip()
+    importing = import_deadlock(threads[0], threads[1:])
+    if importing is not None:
+        told = f"{importing.name} waits for a module that another thread is still importing, at "
+        told += f"{importing.place}, and the main thread waits while it imports: most likely that "
+        told += "one (an import deadlock)"
+    else:
+        told = _owners(threads, "that may be")
     return Hit(
         subjects=(subject,),
-        summary=sentence(case, f"{text}; {_owners(threads, 'that may be')}"),
+        summary=sentence(case, f"{text}; {told}"),
         evidence=(
             *_thread_facts(subject, threads),
             *common_facts(case, [subject]),
@@ -210,9 +140,14 @@ def _has_candidates(threads: Sequence[OneThread]) -> bool:
 
 
 def _owners(threads: Sequence[OneThread], why: str = "who may hold it") -> str:
-    others = [one for one in threads[1:] if one.reading.site is not None]
+    others = [one for one in threads[1:] if one.reading.site is not None and not one.idle]
+    wait = [one for one in others if one.wants_lock]
+    if wait and len(wait) == len(others):
+        named = ", ".join(f"{one.name} at {one.place}" for one in wait[:3])
+        return f"so {'does' if len(wait) == 1 else 'do'} {named}, and no other thread works"
+    others = [one for one in others if not one.wants_lock]
     if not others:
-        return "no other Python thread is there that could release it"
+        return "no other Python thread is at work that could release it"
     named = "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
     return f"{why}: {named}"
 
@@ -222,18 +157,10 @@ def _thread_facts(subject: Subject, threads: Sequence[OneThread]) -> list[Eviden
         fact(
             "stacks",
             subject.number,
-            f"{one.name} (tid {one.stack.tid}) {_does(one)} at {one.place}{one.futex}",
+            f"{one.name} (tid {one.stack.tid}) {one.does} at {one.place}{one.futex}",
         )
         for one in threads[:6]
     ]
-
-
-def _does(one: OneThread) -> str:
-    if one.wants_gil:
-        return "wants the GIL back"
-    if one.takes_lock:
-        return "waits for a lock"
-    return "sleeps on a futex" if one.wants_lock else "is"
 
 
 def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -241,21 +168,7 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         if subject.activity.kind != "queue":
             continue
         threads = threads_of(case, subject)
-        others = [one for one in threads[1:] if one.reading.kind not in ("queue", "idle-worker")]
-        if others:
-            told = "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
-        else:
-            told = "no other Python thread is alive that could fill it"
-        children = [c for c in subject.rank.children if c.role == "subprocess" and c.state != "Z"]
-        if children and not others:
-            told = f"its child {children[0].label} (pid {children[0].pid}) may have to fill it"
-        dead = [c for c in subject.rank.children if c.role == "subprocess" and _failed(c)]
-        if dead and not others:
-            ended = "ended" if dead[0].exit_code is None else how_ended(dead[0].exit_code)
-            told = (
-                f"most likely its child {dead[0].label} (pid {dead[0].pid}) filled it, which "
-                f"{ended} and is a zombie"
-            )
+        told = _who_could(case, subject, threads)
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -273,6 +186,68 @@ def _queue(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(subject),
             ),
         )
+
+
+def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> str:
+    """Who could end the wait for a queue or a future: threads at work, children, or nobody."""
+    rest = threads[1:]
+    if threads and blocks_loop(threads[0].frames):
+        return (
+            "its own event loop cannot run meanwhile, which is below on the same stack: what a "
+            "coroutine of that loop is to give never comes"
+        )
+    others = [one for one in rest if one.reading.kind not in ("queue", "idle-worker")]
+    others = [one for one in others if not one.idle]
+    if others:
+        return "; ".join(f"{one.name} is at {one.place}" for one in others[:3])
+    exhausted = _exhausted(subject, rest)
+    if exhausted:
+        return exhausted
+    children = [c for c in subject.rank.children if c.role == "subprocess"]
+    dead = [c for c in children if _failed(c)]
+    puts = subject.activity.op == "put"
+    if dead:
+        ended = "ended" if dead[0].exit_code is None else how_ended(dead[0].exit_code)
+        verb = "emptied" if puts else "filled"
+        return (
+            f"most likely its child {dead[0].label} (pid {dead[0].pid}) {verb} it, which "
+            f"{ended} and is a zombie"
+        )
+    live = [c for c in children if not c.ended]
+    if live:
+        doing = does(case, subject, live[0])
+        text = f"its child {live[0].label} (pid {live[0].pid}"
+        text += f"), which {doing}," if doing else ")"
+        return f"{text} may have to {'empty' if puts else 'fill'} it"
+    if any("/asyncio/" in frame.file for frame in threads[0].frames[:12] if threads):
+        return "nothing in its event loop can run: all its tasks wait"
+    waits = f", {plural(len(rest), 'other thread')} of it only waiting for work" if rest else ""
+    if puts:
+        return f"it is full, and no thread takes from it{waits}: who did has most likely ended"
+    if rest:
+        return f"no thread is at work that could fill it{waits}"
+    return "no other Python thread is alive that could fill it"
+
+
+def _exhausted(subject: Subject, rest: Sequence[OneThread]) -> str:
+    """That all threads of a pool wait for futures themselves: nobody is left to run these."""
+    if subject.activity.op not in _FUTURES:
+        return ""
+    waiting: dict[str, int] = {}
+    for one in rest:
+        if one.pool is not None and one.reading.op in _FUTURES:
+            waiting[one.pool] = waiting.get(one.pool, 0) + 1
+    free = {(one.stack.name or "").rpartition("_")[0] for one in rest if one.idle}
+    pools = [name for name in waiting if name not in free]
+    if not pools:
+        return ""
+    count, name = waiting[pools[0]], clean(pools[0], 60)
+    all_of_it = f"all {count} threads" if count > 1 else "the only thread"
+    verb = "wait" if count > 1 else "waits"
+    return (
+        f"{all_of_it} of its pool '{name}' {verb} for futures, too: of tasks that went to this "
+        "pool none is left to be run"
+    )
 
 
 def _failed(child: Process) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
-from support.build import FUTEX, NOW, RUN, World, frame, judged, thread, user
+from support.build import FUTEX, JOIN, NOW, RUN, World, frame, judged, thread, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -167,3 +167,48 @@ def test_a_thread_seen_running_in_a_sleep_sleeps() -> None:
     assert Reader(world.snapshot().stacks).rank(rank).kind == "sleep"
     rank = world.add(user("tick", 8, "spin(self.period)"), RUN, sample={"active": True})
     assert Reader(world.snapshot().stacks).rank(rank).kind == "busy"
+
+
+LOOP: Stack = (
+    frame("BaseEventLoop._run_once", "py:asyncio/base_events.py", 1922),
+    frame("BaseEventLoop.run_forever", "py:asyncio/base_events.py", 607),
+    *user("serve", 5),
+)
+RESULT: Stack = (
+    frame("Condition.wait", "py:threading.py", 320),
+    frame("Future.result", "py:concurrent/futures/_base.py", 451),
+)
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_a_result_that_the_loop_below_has_to_make(*, below: bool) -> None:
+    stack = (*RESULT, *user("handle", 40)[:1], *(LOOP if below else user("serve", 5)))
+    verdict = first(two(stack, user("poll", 62, "x = f(y)"), facts=FUTEX))
+    assert verdict.cause == "queue-wait"
+    assert ("its own event loop cannot run" in verdict.summary) == below
+
+
+def test_a_loop_that_waits_by_itself_is_not_blocked() -> None:
+    stack = (frame("EpollSelector.select", "py:selectors.py", 468), *LOOP)
+    verdict = first(two(stack, user("poll", 62, "x = f(y)"), facts=FUTEX))
+    assert "cannot run" not in verdict.summary
+
+
+IMPORT: Stack = (
+    frame("_load_unlocked", "<frozen importlib._bootstrap>", 690),
+    frame("_find_and_load", "<frozen importlib._bootstrap>", 1178),
+)
+
+
+@pytest.mark.parametrize("imports", [True, False])
+def test_a_thread_that_imports_what_the_main_thread_imports(*, imports: bool) -> None:
+    above = frame("<module>", "plugin.py", 9)
+    main = (*JOIN[:2], above, *(IMPORT if imports else ()), *user("load", 3))
+    other = (
+        frame("_ModuleLock.acquire", IMPORT[0].file, 107),
+        *IMPORT,
+        frame("run", "plugin.py", 4),
+    )
+    verdict = first(two(main, other))
+    assert verdict.cause == "lock-wait"
+    assert ("import deadlock" in verdict.summary) == imports

@@ -1,0 +1,358 @@
+"""Programs and processes that a rank started and waits for: what they do, and whether for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis import kernel
+from hangtop_core.analysis.activity import main_thread
+from hangtop_core.analysis.churn import churned
+from hangtop_core.analysis.frames import library_run, plain_name, where
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.evidence import (
+    common_facts,
+    descriptor,
+    fact,
+    name_descriptor,
+    name_process,
+    sentence,
+    who,
+)
+from hangtop_core.analysis.verdict.naming import thread_text
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.steps import on, strace_step, tails
+from hangtop_core.text import clean, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.analysis.verdict.steps import Step
+    from hangtop_core.descriptors import Descriptor
+    from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model import Frame, Process
+
+_HELPERS = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
+_POOLS = ("/multiprocessing/pool.py", "/multiprocess/pool.py", "/billiard/pool.py")
+_QUEUES = ("/multiprocessing/queues.py", "/multiprocess/queues.py")
+_READS = frozenset({"pipe-read", "read", "socket"})
+_WRITES = frozenset({"pipe-write", "write", "socket"})
+_MAY_WAIT = frozenset({"sleep", "queue", "join", "lock", "waiting"})
+LATER_S = 2.0
+"""Seconds by which workers of one pool are started apart at most; later ones replace others."""
+
+
+def programs(subject: Subject) -> list[Process]:
+    """Children that a program may wait for, the youngest first."""
+    found = [c for c in subject.rank.children if c.role not in _HELPERS and c.gone_at is None]
+    own = [c for c in found if c.ppid == subject.pid]
+    return sorted(own, key=lambda c: -c.started_at) or found
+
+
+def other_end(subject: Subject) -> list[Process]:
+    """The children at the other end of the pipe or socket that a main thread waits on."""
+    one = descriptor(subject)
+    if one is None:
+        return []
+    pids = {h.pid for h in one.holders if h.pid != subject.pid}
+    if one.socket is not None and one.socket.peer_pid is not None:
+        pids = {one.socket.peer_pid}
+    return [c for c in subject.rank.children if c.pid in pids and c.role not in _HELPERS]
+
+
+def does(case: Case, subject: Subject, child: Process) -> str:
+    """What a child does, for sentences: `is stopped by a signal (state T)`."""
+    if child.ended:
+        return "has ended"
+    sample = subject.rank.child_samples.get(child.pid)
+    activity = case.reader.process(child, sample)
+    if activity.kind in ("stopped", "traced", "frozen", "core-dump"):
+        return activity.text
+    back = _waits_back(subject, child)
+    at = f" at {where(activity.site)}" if activity.site is not None else ""
+    if _drains(_frames(case, subject, child)):
+        return (
+            f"has done its work and waits until what it has put into a queue is taken out of it{at}"
+        )
+    if back:
+        return f"{back}{at}"
+    if sample is not None and sample.threads and activity.kind != "unknown":
+        return f"{activity.text}{at}"
+    main = main_thread(child)
+    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    told = {
+        "pipe-write": "is blocked writing to a pipe",
+        "pipe-read": "is blocked reading a pipe",
+        "sleep": "sleeps",
+        "futex": "waits for a lock or a thread of its own",
+        "socket": "waits for a network peer",
+        "child": "waits for a program that it started itself",
+        "file-lock": "waits for a file lock",
+        "poll": "waits in poll",
+    }
+    if main is not None and main.state == "D":
+        return "is in uninterruptible sleep (state D)"
+    if main is not None and main.state == "R":
+        return "runs"
+    return told.get(family or "", "")
+
+
+def _frames(case: Case, subject: Subject, child: Process) -> tuple[Frame, ...]:
+    sample = subject.rank.child_samples.get(child.pid)
+    if sample is None or not sample.threads:
+        return ()
+    return case.snapshot.stacks.get(sample.threads[0].stack, ())
+
+
+def _drains(stack: Sequence[Frame]) -> bool:
+    """Whether a process that has done its work waits for the thread that fills its queue's pipe."""
+    return any(
+        plain_name(frame.name) == "_finalize_join" and frame.file.endswith(_QUEUES)
+        for frame in stack
+    )
+
+
+def _waits_back(subject: Subject, child: Process) -> str:
+    """That a child waits for its rank in turn, by a pipe between them; empty where it does not."""
+    main = main_thread(child)
+    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
+    if main is None or main.fd is None or family not in _READS | _WRITES:
+        return ""
+    verb, ends = ("write", "reads") if family in _WRITES - _READS else ("read", "writes")
+    names = {0: "stdin", 1: "stdout", 2: "stderr"}
+    told = f"its {names[main.fd]}" if main.fd in names else f"fd {main.fd}"
+    others = _at_other_end(subject, child, main.fd, ends)
+    if subject.pid not in others or family == "socket":
+        return ""
+    alone = "only" if others <= {subject.pid, child.pid} else "also"
+    full = ", which is full" if verb == "write" else ""
+    return (
+        f"is itself blocked {'writing to' if verb == 'write' else 'reading'} {told}{full}: a pipe "
+        f"that {alone} this rank {ends}, so they wait for each other"
+    )
+
+
+def _at_other_end(subject: Subject, child: Process, fd: int, ends: str) -> set[int]:
+    """Who has the other end of a child's descriptor, by its table or, unread, by its rank's."""
+    table = subject.rank.child_descriptors.get(child.pid)
+    one = next((d for d in table.descriptors if d.fd == fd), None) if table is not None else None
+    if one is not None:
+        return {h.pid for h in one.holders if h.how.startswith(ends)}
+    if fd not in (1, 2) or len(child.outputs) < fd or subject.rank.descriptors is None:
+        return set()
+    target = child.outputs[fd - 1]
+    mine = (d for d in subject.rank.descriptors.descriptors if d.target == target)
+    found = next((d for d in mine if target.startswith("pipe:") and d.mode == "r"), None)
+    return {subject.pid} if found is not None else set()
+
+
+def _told(case: Case, subject: Subject, children: Sequence[Process]) -> str:
+    """`pid 5 'tar x' (state S), which sleeps`: the first ones, the stopped before all others."""
+    named = []
+    for child in children[:3]:
+        text = does(case, subject, child)
+        named.append(f"{name_process(child)}{f', which {text}' if text else ''}")
+    return "; ".join(named)
+
+
+def _stopped_first(children: Iterable[Process]) -> list[Process]:
+    return sorted(children, key=lambda c: c.state[:1] not in ("T", "t"))
+
+
+def _child_steps(subject: Subject, children: Sequence[Process]) -> Iterator[Step]:
+    for child in children[:1]:
+        if child.state[:1] == "T":
+            yield on(subject, f"kill -CONT {child.pid}", words="let it go on")
+        yield on(subject, f"ls -l /proc/{child.pid}/fd")
+        if child.state[:1] != "T":
+            yield strace_step(subject, child.pid)
+
+
+def _child_facts(case: Case, subject: Subject, children: Sequence[Process]) -> Iterator[Evidence]:
+    for child in children[:4]:
+        text = does(case, subject, child)
+        main = main_thread(child)
+        kernel_says = f", {thread_text(main)}" if main is not None else ""
+        yield fact(
+            "process",
+            subject.number,
+            f"child {name_process(child)}{kernel_says}{f': {text}' if text else ''}",
+        )
+
+
+def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Who reads what a child of its own writes, by a pipe or a socket between them."""
+    for subject in left:
+        activity = subject.activity
+        if activity.kind not in ("io", "remote") or activity.family not in _READS:
+            continue
+        one, children = descriptor(subject), _stopped_first(other_end(subject))
+        if one is None or not children:
+            continue
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits at {activity.at} {case.since(subject)} to read "
+                f"({_end(one)}) what a program that it started writes: "
+                f"{_told(case, subject, children)}",
+            ),
+            evidence=(
+                fact("process", subject.number, name_descriptor(one)),
+                *_child_facts(case, subject, children),
+                *common_facts(case, [subject]),
+            ),
+            steps=(
+                *_child_steps(subject, children),
+                *(
+                    ("read all its pipes: communicate(), a thread for each, or stderr=DEVNULL",)
+                    if any(_waits_back(subject, child) for child in children)
+                    else ()
+                ),
+            ),
+        )
+
+
+def _end(one: Descriptor) -> str:
+    return f"fd {one.fd}, {clean(one.target, 60)}"
+
+
+def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    for subject in left:
+        dying = _dying(case, subject)
+        if subject.activity.kind != "child" and not (dying and subject.activity.kind in _MAY_WAIT):
+            continue
+        children = _stopped_first(programs(subject))
+        pool = any(
+            part in frame.file
+            for frame in library_run(stack_of(case.snapshot.stacks, subject))
+            for part in _POOLS
+        )
+        told, sure = "", True
+        if pool:
+            told = _pool(case, subject, children)
+        told = dying or told
+        if not told:
+            named = _told(case, subject, children)
+            told = "for a program it started" + (f": {named}" if named else "")
+            sure = bool(children)
+        drains = any(_drains(_frames(case, subject, child)) for child in children)
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits at {subject.activity.at}",
+                case.since(subject),
+                told,
+            ),
+            evidence=(
+                *_child_facts(case, subject, children),
+                *_gone_facts(case, subject),
+                *common_facts(case, [subject]),
+            ),
+            steps=(
+                *((on(subject, text) for text in tails(subject.rank)) if pool else ()),
+                *_child_steps(subject, children),
+                "take everything out of the queue before join()"
+                if drains
+                else "a pool does not notice a worker that dies: concurrent.futures does"
+                if pool
+                else "give subprocess a timeout",
+            ),
+            confidence=None if sure else 0.8,
+        )
+
+
+def _short(case: Case, subject: Subject) -> tuple[Process, ...]:
+    pool = subject.activity.kind == "child" and subject.activity.family == "futex"
+    return churned(subject.rank, case.at, pool)
+
+
+def _dying(case: Case, subject: Subject) -> str:
+    """That children end as fast as they are started."""
+    short = _short(case, subject)
+    if not short:
+        return ""
+    lived = max((child.gone_at or 0.0) - child.started_at for child in short)
+    status = next((c.exit_code for c in reversed(short) if c.exit_code is not None), None)
+    ended = f" (one with exit status {status})" if status is not None and status > 0 else ""
+    return (
+        f"for processes that end as fast as they are started: {len(short)} were seen to come and "
+        f"go within {duration(case.at - short[0].started_at)}{ended}, none lived for longer than "
+        f"{duration(max(lived, 1.0))}, the last one was pid {short[-1].pid}"
+    )
+
+
+def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    for child in _short(case, subject)[-3:]:
+        lived = (child.gone_at or 0.0) - child.started_at
+        yield fact(
+            "process",
+            subject.number,
+            f"child pid {child.pid} was started {case.ago(child.started_at)[4:] or '0 s'} ago and "
+            f"was gone {duration(max(lived, 0.0))} later",
+        )
+
+
+def _pool(case: Case, subject: Subject, children: Sequence[Process]) -> str:
+    """What the workers of a multiprocessing.Pool do that a rank waits for."""
+    found = {c.pid: _worker(_frames(case, subject, c)) for c in children}
+    workers = [c for c in children if found[c.pid] is not None]
+    busy = [c for c in workers if found[c.pid] == "busy"]
+    if not workers:
+        return ""
+    if busy:
+        idle = len(workers) - len(busy)
+        more = f"; {idle} of its {len(workers)} workers wait for tasks" if idle else ""
+        return f"for a task of its pool, in {_told(case, subject, busy)}{more}"
+    began = min(c.started_at for c in workers)
+    late = [c for c in workers if c.started_at - began > LATER_S]
+    all_of_it = f"all {len(workers)} workers of it wait" if len(workers) > 1 else "its worker waits"
+    text = (
+        f"for a task of its pool, but {all_of_it} for tasks: most likely another one has gone with "
+        "the task it had"
+    )
+    if late:
+        text += (
+            f"; pid {late[0].pid} was started {duration(late[0].started_at - began)} after the "
+            "others, as in the place of one that has gone"
+        )
+    return text
+
+
+def _worker(stack: Sequence[Frame]) -> str | None:
+    """Whether a process is a worker of a pool, `idle` or `busy`; None for anything else."""
+    names = [
+        (plain_name(frame.name), any(part in frame.file for part in _POOLS)) for frame in stack
+    ]
+    at = next((i for i, one in enumerate(names) if one == ("worker", True)), None)
+    if at is None:
+        return None
+    waits = at > 0 and names[at - 1][0] == "get" and stack[at - 1].file.endswith(_QUEUES)
+    return "idle" if waits else "busy"
+
+
+PIPED = Rule(
+    cause="child-process-wait",
+    title="A rank reads what a program it started does not write",
+    seen="The main thread is in a read of a pipe or socket whose other end a child of the rank "
+    "has. Told is what that does: it is stopped, sleeps, or is itself blocked in a pipe that only "
+    "the rank reads or writes, so that both wait for each other.",
+    excluded="Nobody, or another process, has the other end: `io-wait`.",
+    confidence=0.92,
+    next_steps=("kill -CONT, if it is stopped", "Read all pipes of the program: communicate()"),
+    find=_piped,
+    needs=(More("descriptors", "who has the other end of what it reads"),),
+)
+CHILD = Rule(
+    cause="child-process-wait",
+    title="A rank waits for a program it started",
+    seen="subprocess or multiprocessing waits in the stack, or waitpid in user code. Told is what "
+    "the child does; of a pool whether its workers have anything to do, and whether they end as "
+    "fast as they are started.",
+    excluded="The child is a DataLoader worker, or compiles.",
+    confidence=0.92,
+    next_steps=("Look at what the child does", "Give subprocess a timeout"),
+    find=_child,
+)

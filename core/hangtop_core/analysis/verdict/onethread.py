@@ -1,0 +1,127 @@
+"""The Python threads of a rank: where each of them is, and whether it has anything to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangtop_core.analysis import kernel
+from hangtop_core.analysis.activity import Reading
+from hangtop_core.analysis.dictionary import by_source
+from hangtop_core.analysis.frames import is_library, plain_name, where
+from hangtop_core.analysis.sourcelines import needs_no_lock
+from hangtop_core.model import Frame, Thread, ThreadStack
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.analysis.verdict.case import Case
+
+_EXECUTOR = "/concurrent/futures/thread.py"
+_WORKERS = (
+    (_EXECUTOR, ("_worker",)),
+    ("/multiprocessing/pool.py", ("_handle_tasks", "_handle_results", "_handle_workers", "worker")),
+    ("/multiprocessing/queues.py", ("_feed",)),
+    ("/concurrent/futures/process.py", ("run",)),
+    ("/tqdm/_monitor.py", ("run",)),
+)
+"""Where threads of libraries wait for something to do."""
+
+
+class OneThread(Struct, frozen=True):
+    """One Python thread of a rank: its stack, what that says, what the kernel says."""
+
+    stack: ThreadStack
+    reading: Reading
+    facts: Thread | None
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for work, as threads of pools do, and of libraries that feed them."""
+        own = [frame for frame in self.frames if not is_library(frame)]
+        return not own and any(
+            plain_name(frame.name) in names and file in frame.file
+            for frame in self.frames
+            for file, names in _WORKERS
+        )
+
+    @property
+    def pool(self) -> str | None:
+        """The pool whose task it runs, by its name: `reader` of `reader_3`."""
+        in_task = any(
+            plain_name(frame.name) == "_worker" and frame.file.endswith(_EXECUTOR)
+            for frame in self.frames
+        )
+        return (self.stack.name or "").rpartition("_")[0] or None if in_task else None
+
+    @property
+    def name(self) -> str:
+        """`thread 'writer'`."""
+        return f"thread '{clean(self.stack.name or str(self.stack.tid), 60)}'"
+
+    @property
+    def family(self) -> str | None:
+        """What it sleeps on."""
+        if self.facts is None or self.facts.state == "R":
+            return None
+        return kernel.kernel_wait(self.facts.wchan, self.facts.syscall)
+
+    @property
+    def source(self) -> str | None:
+        """The line that its innermost frame is in."""
+        return self.reading.top.source if self.reading.top is not None else None
+
+    @property
+    def wants_gil(self) -> bool:
+        """Whether it sleeps on a futex in a line that never does: it wants the GIL back."""
+        return self.family == "futex" and needs_no_lock(self.source)
+
+    @property
+    def wants_lock(self) -> bool:
+        """Whether it waits in user code for a lock, or for what else sleeps on a futex."""
+        if self.reading.kind is not None or not self.reading.own or self.family != "futex":
+            return False
+        told = by_source(self.source)
+        return not self.wants_gil and (told is None or told[0] in ("lock", "work-wait"))
+
+    @property
+    def takes_lock(self) -> bool:
+        """Whether the line that it waits in takes a lock."""
+        told = by_source(self.source)
+        return self.wants_lock and told is not None and told[0] == "lock"
+
+    @property
+    def does(self) -> str:
+        """What it does, before ` at train.py:7`."""
+        if self.wants_gil:
+            return "wants the GIL back"
+        if self.takes_lock:
+            return "waits for a lock"
+        return "sleeps on a futex" if self.wants_lock else "is"
+
+    @property
+    def place(self) -> str:
+        """Where it is, with its line of code."""
+        top = self.reading.site or self.reading.top
+        source = f" `{top.source.strip()}`" if top is not None and top.source else ""
+        return f"{where(top)}{source}"
+
+    @property
+    def futex(self) -> str:
+        """`, futex 0x5640`: equal addresses are one lock."""
+        return f", futex {self.facts.futex}" if self.facts and self.facts.futex else ""
+
+
+def threads_of(case: Case, subject: Subject) -> list[OneThread]:
+    """All Python threads of a subject, the main thread first."""
+    sample = subject.rank.sample
+    if sample is None:
+        return []
+    found = []
+    for stack in sample.threads:
+        reading, facts = case.reader.thread(subject.rank.process, stack)
+        frames = case.snapshot.stacks.get(stack.stack, ())
+        found.append(OneThread(stack, reading, facts, frames))
+    return found

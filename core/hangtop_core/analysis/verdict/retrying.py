@@ -1,0 +1,218 @@
+"""Ranks that sleep between two attempts: for a lock file, or for a service that refuses them.
+
+Nothing is open meanwhile, so no descriptor tells. What is the same for all of them: the sleep
+stands in a loop, and in that loop an `except`, or a `try` before it, which shows what is tried.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from hangtop_core.analysis.frames import is_library, place, where
+from hangtop_core.analysis.standing import wakes_up
+from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import block_at, loops, stack_of
+from hangtop_core.analysis.verdict.evidence import (
+    alike,
+    common_facts,
+    fact,
+    is_are,
+    sentence,
+    who,
+)
+from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.steps import on, trace_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hangtop_core.analysis.verdict.callers import Block
+    from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Evidence
+    from hangtop_core.model import Frame
+
+_FRAMES = 8
+"""Own frames that know what they stand in."""
+_LOCK = re.compile(r"(?:(?<![A-Za-z])lock|(?<![A-Z])Lock|(?<![A-Za-z])LOCK)(?!step|down)")
+"""Names of locks: LockFile, acquire_lock, .lock; not block, clock, unlock."""
+_ONLY_ONE = re.compile(
+    r"O_EXCL|FileExistsError|EEXIST|open\([^)]*,\s*(?:mode=)?['\"]x|\bmkdir\((?!.*exist_ok=True)"
+    r"|\bos\.link\(|\bsymlink\(|exist_ok=False"
+)
+"""What can be made by one process only: whoever has made it has the lock."""
+_IS_THERE = re.compile(r"^(?:while|if)\b(?!.*\bnot\b).*(?:exists|isfile|isdir|is_file|is_dir)\(")
+_THREADS = re.compile(r"\.(acquire|locked)\(")
+_SERVICE = re.compile(
+    r"Connection|URLError|HTTPError|HTTPStatus|Request(s)?(Error|Exception)|requests\.|urlopen"
+    r"|gaierror|RpcError|grpc\.|BotoCore|ClientError|EndpointError|Transport|aiohttp|httpx?\."
+    r"|socket\.|\.connect\(|create_connection|ServiceUnavailable|Unreachable|NewConnection"
+)
+BY_NAME = 0.75
+"""Confidence where only names tell that it is a lock."""
+
+
+class Round(NamedTuple):
+    """A loop in which somebody sleeps between two attempts."""
+
+    frame: Frame
+    loop: Block
+    tried: Block | None
+    """The first statement of the `try` in it."""
+    caught: Block | None
+    """The `except` in it that the sleep stands in."""
+    asked: tuple[Block, ...] = ()
+    """Conditions in it that the sleep stands under."""
+
+    @property
+    def at(self) -> str:
+        """The loop: `cache.py:29 (`while True:`)`."""
+        return block_at(self.frame, self.loop)
+
+    @property
+    def texts(self) -> str:
+        """All of it, to look for words in."""
+        blocks = (self.loop, self.tried, self.caught, *self.asked)
+        return " ".join(block[1] for block in blocks if block)
+
+
+def round_of(stacks: Mapping[str, tuple[Frame, ...]], subject: Subject) -> Round | None:
+    """The innermost loop in which a subject sleeps, where what is in it is known."""
+    own = (frame for frame in stack_of(stacks, subject) if not is_library(frame))
+    for frame in islice(own, _FRAMES):
+        around = loops(frame)
+        if around is None:
+            return None
+        if not around:
+            continue
+        inside = [one for one in frame.beside or () if one[0] > around[-1][0]]
+        caught = next((one for one in inside if one[1].startswith("except")), None)
+        tried = [one for one in inside if not one[1].startswith(("except", "with", "async with"))]
+        asked = tuple(one for one in frame.within or () if one[0] > around[-1][0])
+        return Round(frame, around[-1], tried[-1] if tried else None, caught, asked)
+    return None
+
+
+def _goes_round(case: Case, left: Sequence[Subject]) -> Iterator[tuple[Subject, Round]]:
+    for subject in left:
+        if subject.activity.kind != "sleep" or not wakes_up(subject.rank, subject.standing):
+            continue
+        found = round_of(case.snapshot.stacks, subject)
+        if found is not None:
+            yield subject, found
+
+
+def _attempts(one: Round) -> str:
+    """What is tried in a loop, as far as is known: `os.open(...)` at cache.py:31 fails ..."""
+    file = place(one.frame).rpartition(":")[0]
+    told = ""
+    if one.tried is not None:
+        told = f"in the loop at {one.at} it tries `{one.tried[1]}` ({file}:{one.tried[0]})"
+        told += f", and sleeps in `{one.caught[1]}`" if one.caught is not None else ""
+    return told or f"it looks again and again in the loop at {one.at}"
+
+
+def _lock_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found = [(s, one, _told(one, s)) for s, one in _goes_round(case, left)]
+    rounds = {id(s): one for s, one, told in found if told is not None}
+    for group in alike((s for s, _, told in found if told), lambda s: s.activity.site):
+        first, one = group[0], rounds[id(group[0])]
+        sure = _told(one, first) == "file"
+        what = "a lock file that is there" if sure else "a lock that it does not get"
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at} "
+                f"{case.since(first)} between two attempts, most likely for {what}: "
+                f"{_attempts(one)}"
+                + (" (it stays there when who made it has died)" if sure else ""),
+            ),
+            evidence=(
+                *_round_facts(first, one),
+                *common_facts(case, group),
+            ),
+            steps=(
+                on(
+                    first,
+                    f"hangtop dump --pid {first.pid} --each --locals",
+                    words="see which file it is, in the locals there",
+                ),
+                "look when that file was made and by whom: a pid in it, its owner, its age; "
+                "delete it once nobody is left who has the lock",
+                *trace_steps(first)[-1:],
+            ),
+            confidence=None if sure else BY_NAME,
+        )
+
+
+def _told(one: Round, subject: Subject) -> str | None:
+    """Whether a loop waits for a lock file, by what it does (`file`) or by names (`name`)."""
+    if _THREADS.search(one.texts):
+        return None  # of threads or processes: not for a file
+    site = subject.activity.site
+    names = " ".join([one.texts, one.frame.name, site.name if site else ""])
+    named = _LOCK.search(names) is not None
+    if _ONLY_ONE.search(one.texts):
+        return "file"
+    if named and any(_IS_THERE.search(text) for _, text in (one.loop, *one.asked)):
+        return "file"
+    return "name" if named else None
+
+
+def _round_facts(subject: Subject, one: Round) -> Iterator[Evidence]:
+    yield fact("stacks", subject.number, f"{where(one.frame)}: {_attempts(one)}")
+
+
+def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    found = [(s, one) for s, one in _goes_round(case, left) if one.tried or one.caught]
+    rounds = {id(s): one for s, one in found if _SERVICE.search(one.texts)}
+    for group in alike((s for s, _ in found if id(s) in rounds), lambda s: s.activity.site):
+        first, one = group[0], rounds[id(group[0])]
+        yield Hit(
+            subjects=group,
+            summary=sentence(
+                case,
+                f"{who(group)} {is_are(group, 'tries', 'try')} again and again what fails, most "
+                f"likely to reach a service, and {is_are(group, 'sleeps', 'sleep')} at "
+                f"{first.activity.at} {case.since(first)} meanwhile: {_attempts(one)}",
+            ),
+            evidence=(
+                *_round_facts(first, one),
+                *common_facts(case, group),
+            ),
+            steps=(
+                on(
+                    first,
+                    f"timeout 20 strace -f -e trace=connect -p {first.pid}",
+                    words="see where it connects to, and what comes of it",
+                ),
+                on(first, f"hangtop dump --pid {first.pid} --each --locals"),
+                "let attempts end after some time, with an error that names the service",
+            ),
+        )
+
+
+LOCK_FILE = Rule(
+    cause="file-lock",
+    title="A rank sleeps between attempts to get a lock file",
+    seen="The main thread sleeps by turns in a loop that tries to make what only one can make "
+    "(O_EXCL, mkdir, link), or looks whether a lock file is still there. With confidence "
+    f"{BY_NAME} only names of functions or files say that it is a lock.",
+    excluded="A file that it has open is locked by another process: see above. A lock of threads.",
+    confidence=0.88,
+    next_steps=("Look at the file: its age, its owner, a pid in it", "Remove a stale lock file"),
+    find=_lock_file,
+    needs=(More("descriptors", "whether a file that it has open is locked by others"),),
+)
+REFUSED = Rule(
+    cause="remote-service-wait",
+    title="A rank tries again and again to reach a service",
+    seen="The main thread sleeps by turns in a loop with an `except`, or after a `try`, that names "
+    "errors or calls of a network client.",
+    excluded="It looks for a lock file: `file-lock`. It waits on a socket: see below.",
+    confidence=0.82,
+    next_steps=("Look where it connects to", "Let attempts end after some time"),
+    find=_refused,
+)
