@@ -70,6 +70,7 @@ RULES: tuple[Rule, ...] = (
     children.CHILD,
     python.REMOTE,
     retrying.REFUSED,
+    retrying.TRIES_AGAIN,
     threads.LOCK_WAIT,
     threads.QUEUE_WAIT,
     python.COMPILING,
