@@ -1,4 +1,4 @@
-"""Training on rollouts: simulators in C, judges behind sockets, search, restarts. rollouts.py WAY"""
+"""Training on rollouts: C simulators, judges behind sockets, search, restarts. rollouts.py WAY"""
 
 import ctypes
 import os

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import calls, stack_of
 from hangtop_core.analysis.verdict.evidence import alike, common_facts, is_are, sentence, who
 from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
@@ -42,7 +44,7 @@ def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{who(group)} {is_are(group, 'waits', 'wait')} for a key in the store at "
                 f"{activity.at} {case.since(group[0])}, and not in what {name_ranks(others)} "
                 f"{is_are(others, 'waits', 'wait')} for: nobody else waits for keys, and who is to "
-                "set it may be among those that wait",
+                f"set it may be among those that wait{_after_error(case, group[0])}",
                 blamed=keys,
             ),
             evidence=common_facts(case, group),
@@ -52,6 +54,16 @@ def _alone(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *trace_steps(group[0]),
             ),
         )
+
+
+def _after_error(case: Case, subject: Subject) -> str:
+    """`; it came there in `except ValueError:` (train.py:7)`, where one of its calls stands so."""
+    for frame in calls(stack_of(case.snapshot.stacks, subject)):
+        for line, text in reversed(frame.beside or ()):
+            if text.startswith("except"):
+                at = place(frame).rpartition(":")[0]
+                return f"; {name_ranks([subject])} came there in `{text}` ({at}:{line})"
+    return ""
 
 
 def _waits_for_key(subject: Subject) -> bool:

@@ -159,3 +159,14 @@ def test_half_of_the_ranks_or_more_that_wait_for_keys_are_told_as_before(keys: i
         world.add(STORE, POLL)
     world.waiters(1)
     assert judged(world).verdicts[0].cause == "mismatched-collective"
+
+
+def test_a_wait_for_a_key_after_an_error_says_so() -> None:
+    world = World()
+    above = replace(
+        frame("fit", "train.py", 70), beside=((66, "self.step(batch)"), (68, "except ValueError:"))
+    )
+    world.add((*STORE[:1], above, *STORE[1:]), POLL)
+    world.waiters(2)
+    told = judged(world).verdicts[0].summary
+    assert "rank 0 came there in `except ValueError:` (train.py:68)" in told
