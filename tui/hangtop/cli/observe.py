@@ -212,7 +212,7 @@ def _no_ranks(snapshot: Snapshot, pids: Sequence[int]) -> NoJobError:
         lines.append(f"pid {one.pid}{on}, of user {clean(one.user)}: {line}")
     lines.append(
         "A rank has RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID in its environment, or\n"
-        "is in a process group of torch; one that has been started a moment ago may yet become one.\n"
+        "is in a process group of torch: who was started a moment ago may not be yet.\n"
         "`hangtop` without --pid looks for all jobs."
     )
     what = f"pid {given} is" if len(pids) == 1 else f"none of pids {given} is"
