@@ -1,4 +1,4 @@
-"""What a line of code says beyond what it waits for: that it sleeps, or takes no lock."""
+"""What a line of code says beyond what it waits for: that it sleeps, takes no lock, uses `re`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ _NO_LOCK = re.compile(
     r"|^(while\s+(True|1)\s*:|pass|continue|break)$"
 )
 """Lines that sleep in another system call than futex, or not at all."""
+_MATCHES = re.compile(r"\.(match|fullmatch|search|findall|finditer|subn?)\s*\(")
+
+
+def may_backtrack(source: str | None) -> bool:
+    """Whether a line looks for a regular expression, by the names of the calls of `re`."""
+    return source is not None and _MATCHES.search(source) is not None
 
 
 def sleeps(source: str | None) -> bool:

@@ -212,3 +212,21 @@ def test_a_thread_that_imports_what_the_main_thread_imports(*, imports: bool) ->
     verdict = first(two(main, other))
     assert verdict.cause == "lock-wait"
     assert ("import deadlock" in verdict.summary) == imports
+
+
+@pytest.mark.parametrize(
+    ("line", "share", "said", "unsaid"),
+    [
+        ("return bool(ANSWER.match(text))", 0.14, "regular expression", "of a core"),
+        ("return spin(text)", 0.97, "97% of a core", "regular expression"),
+    ],
+)
+def test_what_is_said_of_a_busy_line(line: str, share: float, said: str, unsaid: str) -> None:
+    world = World()
+    world.waiters(2)
+    stack = user("score", 63, line)
+    world.add(stack, RUN, sample={"active": True, "gil": True}, main_cpu_share=share)
+    verdict = first(world)
+    assert verdict.cause == "busy-in-python"
+    assert said in verdict.summary
+    assert unsaid not in verdict.summary
