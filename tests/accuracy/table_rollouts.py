@@ -14,7 +14,7 @@ ROLLOUTS: tuple[Job, ...] = (
         "gil-held",
         (1,),
         "a C function waits for a semaphore with the GIL, beside a thread that sleeps",
-        ready=STEP,
+        ready=r"renders",
     ),
     Job(
         "rollouts-native-thread",
@@ -22,7 +22,7 @@ ROLLOUTS: tuple[Job, ...] = (
         "gil-held",
         (2,),
         "the same in a thread, for which the main thread looks every moment",
-        ready=STEP,
+        ready=r"renders",
         **each(),
     ),
     Job(

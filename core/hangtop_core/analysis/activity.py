@@ -250,7 +250,9 @@ def _doing(
         return _without_stack(sample, main, family, running)
     owner = next((one for one in sample.threads if one.gil), None)
     kind, text = _kind(read_, family, letter, running, main)
-    if owner is not None and family == "futex" and _lacks_gil(kind, read_, owner, main):
+    # Who asks for the GIL again, every 5 ms, may be met awake.
+    asks = family == "futex" or (family is None and owner is not None and not owner.active)
+    if owner is not None and asks and _lacks_gil(kind, read_, owner, main):
         kind, text = "gil", "waits for the GIL"
     return Activity(
         kind=kind,

@@ -26,6 +26,7 @@ class Simulator:
         self.c.sem_init(self.frame, 0, 0)
 
     def render(self) -> None:
+        print("renders", flush=True)
         self.c.sem_wait(self.frame)
 
     def beat(self) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.native import called
-from hangtop_core.analysis.standing import JITTER_S, THREADS_SHARE
+from hangtop_core.analysis.standing import JITTER_S, THREADS_SHARE, wakes_up
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
 from hangtop_core.analysis.verdict.needs import More
@@ -38,6 +38,8 @@ def _keeper(subject: Subject, threads: Sequence[OneThread]) -> OneThread | None:
         return None
     quiet = (subject.rank.cpu_share or 0.0) < THREADS_SHARE
     wanted = any(one.wants_gil for one in threads if one is not owner)
+    # Who waits for the GIL wakes up every 5 ms to ask for it, other than who waits for a lock.
+    wanted = wanted or (subject.activity.kind == "gil" and wakes_up(subject.rank, subject.standing))
     return owner if owner.family != "futex" or (wanted and quiet) else None
 
 
@@ -105,7 +107,7 @@ GIL_HELD = Rule(
     seen="py-spy says that a thread owns the GIL, and the kernel that it sleeps in a system call, "
     "in several samples. On a futex, as in a lock or condition of C code: only the main thread "
     "where it has not run since, or a thread of a rank that takes no CPU and has another one "
-    "that sleeps on a futex at a line which takes no lock, and so wants the GIL.",
+    "that wants the GIL: it sleeps on a futex at a line which takes no lock, or wakes up there.",
     excluded="The owner runs: `busy-in-python`.",
     confidence=0.92,
     next_steps=("Look at the native stack", "Release the GIL around that call"),

@@ -8,7 +8,7 @@ import pytest
 
 from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.sourcelines import needs_no_lock, sleeps
-from support.build import FUTEX, JOIN, NOW, RUN, World, frame, judged, thread, user
+from support.build import FUTEX, HUNG_SINCE, JOIN, NOW, RUN, World, frame, judged, thread, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Verdict
@@ -75,7 +75,6 @@ def test_an_owner_that_has_run_since_it_was_looked_at_is_no_keeper() -> None:
         (0.0, "time.sleep(0.1)", "gil-held"),
         # threads that take turns: who had the GIL a moment ago waits for it now
         (0.3, "time.sleep(0.1)", "busy-in-python"),
-        (0.0, "x = f(y)", "busy-in-python"),
     ],
 )
 def test_another_thread_that_sleeps_on_a_futex_with_the_gil(
@@ -84,6 +83,13 @@ def test_another_thread_that_sleeps_on_a_futex_with_the_gil(
     main = user("train_step", 30, line)
     world = two(main, user("poll", 62, "dev.read()"), owner="other", cpu_share=cpu)
     assert first(world).cause == cause
+
+
+@pytest.mark.parametrize(("moved", "cause"), [(NOW, "gil-held"), (HUNG_SINCE, "busy-in-python")])
+def test_a_main_thread_that_wakes_up_to_ask_for_the_gil(moved: float, cause: str) -> None:
+    # GIVEN a main thread that waits until another one has begun, which sleeps with the GIL
+    render = user("render", 29, "self.c.sem_wait(self.frame)")
+    assert first(two(EVENT, render, owner="other", moved_at=moved)).cause == cause
 
 
 def test_a_thread_that_wants_the_gil_back_waits_for_no_lock() -> None:
@@ -230,3 +236,18 @@ def test_what_is_said_of_a_busy_line(line: str, share: float, said: str, unsaid:
     assert verdict.cause == "busy-in-python"
     assert said in verdict.summary
     assert unsaid not in verdict.summary
+
+
+def test_a_main_thread_met_awake_as_it_asks_for_the_gil_gets_nowhere() -> None:
+    world = World()
+    world.waiters(2)
+    render = user("render", 29, "self.c.sem_wait(self.frame)")
+    rank = world.add(
+        EVENT,
+        RUN,
+        worked_at=NOW,
+        process={"threads": (thread(4025, FUTEX),)},
+        sample={"others": [("renderer", 4025, render, True)]},
+    )
+    assert Reader(world.snapshot().stacks).rank(rank).kind == "gil"
+    assert first(world).cause == "gil-held"
