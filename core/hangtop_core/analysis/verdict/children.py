@@ -8,6 +8,7 @@ from hangtop_core.analysis import kernel
 from hangtop_core.analysis.activity import main_thread
 from hangtop_core.analysis.churn import churned
 from hangtop_core.analysis.frames import library_run, plain_name, where
+from hangtop_core.analysis.idle import is_idle
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import (
@@ -69,6 +70,8 @@ def does(case: Case, subject: Subject, child: Process) -> str:
     activity = case.reader.process(child, sample)
     if activity.kind in ("stopped", "traced", "frozen", "core-dump"):
         return activity.text
+    if is_idle(_frames(case, subject, child)):
+        return "waits for a task"
     back = _waits_back(subject, child)
     at = f" at {where(activity.site)}" if activity.site is not None else ""
     if _drains(_frames(case, subject, child)):
