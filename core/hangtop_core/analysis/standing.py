@@ -233,13 +233,15 @@ class Watcher:
 
     def _data_moved(self, rank: Rank, activity: Activity) -> float | None:
         """When bytes last moved; what a process reads and writes has that of its dead children."""
-        if activity.kind == "child" and churned(rank, self.at, activity.family == "futex"):
+        if activity.kind == "child" and churned(
+            rank, self.at, self._reader, activity.family == "futex"
+        ):
             return None
         return latest((rank.io_moved_at, rank.file_moved_at))
 
     def _children_moved(self, rank: Rank, activity: Activity) -> float | None:
         """When a child last ran; of those that end as fast as they are started none counts."""
-        old = bool(churned(rank, self.at, activity.family == "futex"))
+        old = bool(churned(rank, self.at, self._reader, activity.family == "futex"))
         ages = {c.pid: c.started_at + SHORT_S if old else 0.0 for c in rank.children}
         return latest(at for pid, at in rank.child_moved_at.items() if at >= ages.get(pid, 0.0))
 
@@ -290,7 +292,7 @@ class Watcher:
             for child in rank.children
             if child.role == "subprocess"
         )
-        works = works and not churned(rank, self.at)
+        works = works and not churned(rank, self.at, self._reader)
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
         full = rank.node in self._full and retries(rank)

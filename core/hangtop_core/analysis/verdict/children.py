@@ -269,7 +269,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
 
 def _short(case: Case, subject: Subject) -> tuple[Process, ...]:
     pool = subject.activity.kind == "child" and subject.activity.family == "futex"
-    return churned(subject.rank, case.at, pool)
+    return churned(subject.rank, case.at, case.reader, pool)
 
 
 def _dying(case: Case, subject: Subject) -> str:
