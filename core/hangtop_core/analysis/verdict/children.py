@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import kernel
 from hangtop_core.analysis.activity import main_thread
-from hangtop_core.analysis.churn import churned
+from hangtop_core.analysis.churn import churned, short_lived
 from hangtop_core.analysis.frames import library_run, plain_name, where
 from hangtop_core.analysis.idle import is_idle
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
 from hangtop_core.analysis.verdict.evidence import (
@@ -267,28 +268,55 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _short(case: Case, subject: Subject) -> tuple[Process, ...]:
-    pool = subject.activity.kind == "child" and subject.activity.family == "futex"
-    return churned(subject.rank, case.at, case.reader, pool)
-
-
 def _dying(case: Case, subject: Subject) -> str:
     """That children end as fast as they are started."""
-    short = _short(case, subject)
+    short = churned(subject.rank, case.at, case.reader)
     if not short:
         return ""
-    lived = max((child.gone_at or 0.0) - child.started_at for child in short)
     status = next((c.exit_code for c in reversed(short) if c.exit_code is not None), None)
     ended = f" (one with exit status {status})" if status is not None and status > 0 else ""
     return (
-        f"for processes that end as fast as they are started: {len(short)} were seen to come and "
-        f"go within {duration(case.at - short[0].started_at)}{ended}, none lived for longer than "
-        f"{duration(max(lived, 1.0))}, the last one was pid {short[-1].pid}"
+        f"for processes that end as fast as they are started: {_came_and_went(case, short)}{ended}"
     )
 
 
+def _came_and_went(case: Case, short: Sequence[Process]) -> str:
+    lived = max((child.gone_at or 0.0) - child.started_at for child in short)
+    return (
+        f"{len(short)} were seen to come and go within {duration(case.at - short[0].started_at)}, "
+        f"none lived for longer than {duration(max(lived, 1.0))}, the last one was pid "
+        f"{short[-1].pid}"
+    )
+
+
+def _short(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Children that come and go while others wait, of which it is not known what they do."""
+    for subject in left:
+        short = short_lived(subject.rank, case.at)
+        if subject.activity.kind != "child" or not short or case.waited_s < FLOOR_S:
+            continue
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits at {subject.activity.at} {case.since(subject)} for "
+                f"processes of which none stays: {_came_and_went(case, short)}. Whether they get "
+                "anything done was not seen",
+            ),
+            evidence=(*_gone_facts(case, subject), *common_facts(case, [subject])),
+            steps=(
+                *(on(subject, text) for text in tails(subject.rank)),
+                on(
+                    subject,
+                    f"timeout 10 strace -f -e trace=exit_group -p {subject.pid}",
+                    words="see with what status they end",
+                ),
+            ),
+        )
+
+
 def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
-    for child in _short(case, subject)[-3:]:
+    for child in short_lived(subject.rank, case.at)[-3:]:
         lived = (child.gone_at or 0.0) - child.started_at
         yield fact(
             "process",
@@ -336,6 +364,17 @@ def _worker(stack: Sequence[Frame]) -> str | None:
     return "idle" if waits else "busy"
 
 
+SHORT = Rule(
+    cause="child-process-wait",
+    title="A rank waits for processes of which none stays",
+    seen="While others wait, children of the rank come and go, of one command line and within "
+    "seconds each: a program that is run again and again, or a pool that replaces its workers.",
+    excluded="They are known to fail: see below.",
+    confidence=0.5,
+    next_steps=("Read what they print", "See with what status they end"),
+    find=_short,
+    states=frozenset({"progressing"}),
+)
 PIPED = Rule(
     cause="child-process-wait",
     title="A rank reads what a program it started does not write",

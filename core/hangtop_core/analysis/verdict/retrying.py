@@ -156,7 +156,9 @@ def _told(one: Round, subject: Subject) -> str | None:
     named = _LOCK.search(names) is not None
     if _ONLY_ONE.search(one.texts):
         return "file"
-    if named and any(_IS_THERE.search(text) for _, text in (one.loop, *one.asked)):
+    if _IS_THERE.search(one.loop[1]) or (
+        named and any(_IS_THERE.search(text) for _, text in one.asked)
+    ):
         return "file"
     return "name" if named else None
 

@@ -265,7 +265,7 @@ def _exhausted(subject: Subject, rest: Sequence[OneThread]) -> str:
     if not pools:
         return ""
     count, name = waiting[pools[0]], clean(pools[0], 60)
-    all_of_it = f"all {count} threads" if count > 1 else "the only thread"
+    all_of_it = {1: "the only thread", 2: "both threads"}.get(count, f"all {count} threads")
     verb = "wait" if count > 1 else "waits"
     return (
         f"{all_of_it} of its pool '{name}' {verb} for futures, too: nobody is left to run "
