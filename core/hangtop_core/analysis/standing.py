@@ -239,9 +239,13 @@ class Watcher:
 
     def _children_moved(self, rank: Rank) -> float | None:
         """When a child last ran; of those that end as fast as they are started none counts."""
-        ages = {c.pid: c.started_at + SHORT_S for c in rank.children}
-        ages = ages if churned(rank, self.at, self._reader) else {}
-        return latest(at for pid, at in rank.child_moved_at.items() if at >= ages.get(pid, 0.0))
+        moved = rank.child_moved_at
+        if churned(rank, self.at, self._reader):
+            old = (c for c in rank.children if c.gone_at is None)
+            return latest(
+                at for c in old if (at := moved.get(c.pid, 0.0)) >= c.started_at + SHORT_S
+            )
+        return latest(moved.values())
 
     def _by_scheduler(self, left: float | None, seen: float) -> Standing:
         """For threads that sleep until they can go on: that they left their wait is progress.

@@ -198,8 +198,9 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} waits at {activity.at} {case.since(subject)} to read "
-                f"({_end(one)}) what a program that it started writes: "
+                f"{who([subject])} waits at {activity.at}",
+                case.since(subject),
+                f"to read ({_end(one)}) what a program that it started writes: "
                 f"{_told(case, subject, children)}",
             ),
             evidence=(
@@ -299,9 +300,10 @@ def _short(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} waits at {subject.activity.at} {case.since(subject)} for "
-                f"processes of which none stays: {_came_and_went(case, short)}. Whether they get "
-                "anything done was not seen",
+                f"{who([subject])} waits at {subject.activity.at}",
+                case.since(subject),
+                f"for processes of which none stays: {_came_and_went(case, short)}; whether they "
+                "get anything done was not seen",
             ),
             evidence=(*_gone_facts(case, subject), *common_facts(case, [subject])),
             steps=(
