@@ -440,6 +440,7 @@ JOBS: tuple[Job, ...] = (
     *MORE,
     *THIRD,
     *SLOW,
+    *OWN,
     *FIFTH,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),

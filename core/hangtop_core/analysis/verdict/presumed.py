@@ -61,8 +61,7 @@ def behind(rank: Rank, activity: Activity, reader: Reader) -> Activity:
         frames = reader.frames(thread.stack)
         if is_idle(frames) or (future and not in_task(frames)):
             continue
-        if reader.reading(thread.stack).kind not in ("queue", "idle-worker"):
-            at_work.append(thread)
+        at_work.append(thread)
     if len(at_work) != 1 or at_work[0].tid is None:
         return activity
     [one] = at_work

@@ -11,7 +11,7 @@ from hangtop_core.analysis.idle import FUTURES
 from hangtop_core.analysis.native import called
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.children import does
+from hangtop_core.analysis.verdict.doing import does
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
