@@ -31,8 +31,7 @@ _PROGRAM = frozenset({"<module>", "_run_module_as_main", "spawn_main", "_bootstr
 """One of these is at the bottom of a main thread until its program is through; handlers that were
 registered with atexit are called with nothing below them."""
 _AT_EXIT: frozenset[Kind] = frozenset({"lock", "join", "queue", "sleep", "waiting"})
-_OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})
-"""What frames of Python and the kernel leave open: C frames may decide it."""
+_OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})  # C frames may decide these
 GPU_THREADS = ("cuda", "pt_nccl")
 """Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
 
@@ -83,11 +82,13 @@ class Activity(Struct, frozen=True, gc=False):
     """Thread id of the GIL's owner in the sample."""
     by_thread: bool = False
     """Another thread of the rank does this, and the main thread waits for that one."""
+    behind: str = ""
+    """Which one, and where: where that one does not wait for other ranks."""
 
     @property
     def at(self) -> str:
         """Where in the user's code, for sentences."""
-        return where(self.site)
+        return f"{where(self.site)}{self.behind}"
 
 
 OVER_MEMORY = "is held up by the kernel because its cgroup is over memory.high"
@@ -108,6 +109,10 @@ class Reader:
             found = self._readings[key] = read(self._stacks.get(key, ()))
         return found
 
+    def frames(self, key: str) -> tuple[Frame, ...]:
+        """The frames of a stack, innermost first."""
+        return self._stacks.get(key, ())
+
     def uses(self, key: str, *files: str) -> bool:
         """Whether a frame of a stack is in one of these files, of which parts are given."""
         return any(part in frame.file for frame in self._stacks.get(key, ()) for part in files)
@@ -117,8 +122,8 @@ class Reader:
         if rank.state == "exited":
             return Activity("exited", _left(rank.process))
         found = self.process(rank.process, rank.sample)
-        slept = as_it_slept(rank) if found.kind == "busy" and found.running else None
-        found = self.process(slept, rank.sample) if slept is not None else found
+        if found.kind == "busy" and found.running and (slept := as_it_slept(rank)) is not None:
+            found = self.process(slept, rank.sample)
         return found if rank.descriptors is None else _resolve_store(found, _store_port(rank))
 
     def process(self, process: Process, sample: StackSample | None) -> Activity:
@@ -144,8 +149,8 @@ class Reader:
 
     def thread(self, process: Process, stack: ThreadStack) -> tuple[Reading, Thread | None]:
         """What another thread's stack says, and what the kernel says of it."""
-        facts = next((one for one in process.threads if one.tid == stack.tid), None)
-        return self.reading(stack.stack), facts
+        found = (one for one in process.threads if one.tid == stack.tid)
+        return self.reading(stack.stack), next(found, None)
 
 
 def read(stack: tuple[Frame, ...]) -> Reading:

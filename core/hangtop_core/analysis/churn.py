@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.frames import plain_name
+from hangtop_core.analysis.idle import is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from hangtop_core.analysis.activity import Reader
     from hangtop_core.model import Process, Rank
 
 SHORT_S = 10.0
 """A child that ends within this has had no time to do much."""
 LATELY_S = 60.0
+_POOL, _TASK_LINE = "/multiprocessing/pool.py", 115
+"""Where `worker` calls tasks, below where it calls the initializer: CPython 3.8 to 3.14."""
+STARTS = 2
+"""So many that were met in their initializer, and none in a task, are no accident."""
 SEVERAL = 3
 """So many of one kind in that time are started again and again."""
 
 
-def churned(rank: Rank, at: float, pool: bool = False) -> tuple[Process, ...]:
-    """The short-lived children of one command line that have left lately, oldest first.
+def churned(rank: Rank, at: float, reader: Reader) -> tuple[Process, ...]:
+    """The short-lived children of one kind that have left lately and got nothing done.
 
-    Empty where there are few of them, where one of their kind has lived for longer, or where one
-    has ended well: so do workers that are to take few tasks each, and programs that are run one
-    after the other.
+    Oldest first. They are known to fail by an exit status, or as none of them was seen to get to a
+    task. How a child has ended is seen only until its parent asks: where nothing is known of it,
+    they are taken to be at work, as workers are that take one task each.
+    """
+    some = short_lived(rank, at)
+    codes = {child.exit_code for child in some if child.exit_code is not None}
+    seen = [_sampled(rank, child, reader) for child in some]
+    fails = bool(codes) or seen.count("start") >= STARTS
+    return some if fails and 0 not in codes and "task" not in seen else ()
 
-    Args:
-        rank: whose children.
-        at: now.
-        pool: whether others than the main thread start them; else one has to have failed, as far
-            as was seen: how a child has ended is seen only until its parent asks.
+
+def short_lived(rank: Rank, at: float) -> tuple[Process, ...]:
+    """The children of one command line that came and went lately, within seconds each.
+
+    Empty where there are few of them, or where one of their kind has lived for longer.
     """
     kinds: dict[Hashable, list[Process]] = defaultdict(list)
     stays = set()
@@ -41,18 +56,24 @@ def churned(rank: Rank, at: float, pool: bool = False) -> tuple[Process, ...]:
                 stays.add(kind)
         elif child.gone_at > at - LATELY_S and child.gone_at - child.started_at < SHORT_S:
             kinds[kind].append(child)
-    found = [
-        some
-        for kind, some in kinds.items()
-        if kind not in stays and len(some) >= SEVERAL and _fail(some, pool)
-    ]
+    found = [some for kind, some in kinds.items() if kind not in stays and len(some) >= SEVERAL]
     most = max(found, key=len, default=[])
     return tuple(sorted(most, key=lambda child: child.started_at))
 
 
-def _fail(some: list[Process], pool: bool) -> bool:
-    codes = {child.exit_code for child in some if child.exit_code is not None}
-    return 0 not in codes and (pool or bool(codes))
+def _sampled(rank: Rank, child: Process, reader: Reader) -> str:
+    """Whether a worker of a pool was seen in its initializer (`start`), or had come to tasks."""
+    sample = rank.child_samples.get(child.pid)
+    if sample is None or not sample.threads:
+        return ""
+    frames = reader.frames(sample.threads[0].stack)
+    if is_idle(frames):
+        return "task"
+    for inner, outer in pairwise(frames):
+        if plain_name(outer.name) == "worker" and outer.file.endswith(_POOL):
+            maps = plain_name(inner.name) in ("mapstar", "starmapstar")
+            return "task" if maps or outer.line >= _TASK_LINE else "start"
+    return ""
 
 
 def _kind(child: Process) -> Hashable:

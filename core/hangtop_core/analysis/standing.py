@@ -200,7 +200,7 @@ class Watcher:
         if activity.kind == "sleep" and not (rank.node in self._full and retries(rank)):
             found = self._or_moved(found, rank.wrote_at)
         if activity.kind in ("child", "compiling"):
-            found = self._or_moved(found, self._children_moved(rank, activity))
+            found = self._or_moved(found, self._children_moved(rank))
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
             found = self._or_helpers(rank, activity, found)
@@ -233,15 +233,19 @@ class Watcher:
 
     def _data_moved(self, rank: Rank, activity: Activity) -> float | None:
         """When bytes last moved; what a process reads and writes has that of its dead children."""
-        if activity.kind == "child" and churned(rank, self.at, activity.family == "futex"):
+        if activity.kind == "child" and churned(rank, self.at, self._reader):
             return None
         return latest((rank.io_moved_at, rank.file_moved_at))
 
-    def _children_moved(self, rank: Rank, activity: Activity) -> float | None:
+    def _children_moved(self, rank: Rank) -> float | None:
         """When a child last ran; of those that end as fast as they are started none counts."""
-        old = bool(churned(rank, self.at, activity.family == "futex"))
-        ages = {c.pid: c.started_at + SHORT_S if old else 0.0 for c in rank.children}
-        return latest(at for pid, at in rank.child_moved_at.items() if at >= ages.get(pid, 0.0))
+        moved = rank.child_moved_at
+        if churned(rank, self.at, self._reader):
+            old = (c for c in rank.children if c.gone_at is None)
+            return latest(
+                at for c in old if (at := moved.get(c.pid, 0.0)) >= c.started_at + SHORT_S
+            )
+        return latest(moved.values())
 
     def _by_scheduler(self, left: float | None, seen: float) -> Standing:
         """For threads that sleep until they can go on: that they left their wait is progress.
@@ -290,7 +294,7 @@ class Watcher:
             for child in rank.children
             if child.role == "subprocess"
         )
-        works = works and not churned(rank, self.at)
+        works = works and not churned(rank, self.at, self._reader)
         if activity.kind == "queue" and works and found.seen - found.since < PRINTS_S:
             return Standing(self.at, self.at, True, self.at)
         full = rank.node in self._full and retries(rank)

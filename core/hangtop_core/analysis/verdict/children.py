@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis import kernel
 from hangtop_core.analysis.activity import main_thread
-from hangtop_core.analysis.churn import churned
-from hangtop_core.analysis.frames import library_run, plain_name, where
+from hangtop_core.analysis.churn import churned, short_lived
+from hangtop_core.analysis.frames import library_run, plain_name
+from hangtop_core.analysis.standing import FLOOR_S
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import stack_of
+from hangtop_core.analysis.verdict.doing import QUEUES, does, drains, frames_of, waits_back
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     descriptor,
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
 
 _HELPERS = ("dataloader-worker", "resource-tracker", "forkserver", "debug-server")
 _POOLS = ("/multiprocessing/pool.py", "/multiprocess/pool.py", "/billiard/pool.py")
-_QUEUES = ("/multiprocessing/queues.py", "/multiprocess/queues.py")
 _READS = frozenset({"pipe-read", "read", "socket"})
-_WRITES = frozenset({"pipe-write", "write", "socket"})
 _MAY_WAIT = frozenset({"sleep", "queue", "join", "lock", "waiting"})
 LATER_S = 2.0
 """Seconds by which workers of one pool are started apart at most; later ones replace others."""
@@ -59,92 +58,6 @@ def other_end(subject: Subject) -> list[Process]:
     if one.socket is not None and one.socket.peer_pid is not None:
         pids = {one.socket.peer_pid}
     return [c for c in subject.rank.children if c.pid in pids and c.role not in _HELPERS]
-
-
-def does(case: Case, subject: Subject, child: Process) -> str:
-    """What a child does, for sentences: `is stopped by a signal (state T)`."""
-    if child.ended:
-        return "has ended"
-    sample = subject.rank.child_samples.get(child.pid)
-    activity = case.reader.process(child, sample)
-    if activity.kind in ("stopped", "traced", "frozen", "core-dump"):
-        return activity.text
-    back = _waits_back(subject, child)
-    at = f" at {where(activity.site)}" if activity.site is not None else ""
-    if _drains(_frames(case, subject, child)):
-        return (
-            f"has done its work and waits until what it has put into a queue is taken out of it{at}"
-        )
-    if back:
-        return f"{back}{at}"
-    if sample is not None and sample.threads and activity.kind != "unknown":
-        return f"{activity.text}{at}"
-    main = main_thread(child)
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
-    told = {
-        "pipe-write": "is blocked writing to a pipe",
-        "pipe-read": "is blocked reading a pipe",
-        "sleep": "sleeps",
-        "futex": "waits for a lock or a thread of its own",
-        "socket": "waits for a network peer",
-        "child": "waits for a program that it started itself",
-        "file-lock": "waits for a file lock",
-        "poll": "waits in poll",
-    }
-    if main is not None and main.state == "D":
-        return "is in uninterruptible sleep (state D)"
-    if main is not None and main.state == "R":
-        return "runs"
-    return told.get(family or "", "")
-
-
-def _frames(case: Case, subject: Subject, child: Process) -> tuple[Frame, ...]:
-    sample = subject.rank.child_samples.get(child.pid)
-    if sample is None or not sample.threads:
-        return ()
-    return case.snapshot.stacks.get(sample.threads[0].stack, ())
-
-
-def _drains(stack: Sequence[Frame]) -> bool:
-    """Whether a process that has done its work waits for the thread that fills its queue's pipe."""
-    return any(
-        plain_name(frame.name) == "_finalize_join" and frame.file.endswith(_QUEUES)
-        for frame in stack
-    )
-
-
-def _waits_back(subject: Subject, child: Process) -> str:
-    """That a child waits for its rank in turn, by a pipe between them; empty where it does not."""
-    main = main_thread(child)
-    family = kernel.kernel_wait(main.wchan, main.syscall) if main is not None else None
-    if main is None or main.fd is None or family not in _READS | _WRITES:
-        return ""
-    verb, ends = ("write", "reads") if family in _WRITES - _READS else ("read", "writes")
-    names = {0: "stdin", 1: "stdout", 2: "stderr"}
-    told = f"its {names[main.fd]}" if main.fd in names else f"fd {main.fd}"
-    others = _at_other_end(subject, child, main.fd, ends)
-    if subject.pid not in others or family == "socket":
-        return ""
-    alone = "only" if others <= {subject.pid, child.pid} else "also"
-    full = ", which is full" if verb == "write" else ""
-    return (
-        f"is itself blocked {'writing to' if verb == 'write' else 'reading'} {told}{full}: a pipe "
-        f"that {alone} this rank {ends}, so they wait for each other"
-    )
-
-
-def _at_other_end(subject: Subject, child: Process, fd: int, ends: str) -> set[int]:
-    """Who has the other end of a child's descriptor, by its table or, unread, by its rank's."""
-    table = subject.rank.child_descriptors.get(child.pid)
-    one = next((d for d in table.descriptors if d.fd == fd), None) if table is not None else None
-    if one is not None:
-        return {h.pid for h in one.holders if h.how.startswith(ends)}
-    if fd not in (1, 2) or len(child.outputs) < fd or subject.rank.descriptors is None:
-        return set()
-    target = child.outputs[fd - 1]
-    mine = (d for d in subject.rank.descriptors.descriptors if d.target == target)
-    found = next((d for d in mine if target.startswith("pipe:") and d.mode == "r"), None)
-    return {subject.pid} if found is not None else set()
 
 
 def _told(case: Case, subject: Subject, children: Sequence[Process]) -> str:
@@ -194,8 +107,9 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=(subject,),
             summary=sentence(
                 case,
-                f"{who([subject])} waits at {activity.at} {case.since(subject)} to read "
-                f"({_end(one)}) what a program that it started writes: "
+                f"{who([subject])} waits at {activity.at}",
+                case.since(subject),
+                f"to read ({_end(one)}) what a program that it started writes: "
                 f"{_told(case, subject, children)}",
             ),
             evidence=(
@@ -207,7 +121,7 @@ def _piped(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *_child_steps(subject, children),
                 *(
                     ("read all its pipes: communicate(), a thread for each, or stderr=DEVNULL",)
-                    if any(_waits_back(subject, child) for child in children)
+                    if any(waits_back(subject, child) for child in children)
                     else ()
                 ),
             ),
@@ -237,7 +151,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             named = _told(case, subject, children)
             told = "for a program it started" + (f": {named}" if named else "")
             sure = bool(children)
-        drains = any(_drains(_frames(case, subject, child)) for child in children)
+        unread = any(drains(frames_of(case, subject, child)) for child in children)
         yield Hit(
             subjects=(subject,),
             summary=sentence(
@@ -255,7 +169,7 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 *((on(subject, text) for text in tails(subject.rank)) if pool else ()),
                 *_child_steps(subject, children),
                 "take everything out of the queue before join()"
-                if drains
+                if unread
                 else "a pool does not notice a worker that dies: concurrent.futures does"
                 if pool
                 else "give subprocess a timeout",
@@ -264,28 +178,56 @@ def _child(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def _short(case: Case, subject: Subject) -> tuple[Process, ...]:
-    pool = subject.activity.kind == "child" and subject.activity.family == "futex"
-    return churned(subject.rank, case.at, pool)
-
-
 def _dying(case: Case, subject: Subject) -> str:
     """That children end as fast as they are started."""
-    short = _short(case, subject)
+    short = churned(subject.rank, case.at, case.reader)
     if not short:
         return ""
-    lived = max((child.gone_at or 0.0) - child.started_at for child in short)
     status = next((c.exit_code for c in reversed(short) if c.exit_code is not None), None)
     ended = f" (one with exit status {status})" if status is not None and status > 0 else ""
     return (
-        f"for processes that end as fast as they are started: {len(short)} were seen to come and "
-        f"go within {duration(case.at - short[0].started_at)}{ended}, none lived for longer than "
-        f"{duration(max(lived, 1.0))}, the last one was pid {short[-1].pid}"
+        f"for processes that end as fast as they are started: {_came_and_went(case, short)}{ended}"
     )
 
 
+def _came_and_went(case: Case, short: Sequence[Process]) -> str:
+    lived = max((child.gone_at or 0.0) - child.started_at for child in short)
+    return (
+        f"{len(short)} were seen to come and go within {duration(case.at - short[0].started_at)}, "
+        f"none lived for longer than {duration(max(lived, 1.0))}, the last one was pid "
+        f"{short[-1].pid}"
+    )
+
+
+def _short(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
+    """Children that come and go while others wait, of which it is not known what they do."""
+    for subject in left:
+        short = short_lived(subject.rank, case.at)
+        if subject.activity.kind != "child" or not short or case.waited_s < FLOOR_S:
+            continue
+        yield Hit(
+            subjects=(subject,),
+            summary=sentence(
+                case,
+                f"{who([subject])} waits at {subject.activity.at}",
+                case.since(subject),
+                f"for processes of which none stays: {_came_and_went(case, short)}; whether they "
+                "get anything done was not seen",
+            ),
+            evidence=(*_gone_facts(case, subject), *common_facts(case, [subject])),
+            steps=(
+                *(on(subject, text) for text in tails(subject.rank)),
+                on(
+                    subject,
+                    f"timeout 10 strace -f -e trace=exit_group -p {subject.pid}",
+                    words="see with what status they end",
+                ),
+            ),
+        )
+
+
 def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
-    for child in _short(case, subject)[-3:]:
+    for child in short_lived(subject.rank, case.at)[-3:]:
         lived = (child.gone_at or 0.0) - child.started_at
         yield fact(
             "process",
@@ -297,7 +239,7 @@ def _gone_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
 
 def _pool(case: Case, subject: Subject, children: Sequence[Process]) -> str:
     """What the workers of a multiprocessing.Pool do that a rank waits for."""
-    found = {c.pid: _worker(_frames(case, subject, c)) for c in children}
+    found = {c.pid: _worker(frames_of(case, subject, c)) for c in children}
     workers = [c for c in children if found[c.pid] is not None]
     busy = [c for c in workers if found[c.pid] == "busy"]
     if not workers:
@@ -329,10 +271,21 @@ def _worker(stack: Sequence[Frame]) -> str | None:
     at = next((i for i, one in enumerate(names) if one == ("worker", True)), None)
     if at is None:
         return None
-    waits = at > 0 and names[at - 1][0] == "get" and stack[at - 1].file.endswith(_QUEUES)
+    waits = at > 0 and names[at - 1][0] == "get" and stack[at - 1].file.endswith(QUEUES)
     return "idle" if waits else "busy"
 
 
+SHORT = Rule(
+    cause="child-process-wait",
+    title="A rank waits for processes of which none stays",
+    seen="While others wait, children of the rank come and go, of one command line and within "
+    "seconds each: a program that is run again and again, or a pool that replaces its workers.",
+    excluded="They are known to fail: see below.",
+    confidence=0.5,
+    next_steps=("Read what they print", "See with what status they end"),
+    find=_short,
+    states=frozenset({"progressing"}),
+)
 PIPED = Rule(
     cause="child-process-wait",
     title="A rank reads what a program it started does not write",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from hangtop_core.analysis.activity import Activity, main_thread
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.descriptors import Descriptor
     from hangtop_core.diagnosis import Evidence
 
 _AT_WORK = frozenset({"busy", "importing", "compiling"})
@@ -238,8 +240,28 @@ def _file_of(subject: Subject, worker: Worker) -> str:
     if main is not None and main.fd is not None:
         for one in table.descriptors:
             if one.fd == main.fd:
-                return name_descriptor(one)
+                return _queue_of(subject, worker, one) or name_descriptor(one)
     return ""
+
+
+def _queue_of(subject: Subject, worker: Worker, one: Descriptor) -> str:
+    """Of a queue between processes, whether any but this worker and its rank could fill it.
+
+    Both have its other end open, whether they put anything in or not.
+    """
+    own = {subject.pid, worker.process.pid}
+    if worker.activity.kind != "queue" or one.kind != "pipe" or not one.holders:
+        return ""
+    rest = tuple(holder for holder in one.holders if holder.pid not in own)
+    told = name_descriptor(msgspec.structs.replace(one, holders=rest))
+    if rest:
+        return told
+    told += ", which only this worker and its rank have open"
+    ended = [c for c in subject.rank.children if c.role == "subprocess" and c.ended]
+    if ended:
+        how = "has ended" if ended[0].exit_code is None else how_ended(ended[0].exit_code)
+        told += f" ({ended[0].label}, pid {ended[0].pid}, {how})"
+    return told
 
 
 def _worker_facts(case: Case, subject: Subject, worker: Worker) -> Iterator[Evidence]:

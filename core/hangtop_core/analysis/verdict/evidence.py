@@ -106,7 +106,8 @@ def stack_fact(subject: Subject) -> Evidence | None:
     sample, top = subject.rank.sample, subject.activity.top
     if sample is None or not sample.threads or top is None:
         return None
-    text = f"{subject.activity.text.rstrip(',')}: main thread in {where(top)}"
+    thread = "a thread it waits for" if subject.activity.behind else "main thread"
+    text = f"{subject.activity.text.rstrip(',')}: {thread} in {where(top)}"
     site = subject.activity.site
     if site is not None and site != top:
         text += f", called from {where(site)}"
@@ -240,7 +241,8 @@ def socket_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     ]
     for one, socket in piled[:SHOWN]:
         text = f"{name_descriptor(one, peer(case, subject, one))}: "
-        text += f"{socket.recv_queue} bytes it has not read, {socket.send_queue} not acknowledged"
+        text += f"{socket.recv_queue} bytes it has not read, {socket.send_queue} not sent or not "
+        text += "acknowledged"
         text += f", sent again {socket.retransmits} times in a row" if socket.retransmits else ""
         yield fact("network", subject.number, text)
 

@@ -9,7 +9,8 @@ from msgspec import Struct
 from hangtop_core.analysis import kernel
 from hangtop_core.analysis.activity import Reading
 from hangtop_core.analysis.dictionary import by_source
-from hangtop_core.analysis.frames import is_library, plain_name, where
+from hangtop_core.analysis.frames import where
+from hangtop_core.analysis.idle import in_task, is_idle
 from hangtop_core.analysis.sourcelines import needs_no_lock
 from hangtop_core.model import Frame, Thread, ThreadStack
 from hangtop_core.text import clean
@@ -17,16 +18,6 @@ from hangtop_core.text import clean
 if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.base import Subject
     from hangtop_core.analysis.verdict.case import Case
-
-_EXECUTOR = "/concurrent/futures/thread.py"
-_WORKERS = (
-    (_EXECUTOR, ("_worker",)),
-    ("/multiprocessing/pool.py", ("_handle_tasks", "_handle_results", "_handle_workers", "worker")),
-    ("/multiprocessing/queues.py", ("_feed",)),
-    ("/concurrent/futures/process.py", ("run",)),
-    ("/tqdm/_monitor.py", ("run",)),
-)
-"""Where threads of libraries wait for something to do."""
 
 
 class OneThread(Struct, frozen=True):
@@ -40,21 +31,13 @@ class OneThread(Struct, frozen=True):
     @property
     def idle(self) -> bool:
         """Whether it waits for work, as threads of pools do, and of libraries that feed them."""
-        own = [frame for frame in self.frames if not is_library(frame)]
-        return not own and any(
-            plain_name(frame.name) in names and file in frame.file
-            for frame in self.frames
-            for file, names in _WORKERS
-        )
+        return is_idle(self.frames)
 
     @property
     def pool(self) -> str | None:
         """The pool whose task it runs, by its name: `reader` of `reader_3`."""
-        in_task = any(
-            plain_name(frame.name) == "_worker" and frame.file.endswith(_EXECUTOR)
-            for frame in self.frames
-        )
-        return (self.stack.name or "").rpartition("_")[0] or None if in_task else None
+        name = (self.stack.name or "").rpartition("_")[0]
+        return name or None if in_task(self.frames) else None
 
     @property
     def name(self) -> str:

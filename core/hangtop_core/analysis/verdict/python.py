@@ -141,7 +141,10 @@ def _remote(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 told += f", pid {other.pid} ({other.label}) on {other.node}"
             elif other is not None:
                 told += f", {other.text}"
-            if not one.socket.recv_queue:
+            main = subject.activity.main
+            if main is not None and (main.syscall or "").startswith("send"):
+                told += ", which takes nothing"
+            elif not one.socket.recv_queue:
                 told += ", which sends nothing"
         yield Hit(
             subjects=group,

@@ -142,9 +142,9 @@ def _lock_file(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=sentence(
                 case,
-                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at} "
-                f"{case.since(first)} between two attempts, most likely for {what}: "
-                f"{_attempts(one)}"
+                f"{who(group)} {is_are(group, 'sleeps', 'sleep')} at {first.activity.at}",
+                case.since(first),
+                f"between two attempts, most likely for {what}: {_attempts(one)}"
                 + (" (it stays there when who made it has died)" if sure else ""),
             ),
             evidence=(
@@ -174,7 +174,8 @@ def _told(one: Round, subject: Subject) -> str | None:
     named = _LOCK.search(names) is not None
     if _ONLY_ONE.search(one.texts):
         return "file"
-    if named and any(_IS_THERE.search(text) for _, text in (one.loop or (0, ""), *one.asked)):
+    around = one.loop[1] if one.loop is not None else ""
+    if _IS_THERE.search(around) or (named and any(_IS_THERE.search(text) for _, text in one.asked)):
         return "file"
     return "name" if named else None
 
@@ -194,7 +195,9 @@ def _refused(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 case,
                 f"{who(group)} {is_are(group, 'tries', 'try')} again and again what fails, most "
                 f"likely to reach a service, and {is_are(group, 'sleeps', 'sleep')} at "
-                f"{first.activity.at} {case.since(first)} meanwhile: {_attempts(one)}",
+                f"{first.activity.at}",
+                case.since(first),
+                f"meanwhile: {_attempts(one)}",
             ),
             evidence=(
                 *_round_facts(first, one),

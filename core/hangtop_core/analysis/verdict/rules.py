@@ -63,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     storage.TRIED_LOCK,
     retrying.LOCK_FILE,
     resources.DISK_FULL,
+    children.SHORT,
     children.PIPED,
     storage.READING,
     storage.IO_WAIT,

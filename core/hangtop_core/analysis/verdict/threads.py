@@ -6,9 +6,10 @@ from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core.analysis.dictionary import by_source
+from hangtop_core.analysis.idle import FUTURES
 from hangtop_core.analysis.verdict import locks
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.children import does
+from hangtop_core.analysis.verdict.doing import does
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Evidence
     from hangtop_core.model import Process
-
-_FUTURES = frozenset({"result", "exception", "wait", "as_completed", "result_iterator"})
 
 
 def _lock(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -89,7 +88,7 @@ def _tangle(subject: Subject, stuck: Sequence[OneThread]) -> _Tangle | None:
         before = locks.again(one.frames)
         if before is not None:
             text = f"{one.name} most likely waits for itself: it takes `{before.name}` at "
-            text += f"{one.place}, and has it since {before.at}. Only an RLock can be taken twice"
+            text += f"{one.place}, and has it since {before.at} (only an RLock can be taken twice)"
             return _Tangle(text, 0.9)
     takers = [one for one in stuck if one.takes_lock]
     if not _several_locks(subject, takers):
@@ -221,9 +220,9 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
         return f"{text} may have to {'empty' if puts else 'fill'} it"
     if any("/asyncio/" in frame.file for frame in threads[0].frames[:12] if threads):
         return "nothing in its event loop can run: all its tasks wait"
-    waits = f", {plural(len(rest), 'other thread')} of it only waiting for work" if rest else ""
+    waits = f" ({plural(len(rest), 'other thread')} only waiting for work)" if rest else ""
     if puts:
-        return f"it is full, and no thread takes from it{waits}: who did has most likely ended"
+        return f"it is full, and no thread takes from it{waits}: what did has most likely ended"
     if rest:
         return f"no thread is at work that could fill it{waits}"
     return "no other Python thread is alive that could fill it"
@@ -231,22 +230,22 @@ def _who_could(case: Case, subject: Subject, threads: Sequence[OneThread]) -> st
 
 def _exhausted(subject: Subject, rest: Sequence[OneThread]) -> str:
     """That all threads of a pool wait for futures themselves: nobody is left to run these."""
-    if subject.activity.op not in _FUTURES:
+    if subject.activity.op not in FUTURES:
         return ""
     waiting: dict[str, int] = {}
     for one in rest:
-        if one.pool is not None and one.reading.op in _FUTURES:
+        if one.pool is not None and one.reading.op in FUTURES:
             waiting[one.pool] = waiting.get(one.pool, 0) + 1
     free = {(one.stack.name or "").rpartition("_")[0] for one in rest if one.idle}
     pools = [name for name in waiting if name not in free]
     if not pools:
         return ""
     count, name = waiting[pools[0]], clean(pools[0], 60)
-    all_of_it = f"all {count} threads" if count > 1 else "the only thread"
+    all_of_it = {1: "the only thread", 2: "both threads"}.get(count, f"all {count} threads")
     verb = "wait" if count > 1 else "waits"
     return (
-        f"{all_of_it} of its pool '{name}' {verb} for futures, too: of tasks that went to this "
-        "pool none is left to be run"
+        f"{all_of_it} of its pool '{name}' {verb} for futures, too: nobody is left to run "
+        "tasks that wait in this pool"
     )
 
 

@@ -154,4 +154,4 @@ def test_bytes_that_a_stopped_rank_does_not_read_are_evidence() -> None:
     assert verdict.cause == "rank-stopped"
     told = [one.text for one in verdict.evidence if one.source == "network"]
     assert told == [f"fd 9 = socket:[1] {A} -> {B} ESTABLISHED = rank 1 on n2: 96 bytes it has not "
-                    "read, 0 not acknowledged"]  # fmt: skip
+                    "read, 0 not sent or not acknowledged"]  # fmt: skip

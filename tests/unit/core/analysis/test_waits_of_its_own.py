@@ -1,0 +1,424 @@
+"""Ranks kept from going on by what is their own: children, threads, locks, attempts in vain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from hangtop_core.analysis.verdict.engine import diagnose
+from hangtop_core.descriptors import Descriptor, Holder, Socket
+from hangtop_core.model import DescriptorTable
+from support.build import (
+    BASE,
+    CHILD,
+    FUTEX,
+    LOADER,
+    NOW,
+    PIPE_READ,
+    RUN,
+    SLEEP,
+    STOP,
+    URLLIB,
+    WAITPID,
+    World,
+    frame,
+    thread,
+    user,
+    worker_in,
+)
+
+if TYPE_CHECKING:
+    from hangtop_core.diagnosis import Diagnosis, Verdict
+    from hangtop_core.model import Frame, Process, Rank, StackSample
+    from support.build import Facts, Stack
+
+POOL_MAP: Stack = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("ApplyResult.wait", "py:multiprocessing/pool.py", 765),
+    frame("ApplyResult.get", "py:multiprocessing/pool.py", 768),
+    frame("Pool.map", "py:multiprocessing/pool.py", 367),
+    *user("prepare", 52),
+)
+POOL_IDLE: Stack = (
+    frame("SimpleQueue.get", "py:multiprocessing/queues.py", 366),
+    frame("worker", "py:multiprocessing/pool.py", 114),
+    frame("BaseProcess.run", "py:multiprocessing/process.py", 108),
+    *user("prepare", 51),
+)
+POOL_TASK: Stack = (
+    frame("encode", "train.py", 20),
+    frame("mapstar", "py:multiprocessing/pool.py", 48),
+    frame("worker", "py:multiprocessing/pool.py", 125),
+    *POOL_IDLE[2:],
+)
+POOL_INIT: Stack = (
+    frame("load_vocab", "train.py", 12),
+    frame("worker", "py:multiprocessing/pool.py", 109),
+    *POOL_IDLE[2:],
+)
+EXECUTOR: Stack = (frame("_worker", "py:concurrent/futures/thread.py", 81),)
+RESULT: Stack = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("Future.result", "py:concurrent/futures/_base.py", 451),
+)
+PUT: Stack = (
+    frame("Condition.wait", "py:threading.py", 327),
+    frame("Queue.put", "py:queue.py", 140),
+    *user("log", 49),
+)
+
+
+def run(world: World) -> Diagnosis:
+    snapshot = world.snapshot()
+    return diagnose(snapshot, snapshot.job(None))
+
+
+def first(world: World) -> Verdict:
+    found = run(world)
+    assert found.state == "hung", found
+    return found.verdicts[0]
+
+
+def with_frame(stack: Stack, at: int = 0, **fields: Any) -> Stack:
+    """The stack, with more known of one of its frames."""
+    changed: Frame = msgspec.structs.replace(stack[at], **fields)
+    return (*stack[:at], changed, *stack[at + 1 :])
+
+
+def child(
+    world: World, rank: Rank, facts: Facts, stack: Stack | None = None, pid: int = 5000, **more: Any
+) -> tuple[Process, StackSample | None]:
+    """A child of a rank, and where it is."""
+    fields = {"ppid": rank.process.pid, "rank_pid": rank.process.pid, **more}
+    made = world.process(pid, facts, role="subprocess", label="subprocess python", **fields)
+    return made, world.sample(stack, pid=pid) if stack is not None else None
+
+
+def table(*descriptors: Descriptor) -> DescriptorTable:
+    return DescriptorTable(at=NOW, descriptors=descriptors)
+
+
+def reader(world: World, state: str = "S", **more: Any) -> Rank:
+    """A rank that reads from a pipe which process 5000 writes."""
+    holder = Holder(5000, "ffmpeg", state, "writes")
+    pipe = Descriptor(13, "pipe", "pipe:[7]", "r", holders=(holder,))
+    other = Descriptor(14, "pipe", "pipe:[8]", "r", holders=(holder,))
+    return world.add(user("clip", 34), PIPE_READ, descriptors=table(pipe, other), **more)
+
+
+# -- pipes to programs
+
+
+def test_a_program_that_is_stopped_is_told_before_the_pipe() -> None:
+    world = World()
+    world.waiters(2)
+    rank = reader(world, "T")
+    world.give_children(rank, [child(world, rank, STOP, state="T", cmdline=("ffmpeg",))])
+    verdict = first(world)
+    assert verdict.cause == "child-process-wait"
+    assert "pid 5000 'ffmpeg' (state T), which is stopped by a signal" in verdict.summary
+    assert any("kill -CONT 5000" in step for step in verdict.next_steps)
+
+
+def test_a_rank_and_its_program_that_wait_for_each_other() -> None:
+    # GIVEN a program that writes to its stderr, a pipe that only the rank reads
+    world = World()
+    world.waiters(2)
+    rank = reader(world)
+    facts = ("S", "anon_pipe_write", "write", 2, None)
+    pair = child(world, rank, facts, outputs=("pipe:[7]", "pipe:[8]"), cmdline=("ffmpeg",))
+    world.give_children(rank, [pair])
+    verdict = first(world)
+    assert verdict.cause == "child-process-wait"
+    assert "blocked writing to its stderr, which is full" in verdict.summary
+    assert "they wait for each other" in verdict.summary
+    assert any("communicate()" in step for step in verdict.next_steps)
+
+
+def test_a_program_that_waits_for_its_rank_to_write() -> None:
+    world = World()
+    world.waiters(2)
+    rank = reader(world)
+    stdin = Descriptor(0, "pipe", "pipe:[6]", "r", holders=(
+        Holder(rank.process.pid, "python", "S", "writes"),))  # fmt: skip
+    pair = child(world, rank, ("S", "anon_pipe_read", "read", 0, None), cmdline=("bc",))
+    world.give_children(rank, [pair], tables={5000: table(stdin)})
+    summary = first(world).summary
+    assert "blocked reading its stdin: a pipe that only this rank writes" in summary
+
+
+def test_a_pipe_of_another_process_is_io_still() -> None:
+    world = World()
+    world.waiters(2)
+    reader(world)
+    assert first(world).cause == "io-wait"
+
+
+# -- pools
+
+
+def pool_of(world: World, *children: tuple[Process, StackSample | None], **more: Any) -> Rank:
+    rank = world.add(POOL_MAP, FUTEX, **more)
+    return world.give_children(rank, children, moved_at=NOW)
+
+
+def churn(world: World, *, code: int | None, stack: Stack | None) -> None:
+    rank = world.add(POOL_MAP, FUTEX, io_moved_at=NOW)
+    pairs = [
+        child(
+            world, rank, SLEEP, stack, 5000 + i,
+            started_at=NOW - 12 + 2 * i, gone_at=NOW - 11 + 2 * i, exit_code=code,
+        )
+        for i in range(5)
+    ]  # fmt: skip
+    pairs.append(child(world, rank, RUN, None, 5100, started_at=NOW - 1.0))
+    world.give_children(rank, pairs, moved_at=NOW)
+
+
+@pytest.mark.parametrize(("code", "stack"), [(None, POOL_INIT), (1, POOL_INIT), (1, None)])
+def test_workers_that_end_as_fast_as_they_are_started_are_no_progress(
+    code: int | None, stack: Stack | None
+) -> None:
+    world = World()
+    world.waiters(2)
+    churn(world, code=code, stack=stack)
+    verdict = first(world)
+    assert verdict.cause == "child-process-wait"
+    assert "end as fast as they are started: 5 were seen to come and go" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("code", "stack"), [(0, None), (None, POOL_TASK), (None, POOL_IDLE), (None, None)]
+)
+def test_workers_that_take_one_task_each_are_at_work(code: int | None, stack: Stack | None) -> None:
+    world = World()
+    world.waiters(2)
+    churn(world, code=code, stack=stack)
+    found = run(world)
+    assert found.state == "progressing"
+    assert "none stays: 5 were seen to come and go" in found.verdicts[0].summary
+
+
+def test_programs_that_are_run_one_after_the_other_are_at_work() -> None:
+    world = World()
+    world.waiters(2)
+    rank = world.add(CHILD, WAITPID)
+    pairs = [
+        child(world, rank, RUN, None, 5000 + i, started_at=NOW - 9 + i, gone_at=NOW - 8 + i)
+        for i in range(6)
+    ]
+    world.give_children(rank, pairs, moved_at=NOW)
+    assert run(world).state == "progressing"
+
+
+def test_a_pool_whose_workers_all_wait_has_lost_one_with_its_task() -> None:
+    world = World()
+    world.waiters(2)
+    rank = world.add(POOL_MAP, FUTEX)
+    old, new = NOW - 600.0, NOW - 500.0
+    world.give_children(
+        rank,
+        [
+            child(world, rank, PIPE_READ, POOL_IDLE, 5001, started_at=old),
+            child(world, rank, FUTEX, POOL_IDLE, 5002, started_at=new),
+        ],
+    )
+    verdict = first(world)
+    assert "all 2 workers of it wait for tasks: most likely another one has gone" in verdict.summary
+    assert "pid 5002 was started 1:40 after the others" in verdict.summary
+    assert "wait for each other" not in " ".join(one.text for one in verdict.evidence)
+
+
+def test_a_child_that_waits_for_its_queue_to_be_emptied() -> None:
+    world = World()
+    world.waiters(2)
+    rank = world.add(CHILD, WAITPID)
+    stack = (
+        frame("Thread.join", "py:threading.py", 1119),
+        frame("Queue._finalize_join", "py:multiprocessing/queues.py", 199),
+        *user("run", 59),
+    )
+    world.give_children(rank, [child(world, rank, FUTEX, stack)])
+    verdict = first(world)
+    assert "waits until what it has put into a queue is taken out" in verdict.summary
+    assert any("before join()" in step for step in verdict.next_steps)
+
+
+# -- attempts in vain
+
+
+@pytest.mark.parametrize(
+    ("name", "within", "beside", "cause"),
+    [
+        ("LockFile.__enter__", [(28, "while True:")],
+         [(30, "fd = os.open(self.path, os.O_CREAT | os.O_EXCL)"), (31, "except OSError as e:")],
+         "file-lock"),
+        ("claim", [(28, "for _ in range(tries):")], [(30, "os.mkdir(path)")], "file-lock"),
+        ("claim", [(28, "while True:")], [(30, "open(path, 'x')")], "file-lock"),
+        ("prepare", [(28, "while os.path.exists(lock_path):")], [], "file-lock"),
+        ("wait", [(28, "while path.exists():")], [], "file-lock"),
+        ("acquire_lock", [(28, "while True:")], [(30, "return self._try()")], "file-lock"),
+        ("get", [(28, "while True:")],
+         [(30, "return super().get(n)"), (31, "except (URLError, ConnectionError):")],
+         "remote-service-wait"),
+        ("send", [(28, "for attempt in range(9):")], [(30, "socket.create_connection(at)")],
+         "remote-service-wait"),
+        # neither is seen to be a lock or a service
+        ("decode_block", [(28, "while True:")], [(30, "return parse(text)")], "missing-collective"),
+        ("poll", [(28, "while not os.path.exists(marker):")], [], "missing-collective"),
+        ("take", [(28, "while not self.lock.acquire(False):")], [], "missing-collective"),
+        # what is tried outside of the loop is not tried again
+        ("run", [(33, "while True:")], [(30, "os.mkdir(path)")], "missing-collective"),
+    ],
+)  # fmt: skip
+def test_what_is_tried_again_and_again(
+    name: str, within: list[tuple[int, str]], beside: list[tuple[int, str]], cause: str
+) -> None:
+    world = World()
+    world.waiters(2)
+    stack = with_frame(user(name, 35), within=tuple(within), beside=tuple(beside))
+    world.add(stack, SLEEP, moved_at=NOW - 0.4)
+    verdict = first(world)
+    assert verdict.cause == cause
+    if cause != "missing-collective":
+        assert f"the loop at train.py:28 (`{within[0][1]}`)" in verdict.summary
+
+
+def test_who_sleeps_once_tries_nothing_again() -> None:
+    world = World()
+    world.waiters(2)
+    stack = with_frame(user("f", 35), within=((28, "while True:"),), beside=((30, "os.mkdir(p)"),))
+    world.add(stack, SLEEP)
+    assert first(world).cause == "missing-collective"
+
+
+# -- threads
+
+
+def test_a_thread_that_takes_its_lock_again() -> None:
+    lock = "with self.lock:"
+    flush = with_frame(user("flush", 45, lock), name="Meter.flush")
+    add = msgspec.structs.replace(frame("Meter.add", "train.py", 42), beside=((39, lock),))
+    world = World()
+    world.waiters(2)
+    others = [("meter-flush", 4075, flush, False)]
+    world.add((flush[0], add, *BASE), FUTEX, sample={"others": others},
+              process={"threads": (thread(4075, FUTEX),)}, rank=7)  # fmt: skip
+    summary = first(world).summary
+    assert "thread 'MainThread' most likely waits for itself: it takes `self.lock`" in summary
+    assert "has it since train.py:39" in summary
+    assert "each other" not in summary
+
+
+def crossing(want: str, holds: str, name: str, line: int) -> Stack:
+    stack = user(name, line, f"with {want}:")
+    return with_frame(stack, beside=((line - 1, f"with {holds}:"),), name=f"Store.{name}")
+
+
+def test_two_threads_of_which_each_holds_what_the_other_wants() -> None:
+    world = World()
+    world.waiters(2)
+    one, other = crossing("self.a", "self.b", "put", 20), crossing("self.b", "self.a", "pack", 30)
+    world.add(one, FUTEX, sample={"others": [("packer", 4025, other, False)]},
+              process={"threads": (thread(4025, (*FUTEX[:4], "0x77")),)})  # fmt: skip
+    summary = first(world).summary
+    assert "each of two threads holds what the other wants" in summary
+    assert "thread 'packer' `self.a` at train.py:30" in summary.replace(
+        "`self.b` at", "`self.a` at"
+    )
+
+
+def test_one_lock_that_several_threads_wait_for_is_no_circle() -> None:
+    world = World()
+    world.waiters(2)
+    line = user("flush", 45, "with lock:")
+    world.add(line, FUTEX, sample={"others": [("w", 4025, line, False)]},
+              process={"threads": (thread(4025, FUTEX),)})  # fmt: skip
+    verdict = first(world)
+    assert verdict.cause == "lock-wait"
+    assert "each other" not in verdict.summary
+    assert "so does thread 'w' at train.py:45" in verdict.summary
+
+
+def test_workers_of_which_each_holds_what_the_other_wants() -> None:
+    world = World()
+    world.waiters(1)
+    rank = world.add(LOADER, FUTEX)
+    pairs = []
+    for number, stack in enumerate(
+        (crossing("self.a", "self.b", "put", 20), crossing("self.b", "self.a", "get", 30))
+    ):
+        inner = frame("Lock.__enter__", "py:multiprocessing/synchronize.py", 95)
+        whole = (inner, stack[0], *worker_in("f", 9)[1:])
+        pairs.append(world.worker(rank, whole, (*FUTEX[:4], f"0x{number}"), number, cmdline=("w",)))
+    world.give_children(rank, pairs)
+    verdict = first(world)
+    assert verdict.cause == "dataloader-worker-stuck"
+    assert "wants `self.a`, which DataLoader worker 1" in verdict.summary
+
+
+def test_a_pool_of_threads_that_wait_for_tasks_of_it() -> None:
+    world = World()
+    world.waiters(2)
+    task = (*RESULT, frame("sample", "train.py", 24), *EXECUTOR)
+    others = [(f"reader_{i}", 4021 + i, task, False) for i in range(4)]
+    world.add((*RESULT, *user("batch", 28)), FUTEX, sample={"others": others})
+    summary = first(world).summary
+    assert "all 4 threads of its pool 'reader' wait for futures, too" in summary
+    idle = [*others[:3], ("reader_3", 4029, EXECUTOR, False)]
+    world.ranks.pop()
+    world.add((*RESULT, *user("batch", 28)), FUTEX, sample={"others": idle})
+    assert "all 3" not in first(world).summary
+
+
+def test_a_full_queue_is_not_emptied_by_threads_that_wait_for_work() -> None:
+    world = World()
+    world.waiters(2)
+    world.add(PUT, FUTEX, sample={"others": [("reader_0", 4025, EXECUTOR, False)]})
+    summary = first(world).summary
+    assert "it is full, and no thread takes from it (1 other thread only waiting" in summary
+    assert "reader_0" not in summary
+
+
+SEND = ("S", "wait_woken", "sendto", 10, None)
+
+
+def test_the_thread_that_a_future_waits_for_is_told_by_its_peer() -> None:
+    world = World()
+    world.waiters(2)
+    sock = Socket("tcp", "ESTABLISHED", "10.0.0.1:5", "10.9.9.9:443", send_queue=9)
+    link = Descriptor(10, "socket", "socket:[3]", "rw", socket=sock)
+    task = (frame("put", "train.py", 21), *EXECUTOR)
+    world.add((*RESULT, *user("wait", 42)), FUTEX, descriptors=table(link),
+              process={"threads": (thread(4025, SEND),)},
+              sample={"others": [("up_0", 4025, task, False)]})  # fmt: skip
+    verdict = first(world)
+    assert verdict.cause == "remote-service-wait"
+    assert "thread 'up_0', for which the main thread waits at train.py:42" in verdict.summary
+    assert "10.9.9.9:443 (fd 10, ESTABLISHED), which takes nothing" in verdict.summary
+    assert "main thread in train.py:21" not in " ".join(one.text for one in verdict.evidence)
+
+
+def test_a_thread_that_makes_no_future_does_not_explain_a_wait_for_one() -> None:
+    world = World()
+    world.waiters(2)
+    world.add((*RESULT, *user("wait", 42)), FUTEX, process={"threads": (thread(4025, SEND),)},
+              sample={"others": [("beat", 4025, URLLIB, False)]})  # fmt: skip
+    assert first(world).cause == "queue-wait"
+
+
+# -- met running
+
+
+def test_who_was_met_running_without_using_a_cpu_is_where_it_sleeps() -> None:
+    world = World()
+    world.waiters(2)
+    slept = (thread(4020, SLEEP), NOW - 2.0)
+    world.add(user("mark", 30), RUN, main_cpu_share=0.002, slept=slept)
+    found = run(world)
+    assert "busy-in-python" not in [one.cause for one in found.verdicts]
+    world.ranks.pop()
+    world.add(user("mark", 30), RUN, main_cpu_share=0.9, slept=slept)
+    assert run(world).verdicts[0].cause == "busy-in-python"
