@@ -6,6 +6,7 @@ They are written apart from the demo gallery and from the rules, each script in 
 from __future__ import annotations
 
 from accuracy.job import Job, each
+from accuracy.table_fifth import FIFTH
 from accuracy.table_more import MORE
 from accuracy.table_third import THIRD
 
@@ -437,6 +438,7 @@ JOBS: tuple[Job, ...] = (
     ),
     *MORE,
     *THIRD,
+    *FIFTH,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

@@ -249,7 +249,7 @@ def _lacks_gil(kind: Kind, read_: Reading, owner: ThreadStack, main: Thread | No
         return False
     if kind in ("lock", "join", "queue"):
         return not owner.active
-    return read_.own or kind in ("waiting", "busy")
+    return read_.own or read_.kind is None or kind in ("waiting", "busy")
 
 
 def _kind(
@@ -277,6 +277,9 @@ _BLOCKING = frozenset(
     {"pipe-read", "pipe-write", "fifo-open", "file-lock", "child", "socket", "tty-read"}
 )
 
+_EXCHANGES = ("/torch/distributed/", "/torch/futures/", "/torch/nn/parallel/distributed.py")
+"""Torch's own code that waits for collectives in C, also where no function is known by name."""
+_OUTSTANDING: tuple[Kind, str] = ("work-wait", "waits for outstanding communication")
 _FAMILIES: dict[str, tuple[Kind, str]] = {
     "sleep": ("sleep", "sleeps"),
     "file-lock": ("file-lock", "waits for a file lock"),
@@ -296,12 +299,13 @@ _FAMILIES: dict[str, tuple[Kind, str]] = {
 
 def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tuple[Kind, str]:
     source = read_.top.source if read_.top is not None else None
-    told = dictionary.by_source(source) if read_.own else None
+    inside = not read_.own and _exchanges(read_.top)
+    told = dictionary.by_source(source) if read_.own or inside else None
     descriptor = main.fd if main is not None else None
     if told is not None and told[0] == "store" and family in ("socket", "poll", "futex", "sleep"):
         return told
     if family == "futex":
-        return told or ("waiting", "sleeps on a futex")
+        return told or (_OUTSTANDING if inside else ("waiting", "sleeps on a futex"))
     if family == "poll":
         return ("waiting", "waits in poll for a descriptor")
     if family in ("pipe-write", "write") and descriptor in (1, 2):
@@ -316,6 +320,10 @@ def _from_kernel(read_: Reading, family: str | None, main: Thread | None) -> tup
     if family is not None and family in _FAMILIES:
         return _FAMILIES[family]
     return "unknown", "sleeps, and the kernel does not tell in what (wchan and syscall unreadable)"
+
+
+def _exchanges(frame: Frame | None) -> bool:
+    return frame is not None and any(part in "/" + frame.file for part in _EXCHANGES)
 
 
 def _without_stack(

@@ -115,6 +115,8 @@ COLLECTIVES = frozenset(
         "monitored_barrier",
     ]
 )
+ROOTED = frozenset({"broadcast", "gather", "gather_object", "reduce", "scatter"})
+"""Collectives that ranks may leave as soon as they have sent, or got, their own part."""
 _SENDS = frozenset({"send", "isend", "send_object_list"})
 _RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from hangtop_core.logs.parse import Line
     from hangtop_core.model import Job
 
+EARLIER_S = 5.0
+"""What was printed so long before the first rank began is of an earlier run."""
+_ENDED = "T16"
+"""The code of the line in which torchrun names who failed, once all of its ranks have ended."""
+
 
 class Output(Struct, frozen=True):
     """One file that ranks or launchers of a node print to."""
@@ -53,6 +58,23 @@ def of_job(outputs: Iterable[Output], job: Job) -> list[FileLog]:
         records = tuple(msgspec.structs.replace(r, file=len(found)) for r in one.log.records)
         found.append(msgspec.structs.replace(one.log, place=place, records=records))
     return found
+
+
+def of_run(one: FileLog, job: Job) -> FileLog:
+    """A file without what it holds of earlier runs, and of earlier attempts of torchrun.
+
+    What torchrun has printed of the end of an attempt stands below all that its ranks printed, most
+    of which has no time: whatever rank runs there now was started afterwards.
+    """
+    began = [r.process.started_at for r in job.ranks if r.process.started_at]
+    since = min(began, default=0.0) - EARLIER_S
+    alive = [r.process.started_at for r in job.ranks if r.node == one.place.node and not r.ended]
+    now = min((at for at in alive if at), default=0.0)
+    timed = [r for r in one.records if r.exact and r.at is not None]
+    ended = max((r.order for r in timed if r.code == _ENDED and (r.at or 0.0) < now), default=-1)
+    old = {r.order for r in timed if (r.at or 0.0) < since}
+    kept = tuple(r for r in one.records if r.order > ended and r.order not in old)
+    return one if len(kept) == len(one.records) else msgspec.structs.replace(one, records=kept)
 
 
 def alive_of(job: Job) -> frozenset[int | None]:

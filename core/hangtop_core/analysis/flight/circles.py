@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from hangtop_core.analysis.flight import patterns
 from hangtop_core.analysis.flight.evidence import SHOWN, facts, name, named, verb, verdict
-from hangtop_core.analysis.flight.waits import kind
+from hangtop_core.analysis.flight.waits import Operation, kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hangtop_core.analysis.flight.waits import End, Node, Operation, Waits
+    from hangtop_core.analysis.flight.waits import End, Node, Waits
     from hangtop_core.analysis.flight.world import Entry
     from hangtop_core.diagnosis import Verdict
+
+
+class Skip(Struct, frozen=True):
+    """Ranks that wait in something else than usual, while others wait for them."""
+
+    ranks: tuple[int, ...]
+    lacking: tuple[Operation, ...]
+    """What is usually due before."""
+    past: bool | None
+    """Whether their call sites show that they went past it; None where these do not tell."""
+
+    @property
+    def what(self) -> str:
+        """`all_reduce #7 on tp`."""
+        return " and ".join(named(one) for one in self.lacking[:2])
 
 
 def circle(waits: Waits, end: End) -> Verdict:
@@ -32,19 +49,22 @@ def circle(waits: Waits, end: End) -> Verdict:
         return verdict(
             patterns.P2P_CIRCLE, text, sorted(inside), end.victims, facts(waits, operations)
         )
-    blamed, left_out = _odd_one(waits, operations, sides)
+    blamed = _minority(waits, [one for one in operations if one.node.kind == "collective"])
+    skip = skipped(waits, end)
     confidence = None
     pattern = patterns.INVERSION
     text = f"{name(inside)} wait for one another in a circle: {said}"
     found = facts(waits, operations)
-    if blamed and left_out:
+    if blamed and skip is not None and skip.past:
         pattern = patterns.SKIPPED
-        text = f"{left_out}. {text[0].upper()}{text[1:]}"
-    elif left_out:
-        text += f". Perhaps {left_out}"
+        text = skip_text(skip, text)
     elif blamed:
-        text += f". {name(blamed).capitalize()} took another order than most"
         confidence = 0.85
+        text += f". {name(blamed).capitalize()} took another order than most"
+        if skip is not None and skip.past is None:
+            text += f", or went on without {skip.what}"
+    elif skip is not None:
+        text += f". Perhaps {_went_on(skip)}"
     blamed = blamed or sorted(inside)
     victims = sorted((inside | set(end.victims)) - set(blamed))
     steps = list(pattern.next_steps)
@@ -63,43 +83,57 @@ def _for_whom(waits: Waits, operation: Operation) -> str:
     return f"which all have issued, behind {names}" if names else "which all have issued"
 
 
-def _odd_one(
-    waits: Waits, operations: Sequence[Operation], sides: dict[Node, list[int]]
-) -> tuple[list[int], str | None]:
-    """Who in a circle left the order of the others, and what it left out, where that can be told.
+def skipped(waits: Waits, end: End) -> Skip | None:
+    """Who in a circle left the order that it kept before, and what it left out, or only put off.
 
     A rank that went on without an operation of one group waits in another for those whom it keeps
-    waiting; from outside this looks like groups in another order. A clear minority is what differs.
-    What a rank did in earlier iterations then tells a step left out from another order.
+    waiting; from outside this looks like groups in another order. A clear minority is what differs;
+    without one, it is who does not do what it did in earlier iterations.
     """
-    collectives = [one for one in operations if one.node.kind == "collective"]
-    odd = _minority(waits, collectives, sides)
-    found = {
-        rank: place
-        for one in collectives
-        for rank in one.missing
-        if (not odd or rank in odd) and (place := _left_out(waits, rank, one)) is not None
-    }
-    places = set(found.values()) if found and set(found) == set(odd or found) else set()
-    if len(places) != 1 or (not odd and len(found) > 1):
-        return odd, None
-    return odd, f"{name(found)} went on without {places.pop()}, going by what it did before"
+    operations = [waits.operations[node] for node in end.nodes if node.kind == "collective"]
+    inside = {rank for one in operations for rank in one.entries}
+    odd = _minority(waits, operations)
+    found: dict[int, bool | None] = {}
+    lacking: dict[Node, Operation] = {}
+    for one in operations:
+        for rank in inside.intersection(one.missing, odd or inside):
+            own = _left_out(waits, rank, one)
+            if own is not None:
+                found[rank] = _went_past(*own)
+                lacking[one.node] = one
+    whole = set(found) == set(odd) if odd else set(found) < inside
+    if not found or not whole:
+        return None
+    ways = set(found.values())
+    past = ways.pop() if len(ways) == 1 else None
+    return Skip(tuple(sorted(found)), tuple(lacking.values()), past)
 
 
-def _minority(
-    waits: Waits, operations: Sequence[Operation], sides: dict[Node, list[int]]
-) -> list[int]:
+def skip_text(skip: Skip, circle_text: str) -> str:
+    """`rank 2 went on without all_reduce #7 on tp, going by what it did before`, and the circle."""
+    return f"{_went_on(skip)}. {circle_text[0].upper()}{circle_text[1:]}"
+
+
+def _went_on(skip: Skip) -> str:
+    before = verb(skip.ranks, "it", "they")
+    return f"{name(skip.ranks)} went on without {skip.what}, going by what {before} did before"
+
+
+def _minority(waits: Waits, operations: Sequence[Operation]) -> list[int]:
     """The smaller side of a circle of two groups, of the ranks in both: they had a choice."""
     if len(operations) != 2:
         return []
     first, second = (set(waits.world.groups[one.node.group].members) for one in operations)
-    both = [[rank for rank in sides[one.node] if rank in first & second] for one in operations]
+    both = [[rank for rank in sorted(one.entries) if rank in first & second] for one in operations]
     small, large = sorted(both, key=len)
     return small if 0 < len(small) < len(large) and not set(small) & set(large) else []
 
 
-def _left_out(waits: Waits, rank: int, operation: Operation) -> str | None:
-    """What a rank left out, if in earlier iterations it called that before what it waits in now."""
+def _left_out(waits: Waits, rank: int, operation: Operation) -> tuple[Entry, Entry, Entry] | None:
+    """Whether in earlier iterations a rank called an operation before what it waits in now.
+
+    If so: what it waits in, the same the last time, and the operation before that.
+    """
     world, group = waits.world, operation.node.group
     own = [waits.operations[node] for node in waits.in_flight(rank)]
     if not own:
@@ -122,8 +156,18 @@ def _left_out(waits: Waits, rank: int, operation: Operation) -> str | None:
     since = [world.entry(rank, at) for at in earlier if at > last]
     if any(one.group == group and kind(one) == wanted for one in since):
         return None
-    return named(operation)
+    return here, world.entry(rank, last), before
 
 
 def _alike(one: Entry, other: Entry) -> bool:
     return one.group == other.group and kind(one) == kind(other)
+
+
+def _went_past(here: Entry, last: Entry, before: Entry) -> bool | None:
+    """Whether a rank came the same way as before, past the place of what it left out.
+
+    One line for all groups, as in a loop over them, does not tell; nor do dumps without stacks.
+    """
+    if not (here.stack and last.stack and before.stack) or here.stack == last.stack == before.stack:
+        return None
+    return here.stack == last.stack

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 TIE = 0.45
 """Confidence where the ranks are divided into equal halves: there is no majority to trust."""
 
+_ROOTED = ("broadcast", "gather", "scatter", "reduce")
+
 
 def from_operations(waits: Waits, ends: Sequence[End]) -> Iterable[Verdict]:
     """The verdicts on operations at which the graph ends; those that merely do not end make one."""
@@ -106,15 +108,22 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
     more = len(operations) - 1
     known = len(main.entries) + len(main.passed)
     found = facts(waits, operations, main)
-    if passed:
-        culprits: Sequence[int] = waiting
+    unsaid = _unsaid(main.entry)
+    culprits: Sequence[int] = ()
+    if passed and unsaid:
+        text = (
+            f"{named(main)} is over on {name(main.passed or passed)} but not on "
+            f"{name(main.entries)}, who all have joined it. Ranks may differ in {unsaid}, which "
+            f"recorders do not hold; else these ranks, their GPUs or their links do not get on"
+        )
+    elif passed:
+        culprits = waiting
         text = (
             f"{named(main)} is over on {name(main.passed or passed)} but not on "
             f"{name(main.entries)}, who all have joined it: these ranks, their GPUs or their links "
             f"do not get on"
         )
     else:
-        culprits = ()
         who = f"all {known} ranks" if known > 1 else f"rank {waiting[0]}"
         text = f"{who} of {main.label} have issued {main.entry.name} alike and none is through"
         if main.node.kind == "p2p":
@@ -124,9 +133,11 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
             ". Ruled out: a rank that stays away, a different call, size or type, another order of "
             "groups. What is left is the network, a GPU or its driver, or the library itself"
         )
+        text += f"; or ranks differ in {unsaid}, which recorders do not hold" if unsaid else ""
     if main.unsure:
         text += f"; of {name(main.unsure)} it is not known whether they joined"
     confidence = patterns.TRANSPORT.confidence * (0.5 if others else 1.0)
+    confidence *= 0.7 if unsaid else 1.0
     group = world.groups[main.node.group]
     if not group.configured and len(group.members) < len(world.ranks):
         confidence *= 0.5
@@ -139,3 +150,15 @@ def _transport(waits: Waits, stuck: Sequence[tuple[Operation, End]], others: boo
     ]
     victims = sorted(set(victims) - set(culprits))
     return verdict(patterns.TRANSPORT, text, culprits, victims, found, steps, confidence)
+
+
+def _unsaid(entry: Entry) -> str:
+    """What ranks may disagree about without a recorder showing it; who is through says nothing.
+
+    The root of a broadcast, and who sends to it in a gather, is through before the others.
+    """
+    op = entry.call.op.lower().lstrip("_")
+    if op.startswith(("all_to_all", "alltoall")):
+        return "how they split it"
+    rooted = op.startswith(_ROOTED) and not op.startswith("reduce_scatter")
+    return "which one is its root" if rooted else ""

@@ -212,7 +212,7 @@ def _absent(world: World) -> Iterable[BlindSpot]:
 
 
 def _blind(world: World, problems: Sequence[FileProblem], live: bool) -> Iterable[BlindSpot]:
-    blank = tuple(rank for rank, trace in world.traces.items() if not trace.length)
+    blank = world.blank
     if blank:
         why = "the dumps of these ranks hold no entries"
         fix = (

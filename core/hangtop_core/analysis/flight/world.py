@@ -125,6 +125,11 @@ class World:
         """Ranks without a trace."""
         return tuple(rank for rank in self.ranks if rank not in self.traces)
 
+    @cached_property
+    def blank(self) -> tuple[int, ...]:
+        """Ranks whose recorder holds no entry: it may be off."""
+        return tuple(rank for rank, trace in self.traces.items() if not trace.length)
+
     def group_of(self, rank: int, local: int) -> int:
         """The world's group for a trace's own group index."""
         return self._index[rank, self.traces[rank].groups[local].uid]

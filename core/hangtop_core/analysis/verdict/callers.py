@@ -85,13 +85,14 @@ def loops(frame: Frame) -> tuple[Block, ...] | None:
     return tuple(block for block in frame.within if _LOOP.match(block[1]))
 
 
+def conditions(frame: Frame) -> tuple[Block, ...]:
+    """The conditions around a frame in its function, outermost first."""
+    return tuple(block for block in frame.within or () if not _LOOP.match(block[1]))
+
+
 def rank_conditions(frame: Frame) -> tuple[Block, ...]:
-    """The conditions around it that ask for the rank."""
-    return tuple(
-        (line, text)
-        for line, text in frame.within or ()
-        if not _LOOP.match(text) and _OF_RANK.search(text)
-    )
+    """Those of them that ask for the rank."""
+    return tuple(block for block in conditions(frame) if _OF_RANK.search(block[1]))
 
 
 def worded(text: str) -> str:

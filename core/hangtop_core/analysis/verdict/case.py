@@ -11,7 +11,6 @@ import msgspec
 from hangtop_core.analysis.activity import Activity, Reader, main_thread
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
-from hangtop_core.analysis.flight.patterns import MISMATCHED
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
@@ -23,6 +22,7 @@ from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.verdict.callers import by_callers
+from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.rankset import fold
@@ -179,16 +179,8 @@ class Case:
 
     @cached_property
     def by_recorders(self) -> Verdict | None:
-        """What the recorders of all ranks conclude first, where all ranks wait for one another.
-
-        None where it is left to the stacks: a rank is elsewhere, was not read, or makes a group;
-        or all that the recorders show is that operations differ, of which stacks tell more.
-        """
-        seen, making = self.picture, any(s.activity.kind == "new-group" for s in self.waiters)
-        if self.suspects or making or seen is None or seen.world.absent:
-            return None
-        first = next(iter(seen.diagnosis.verdicts), None)
-        return None if first is None or first.cause == MISMATCHED.cause else first
+        """What the recorders conclude first; None where it is left to the stacks."""
+        return by_recorders(self)
 
     @cached_property
     def waiting_classes(self) -> tuple[tuple[str, tuple[Subject, ...]], ...]:
@@ -353,7 +345,8 @@ def _presume(activity: Activity) -> Activity:
 def _calls(alike: Sequence[Subject]) -> bool:
     """Whether subjects that wait alike wait in a collective that they called themselves."""
     first = alike[0].activity
-    return len(alike) > 1 and first.kind == "collective" and not first.by_thread
+    called = first.kind in ("collective", "new-group")
+    return len(alike) > 1 and called and not first.by_thread
 
 
 def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:

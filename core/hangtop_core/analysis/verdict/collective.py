@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop_core.analysis.dictionary import PEER_TO_PEER, Kind
+from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
@@ -34,6 +34,8 @@ _OPEN: Mapping[str, tuple[More, ...]] = {
     "sleep": (More("descriptors", "whether it sleeps between attempts to lock a file"),),
 }
 """Asked of a rank that sleeps for no visible reason, by what it sleeps on."""
+_SAME_LINE: frozenset[Kind] = frozenset({"collective", "work-wait", "send", "recv", "new-group"})
+"""Waits that the program calls itself: with which group and tensors, stacks do not tell."""
 _COMPUTES: frozenset[Kind] = frozenset({"busy", "inline-data", "importing"})
 _AT_WORK: frozenset[Kind] = frozenset({"busy", "sleep", "inline-data", "importing", "data"})
 
@@ -109,6 +111,10 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if not minority:
         return
     confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
+    early = ""
+    if one is None and (op := most[0].activity.op) in ROOTED:
+        confidence = min(confidence, 0.5)
+        early = f". From {op} some may rightly be through before others"
     said = "; ".join(
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
@@ -119,7 +125,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         summary=clean(
             f"{who(minority)} {is_are(minority, 'is', 'are')} in another operation than "
             f"{'the other half' if tied and not one else 'most'}{seq}: {said}. Ranks skipped or "
-            f"added an operation before, or took another branch",
+            f"added an operation before, or took another branch{early}",
             800,
         ),
         evidence=(
@@ -276,6 +282,9 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     text, members = case.waiting_classes[0]
     size = case.job.world_size
     partial = size is not None and size > len(case.subjects)
+    left_over = "the network or the library"
+    if case.picture is None and members[0].activity.kind in _SAME_LINE:
+        left_over = "the network, the library, or a group, root or tensor that differs at that line"
     everybody = f"all {len(members)} ranks seen wait"
     if len(case.heard(members)) < len(members):
         everybody = f"all {len(members)} ranks waited when last seen"
@@ -288,7 +297,7 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
                 else "differs between them: ruled out are a rank that stays away, another call "
-                "site, stopped and lost processes. What is left is the network or the library"
+                f"site, stopped and lost processes. What is left is {left_over}"
             ),
             800,
         ),

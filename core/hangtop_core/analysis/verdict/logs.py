@@ -8,8 +8,6 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.evidence import SHOWN, absent, fact, sentence
@@ -20,7 +18,7 @@ from hangtop_core.kernelline import KernelLine
 from hangtop_core.logs.conclude import conclude
 from hangtop_core.logs.judge import Judged, judge
 from hangtop_core.logs.known import LAUNCHERS
-from hangtop_core.logs.output import alive_of, of_job
+from hangtop_core.logs.output import alive_of, of_job, of_run
 from hangtop_core.logs.steps import FIRST, HERE, LIVE, STEPS
 from hangtop_core.text import clean, duration
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from hangtop_core.diagnosis import Evidence, JobState, Verdict
     from hangtop_core.logs.judge import Fold
     from hangtop_core.logs.record import Record
-    from hangtop_core.logs.whose import FileLog
     from hangtop_core.model import Job, Snapshot
 
 _STATES: frozenset[JobState] = STALLED | {"starting", "exited"}
@@ -49,17 +46,13 @@ _KERNEL = frozenset({"K1", "K2", "K5"})
 _SEGMENT = re.compile(r"</torch_(\d{1,10})_\d+_\d+>")
 _ABORTS = frozenset({"mismatched-size"})
 _WHO = (More("descriptors", "which process has the port"),)
-EARLIER_S = 5.0
-"""What was printed so long before the first rank began is of an earlier run."""
 
 
 class Said:
     """What the logs of a job say."""
 
     def __init__(self, snapshot: Snapshot, job: Job) -> None:
-        began = [r.process.started_at for r in job.ranks if r.process.started_at]
-        since = min(began, default=0.0) - EARLIER_S
-        files = [_of_run(one, since) for one in of_job(snapshot.outputs, job)]
+        files = [of_run(one, job) for one in of_job(snapshot.outputs, job)]
         pids = {(one.node, str(one.process.pid)): one.rank for one in job.ranks}
         self.judged: Judged | None = judge(files, pids, alive_of(job)) if files else None
         self.written = tuple(one.changed for one in files)
@@ -175,12 +168,6 @@ _MEMORY = _Memory(8)
 def said(snapshot: Snapshot, job: Job) -> Said:
     """What the logs of a job say."""
     return _MEMORY.said(snapshot, job)
-
-
-def _of_run(one: FileLog, since: float) -> FileLog:
-    """A file without what it holds of earlier runs."""
-    kept = tuple(r for r in one.records if r.at is None or not r.exact or r.at >= since)
-    return one if len(kept) == len(one.records) else msgspec.structs.replace(one, records=kept)
 
 
 def log_facts(case: Case, subjects: Sequence[Subject]) -> Iterator[Evidence]:

@@ -11,9 +11,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.flight import patterns
+from hangtop_core.analysis.flight.circles import skip_text, skipped
+from hangtop_core.analysis.flight.evidence import named
+from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import (
+    Block,
+    block_at,
+    conditions,
+    loops,
+    parting,
+    stack_of,
+    worded,
+)
 from hangtop_core.analysis.verdict.case import name_ranks
-from hangtop_core.analysis.verdict.evidence import common_facts, several
+from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
 from hangtop_core.analysis.verdict.uneven import UNEVEN
 from hangtop_core.text import clean
 
@@ -21,14 +33,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.analysis.flight.patterns import Pattern
+    from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
+    from hangtop_core.diagnosis import Verdict
 
 _EXCLUDED = "A rank is outside of communication, or the recorder of a rank could not be read."
+_PAST = (
+    "A rank is outside of communication. Stacks show that one is past the line at which the others "
+    "wait for it, or has left their loop: `missing-collective`."
+)
 
 
 def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     one = case.by_recorders
-    if one is None or one.cause != pattern.cause or any(UNEVEN.find(case, left)):
+    if one is None or any(UNEVEN.find(case, left)):
+        return
+    if one.cause == patterns.INVERSION.cause and (told := _by_stacks(case, one)) is not None:
+        if pattern is told[0]:
+            yield told[1]
+        return
+    if one.cause != pattern.cause:
         return
     blamed = {culprit.rank for culprit in one.culprits}
     yield Hit(
@@ -41,12 +65,117 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     )
 
 
+def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
+    """What stacks tell of ranks in a circle of groups: who left something out, and who did not.
+
+    Recorders of running ranks have no call sites, so that to them a step left out looks like one
+    that is put off. Who is in no branch of its own has passed the line where the others wait.
+    """
+    seen = case.picture
+    circles = [end for end in seen.waits.ends() if len(end.nodes) > 1] if seen is not None else []
+    if seen is None or len(circles) != 1:
+        return None
+    around = one.summary.partition(". ")[0]
+    operations = [seen.waits.operations[node] for node in circles[0].nodes if node.kind != "rank"]
+    if (left := _left_loop(case, operations)) is not None:
+        text = f"{left[1]}. {around[0].upper()}{around[1:]}"
+        return patterns.SKIPPED, _hit(case, one, left[0], text)
+    skip = skipped(seen.waits, circles[0])
+    if skip is None or skip.past is not None:
+        return None
+    blamed = [s for s in case.waiters if s.number in skip.ranks]
+    waiting = {rank for operation in skip.lacking for rank in operation.entries}
+    others = [s for s in case.waiters if s.number in waiting and s.number not in skip.ranks]
+    branches = [_own_branch(case, s, others[0]) for s in blamed] if others else [None]
+    first = branches[0]
+    if first is None or None in branches or any(branches) != all(branches):
+        return None
+    if not first:
+        return patterns.SKIPPED, _hit(case, one, blamed, skip_text(skip, around))
+    line, condition = first[0]
+    text = (
+        f"{around}. {name_ranks(blamed).capitalize()} {is_are(blamed, 'is', 'are')} in another "
+        f"branch than the others, under {worded(condition)} (line {line}), where {skip.what} "
+        f"comes later, or never"
+    )
+    return patterns.INVERSION, _hit(case, one, blamed, text, patterns.INVERSION)
+
+
+def _hit(
+    case: Case,
+    one: Verdict,
+    blamed: Sequence[Subject],
+    text: str,
+    pattern: Pattern = patterns.SKIPPED,
+) -> Hit:
+    return Hit(
+        subjects=tuple(blamed),
+        explained=case.waiters,
+        summary=clean(text, 800),
+        evidence=(*one.evidence, *common_facts(case, blamed)),
+        steps=pattern.next_steps,
+        confidence=0.85,
+    )
+
+
+def _left_loop(
+    case: Case, operations: Sequence[Operation]
+) -> tuple[tuple[Subject, ...], str] | None:
+    """Ranks that have left a loop in which others wait for them."""
+    by_number = {s.number: s for s in case.waiters}
+    found: dict[int, str] = {}
+    for operation in operations:
+        others = [by_number[rank] for rank in operation.entries if rank in by_number]
+        for rank in operation.missing if others else ():
+            loop = _loop_left(case, by_number[rank], others[0]) if rank in by_number else None
+            if loop is not None:
+                found.setdefault(
+                    rank,
+                    f"through with the loop at {loop}, in which {name_ranks(others)} "
+                    f"{is_are(others, 'waits', 'wait')} in {named(operation)}",
+                )
+    ranks = tuple(by_number[rank] for rank in sorted(found))
+    if not ranks or 2 * len(ranks) > len(case.waiters):
+        return None
+    return ranks, f"{name_ranks(ranks)} {is_are(ranks, 'is', 'are')} {found[ranks[0].number]}"
+
+
+def _loop_left(case: Case, one: Subject, other: Subject) -> str | None:
+    mine, theirs = (stack_of(case.snapshot.stacks, s) for s in (one, other))
+    depth = parting(mine, theirs)
+    if depth is None or mine[-1 - depth].line < theirs[-1 - depth].line:
+        return None
+    around = loops(mine[-1 - depth])
+    known = [(frame, loops(frame)) for frame in reversed(theirs[: len(theirs) - depth])]
+    known = [(frame, blocks) for frame, blocks in known if not is_library(frame)]
+    if around is None or any(blocks is None for _, blocks in known):
+        return None
+    left = [(frame, block) for frame, blocks in known for block in blocks or ()]
+    left = [
+        (frame, block) for frame, block in left if frame is not known[0][0] or block not in around
+    ]
+    return block_at(*left[0]) if left else None
+
+
+def _own_branch(case: Case, one: Subject, other: Subject) -> tuple[Block, ...] | None:
+    """The conditions that led a rank to another line than the other; None where nobody knows."""
+    mine, theirs = (stack_of(case.snapshot.stacks, s) for s in (one, other))
+    depth = parting(mine, theirs)
+    if depth is None:
+        return None
+    here, there = mine[-1 - depth], theirs[-1 - depth]
+    if here.within is None or there.within is None:
+        return None
+    return tuple(block for block in conditions(here) if block not in conditions(there))
+
+
 def _rule(pattern: Pattern) -> Rule:
+    circle = pattern is patterns.INVERSION
     return Rule(
         cause=pattern.cause,
         title=pattern.title,
-        seen="The recorders of all ranks were read. " + pattern.seen,
-        excluded=_EXCLUDED,
+        seen=f"The recorders of {'those' if circle else 'all'} ranks were read. {pattern.seen}",
+        excluded=_PAST if circle else _EXCLUDED,
         confidence=pattern.confidence,
         next_steps=pattern.next_steps,
         find=partial(_concluded, pattern),
@@ -56,15 +185,19 @@ def _rule(pattern: Pattern) -> Rule:
 def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     making = [s for s in case.waiters if s.activity.kind == "new-group"]
     others = [s for s in case.waiters if s.activity.kind != "new-group"]
-    if case.suspects or not making or not others:
+    if case.suspects or not making:
+        return
+    if not others:
+        yield from _made_apart(case)
         return
     first = others[0].activity
     yield Hit(
         subjects=tuple(others),
         summary=clean(
             f"new_group was called by {len(making)} of {len(case.subjects)} ranks "
-            f"({name_ranks(making)}) and waits for all; {name_ranks(others)} did not call it and "
-            f"{several(first.text, others)} at {first.at}. Every rank has to call it, also those "
+            f"({name_ranks(making)}) and waits for all; {name_ranks(others)} did not call it, or "
+            f"made groups in another order, and {several(first.text, others)} at {first.at}. Every "
+            "rank has to call it, also those "
             "that are not in the group",
             800,
         ),
@@ -76,11 +209,33 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
+def _made_apart(case: Case) -> Iterator[Hit]:
+    """All make groups, and not the same: their order differs, or some have left one out."""
+    classes = case.waiting_classes
+    if len(classes) < 2:
+        return
+    tied = len(classes[0][1]) == len(classes[1][1])
+    said = "; ".join(f"{name_ranks(some)} {several(f'waits {t}', some)}" for t, some in classes[:4])
+    odd = [s for _, some in classes[1:] for s in some]
+    yield Hit(
+        subjects=tuple(odd),
+        summary=clean(
+            f"{name_ranks(odd)} {is_are(odd, 'makes', 'make')} another group than "
+            f"{'the other half' if tied else 'most'}: {said}. Every rank has to make the same "
+            "groups in the same order, also those that it is not in",
+            800,
+        ),
+        evidence=common_facts(case, odd),
+        steps=("call new_group on all ranks, in the same order",),
+        confidence=0.45 if tied else 0.8,
+    )
+
+
 SUBSET = Rule(
     cause="subset-new-group",
     title="A process group is made by some ranks only",
     seen="Some ranks wait in new_group (split_group, init_device_mesh), all others in another "
-    "operation.",
+    "operation; or all do, called from different lines.",
     excluded="A rank is outside of communication: it may be on its way to new_group.",
     confidence=0.85,
     next_steps=("Call new_group on all ranks, in the same order",),

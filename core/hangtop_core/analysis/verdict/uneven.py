@@ -49,14 +49,17 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         first = group[0]
         here, there, loop = ahead[id(first)]
         step = training[0].activity
+        # Most are right: a few that still train have got more than the others.
+        odd, got = (group, "fewer") if len(group) <= len(training) else (training, "more")
+        named = [name_ranks(some) if some is not odd else who(some) for some in (group, training)]
         yield Hit(
-            subjects=group,
+            subjects=tuple(odd),
             summary=clean(
-                f"{who(group)} {is_are(group, 'is', 'are')} through with the loop at "
+                f"{named[0]} {is_are(group, 'is', 'are')} through with the loop at "
                 f"{loop} and {is_are(group, 'waits', 'wait')} in {first.activity.op} at "
-                f"{place(there)} {case.since(first)}, while {name_ranks(training)} still "
+                f"{place(there)} {case.since(first)}, while {named[1]} still "
                 f"{is_are(training, 'trains', 'train')} ({step.at}): "
-                f"{is_are(group, 'it', 'they')} got fewer batches",
+                f"{name_ranks(odd)} got {got} batches",
                 800,
             ),
             evidence=(
@@ -66,12 +69,12 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                     f"both are in {here.name} of {here.short or here.file}: those that train at "
                     f"line {here.line}, this one at line {there.line}",
                 ),
-                *common_facts(case, group),
+                *common_facts(case, odd),
             ),
             steps=(
                 "give every rank the same number of batches: DistributedSampler, drop_last=True",
                 "or with model.join(): (torch.distributed.algorithms.join), which shadows the rest",
-                f"compare len(dataloader) on {name_ranks(group)} and on the others",
+                f"compare len(dataloader) on {name_ranks(odd)} and on the others",
             ),
         )
 
@@ -128,7 +131,8 @@ UNEVEN = Rule(
     title="A rank has run out of data before the others",
     seen="Some wait in what DistributedDataParallel or FSDP reduces by itself in every step; this "
     "rank waits in an operation further down in the same function, and outside the loop that they "
-    "are in (as the program's file has it, where that can be read).",
+    "are in (as the program's file has it, where that can be read). Where most have left it, those "
+    "that are still in it are to blame.",
     excluded="Somebody is outside communication. Both wait in operations that the program calls "
     "itself: `mismatched-collective`.",
     confidence=0.8,

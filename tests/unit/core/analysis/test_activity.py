@@ -71,6 +71,7 @@ OBJECTS = (
     frame("all_gather_object", "torch/distributed/distributed_c10d.py", 3500),
     *user("gather", 12),
 )
+ZERO = "torch/distributed/optim/zero_redundancy_optimizer.py"
 LIBRARY_DATASET = (
     frame("default_loader", "torchvision/datasets/folder.py", 260),
     frame("_MapDatasetFetcher.fetch", "torch/utils/data/_utils/fetch.py", 54),
@@ -120,6 +121,10 @@ LIBRARY_DATASET = (
         (user("f", 9, "with self.lock:"), FUTEX, "lock"),
         (user("f", 9, "a.acquire()"), FUTEX, "lock"),
         (user("f", 9, "work.wait()"), FUTEX, "work-wait"),
+        ((frame("wait_all", "torch/futures/__init__.py", 350), *user("f", 9)), FUTEX, "work-wait"),
+        ((frame("_sync", ZERO, 9), *user("f", 9)), FUTEX, "work-wait"),
+        ((frame("_sync", ZERO, 9, "with self._lock:"), *user("f", 9)), FUTEX, "lock"),
+        ((frame("_sync", ZERO, 9), *user("f", 9)), RUN, "busy"),
         (user("f", 9, "store.wait([key])"), RECVFROM, "store"),
         (user("f", 9), FUTEX, "waiting"),
         (user("f", 9), ("S", None, None, None, None), "unknown"),

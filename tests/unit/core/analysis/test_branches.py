@@ -83,6 +83,14 @@ def test_other_conditions_say_nothing(
     assert found.verdicts[0].cause == "mismatched-collective"
 
 
+def test_who_is_through_with_a_broadcast_is_blamed_with_little_confidence() -> None:
+    one = one_elsewhere(c10d("all_reduce", at=57), c10d("broadcast", at=56)).verdicts[0]
+    assert (one.cause, one.confidence) == ("mismatched-collective", 0.5)
+    assert "From broadcast some may rightly be through before others" in one.summary
+    one = one_elsewhere(c10d("all_reduce", at=57), c10d("all_gather", at=56)).verdicts[0]
+    assert one.confidence == 0.8
+
+
 def test_two_branches_of_one_condition_are_a_mismatch() -> None:
     gather = inside(c10d("gather", 3252, 66), LOOP, FIRST)
     reduce = inside(c10d("reduce", 3252, 68), LOOP, (64, "else: if rank == 0:"))
@@ -94,6 +102,13 @@ def test_who_has_left_the_loop_has_run_out_of_data_and_the_loop_is_named() -> No
     first = one_elsewhere(barrier, inside(BACKWARD, LOOP)).verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("uneven-inputs", [2])
     assert "through with the loop at train.py:50 (`for x, y in loader:`)" in first.summary
+
+
+def test_a_few_that_still_train_have_got_more_batches() -> None:
+    barrier = inside(c10d("barrier", 5356, 92))
+    first = one_elsewhere(inside(BACKWARD, LOOP), barrier, ranks=4).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("uneven-inputs", [3])
+    assert "rank 3 got more batches" in first.summary
 
 
 @pytest.mark.parametrize("within", [None, ()])

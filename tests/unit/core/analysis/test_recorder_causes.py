@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.columns import trace_of
@@ -76,6 +77,98 @@ def test_a_circle_of_groups_is_seen_where_stacks_are_alike() -> None:
     assert [culprit.rank for culprit in one.culprits] == [0, 1]
 
 
+LOOP = (50, "for step in range(steps):")
+ORDER = (54, "if self.first:")
+EXPERTS, SHARDS = c10d("all_reduce", at=55), c10d("all_reduce", at=57)
+BARRIER = c10d("barrier", at=57)
+
+
+def inside(stack: Stack, *within: tuple[int, str]) -> Stack:
+    """The stack, with the blocks that its innermost own frame is in."""
+    return tuple(replace(one, within=within) if one.name == "train_step" else one for one in stack)
+
+
+def crossed(ranks: int, odd: int, backend: str = "gloo") -> Job:
+    """Two groups of all ranks, used in one order, until a rank is first in the second."""
+    everyone = tuple(range(ranks))
+    job = Job(ranks, {"1": ("ep", everyone), "2": ("dp", everyone)}, backend, with_frames=False)
+    for _ in range(3):
+        job.call("all_reduce", group="1").call("all_gather", group="2")
+    job.call("all_reduce", [rank for rank in everyone if rank != odd], "1", done=False)
+    return job.call("all_gather", [odd], "2", done=False)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "cause"),
+    [
+        # one line for both: a loop over the groups
+        (inside(EXPERTS, LOOP), inside(EXPERTS, LOOP), "group-order-inversion"),
+        # two branches
+        (
+            inside(SHARDS, LOOP, ORDER),
+            inside(EXPERTS, LOOP, (54, "else: if self.first:")),
+            "group-order-inversion",
+        ),
+        # past the condition under which the others are
+        (inside(SHARDS, LOOP), inside(EXPERTS, LOOP, ORDER), "missing-collective"),
+        # nothing but the flow of the program leads from one to the other
+        (inside(SHARDS, LOOP), inside(EXPERTS, LOOP), "missing-collective"),
+        # the program's file was not read
+        (SHARDS, EXPERTS, "group-order-inversion"),
+    ],
+)
+def test_stacks_tell_a_step_left_out_from_groups_in_another_order(
+    mine: Stack, theirs: Stack, cause: str
+) -> None:
+    [one] = judge(waiting(crossed(3, 2), {0: theirs, 1: theirs, 2: mine}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+
+
+def test_of_two_ranks_the_one_in_a_branch_of_its_own_is_blamed() -> None:
+    stacks = {0: inside(EXPERTS, LOOP), 1: inside(SHARDS, LOOP, ORDER)}
+    [one] = judge(waiting(crossed(2, 1), stacks))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == (
+        "group-order-inversion",
+        [1],
+    )
+    assert "under `if self.first:` (line 54)" in one.summary
+    [one] = judge(waiting(crossed(2, 1)))
+    assert [culprit.rank for culprit in one.culprits] == [0, 1]
+
+
+def test_who_has_left_the_loop_in_which_others_wait_went_on_without_them() -> None:
+    # GIVEN pairs of ranks in the loop, and two that are through: one of them is still waited for
+    groups = {"1": ("ep", (2, 3)), "2": ("dp", (0, 2))}
+    job = Job(4, groups, "gloo", with_frames=False)
+    job.call("all_to_all", group="1").call("all_reduce", group="2")
+    job.call("all_to_all", [2], "1", done=False).call("all_reduce", [0], "2", done=False)
+    job.call("barrier", [1, 3], done=False)
+    within = inside(c10d("all_to_all", at=55), LOOP), inside(EXPERTS, LOOP), inside(BARRIER)
+    stacks = {0: within[1], 1: within[2], 2: within[0], 3: within[2]}
+    first, *_ = judge(waiting(job, stacks))
+    assert (first.cause, [one.rank for one in first.culprits]) == ("missing-collective", [3])
+    assert "through with the loop at train.py:50" in first.summary
+
+
+def test_a_circle_is_proof_without_the_recorders_of_the_others() -> None:
+    world = waiting(crossed(3, 2))
+    world.waiters(1)
+    found = judge(world)
+    assert (found[0].cause, [one.rank for one in found[0].culprits]) == (
+        "group-order-inversion",
+        [2],
+    )
+
+
+def test_a_recorder_that_is_off_says_nothing_of_its_rank() -> None:
+    # GIVEN a rank whose recorder holds no entry, at another line than all others
+    job = Job(3, {"1": ("ep", (0, 1, 2))}, "gloo")
+    job.call("all_reduce", [0, 1], "1").call("all_reduce", [0, 1], "1", done=False)
+    found = judge(waiting(job, {2: BARRIER}))
+    # THEN it is not told that it has nothing in flight
+    assert found[0].cause == "mismatched-collective"
+
+
 @pytest.mark.parametrize(
     ("field", "cause"),
     [({"sizes": [[4]]}, "mismatched-size"), ({"dtype": "Half"}, "mismatched-dtype")],
@@ -85,6 +178,16 @@ def test_equal_calls_with_other_tensors(field: dict[str, object], cause: str) ->
     job.call("all_reduce", [2], done=False, **field)  # type: ignore[arg-type]
     [one] = judge(waiting(job))
     assert (one.cause, [culprit.rank for culprit in one.culprits]) == (cause, [2])
+
+
+def test_other_sizes_at_another_line_are_another_call() -> None:
+    # GIVEN a rank that left out some steps, so that its metrics meet the gradients of the others
+    job = Job(4, backend="gloo", with_frames=False)
+    job.call("all_reduce").call("all_reduce", [0, 1, 3], done=False)
+    job.call("all_reduce", [2], done=False, sizes=[[4]])
+    [one] = judge(waiting(job, {2: c10d("all_reduce", at=57)}))
+    assert (one.cause, [culprit.rank for culprit in one.culprits]) == ("mismatched-collective", [2])
+    assert one.confidence == 0.95
 
 
 def test_a_file_from_before_the_hang_is_no_evidence() -> None:
@@ -106,3 +209,16 @@ def test_a_group_that_only_some_ranks_make() -> None:
     )
     assert "called by 2 of 8 ranks (ranks 0-1)" in one.summary
     assert "setup" in one.next_steps[0]
+
+
+@pytest.mark.parametrize(("odd", "confidence"), [(1, 0.8), (3, 0.45)])
+def test_groups_that_are_made_in_another_order(odd: int, confidence: float) -> None:
+    # GIVEN one helper that makes groups, called from two lines
+    helper = (*NEW_GROUP[:2], frame("make", "train.py", 8))
+    world = World()
+    world.waiters(3, (*helper, *user("setup", 12)))
+    world.waiters(odd, (*helper, *user("setup", 13)))
+    [one] = judge(world)
+    assert one.cause == "subset-new-group"
+    assert [culprit.rank for culprit in one.culprits] == list(range(3, 3 + odd))
+    assert one.confidence == confidence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -98,6 +99,29 @@ def test_the_rank_that_aborted_is_the_one_whose_sizes_did_not_fit() -> None:
     process = {"exit_code": -6, "gone_at": build.HUNG_SINCE}
     world.add(c10d("all_reduce"), FUTEX, process=process, state="exited")
     assert first(run(world, ABORT)) == ("mismatched-size", [2])
+
+
+RESTARTED = (
+    "[rank2]: Traceback (most recent call last):\n"
+    '[rank2]:   File "train.py", line 9, in <module>\n[rank2]: RuntimeError: lost\n'
+    "[{}] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) "
+    "local_rank: 2 (pid: 24304) of binary: /opt/python3\n"
+)
+
+
+@pytest.mark.parametrize(("before_s", "told"), [(2.0, False), (-2.0, True)])
+def test_what_ranks_printed_before_torchrun_started_them_again_is_of_no_account(
+    before_s: float, told: bool
+) -> None:
+    world = World()
+    world.nodes["n1"] = Node("n1", "ready")
+    world.waiters(2, build.INIT)
+    world.add(build.user("load", 9), SLEEP)
+    at = time.gmtime(build.NOW - 600.0 - before_s)
+    found = run(world, RESTARTED.format(time.strftime("%Y-%m-%d %H:%M:%S,000", at)))
+    assert first(found) == ("rank-never-joined", [2])
+    facts = [fact.text for fact in found.verdicts[0].evidence]
+    assert any("it printed RuntimeError: lost" in text for text in facts) == told
 
 
 GAVE_UP = (

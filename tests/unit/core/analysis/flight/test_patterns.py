@@ -74,6 +74,20 @@ def test_what_is_over_on_some_blames_the_others() -> None:
     assert (one.cause, blamed(one)) == ("all-joined-transport", [2])
 
 
+@pytest.mark.parametrize("over", [[2], []])
+@pytest.mark.parametrize(
+    ("op", "unsaid"),
+    [("broadcast", "its root"), ("gather", "its root"), ("all_to_all", "how they split it")],
+)
+def test_what_recorders_do_not_hold_is_not_ruled_out(op: str, unsaid: str, over: list[int]) -> None:
+    job = Job(3).call("all_reduce").call(op, over)
+    job.call(op, [rank for rank in range(3) if rank not in over], done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("all-joined-transport", [])
+    assert unsaid in one.summary
+    assert one.confidence < 0.6
+
+
 def test_groups_in_another_order_are_a_circle() -> None:
     groups = {"1": ("ep", (0, 1, 2, 3)), "2": ("dp", (0, 1, 2, 3))}
     job = Job(4, groups).call("all_reduce", [0, 1], "1", done=False)
@@ -213,6 +227,21 @@ def test_a_rank_that_went_on_in_another_group_is_blamed_for_what_it_left_out() -
     del programs[1][4]
     (one,) = judge(Run(Job(3, groups), programs).go().dumps())
     assert (one.cause, blamed(one)) == ("missing-collective", [1])
+
+
+@pytest.mark.parametrize("with_frames", [True, False])
+def test_a_rank_that_comes_another_way_takes_another_order(with_frames: bool) -> None:
+    """In a branch of its own it is first in the second group: no step was left out."""
+    groups = {"1": ("ep", (0, 1, 2)), "2": ("dp", (0, 1, 2))}
+    job = Job(3, groups, with_frames=with_frames)
+    for _ in range(3):
+        job.call("all_reduce", group="1", line=5).call("all_gather", group="2", line=6)
+    job.call("all_reduce", [0, 1], "1", line=5, done=False)
+    job.call("all_gather", [2], "2", line=9, done=False)
+    (one,) = judge(job.dumps())
+    assert (one.cause, blamed(one)) == ("group-order-inversion", [2])
+    # Without call sites, it may have left it out as well.
+    assert ("or went on without all_reduce #4 on ep (1)" in one.summary) is not with_frames
 
 
 def test_wrapped_rings_are_aligned_by_number_and_not_by_record() -> None:
