@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from hangtop_core.analysis.flight.trace import Trace
 from hangtop_core.cgroups import Cgroup
 from hangtop_core.descriptors import DescriptorTable as DescriptorTable
 from hangtop_core.descriptors import Failure as Failure
@@ -26,6 +25,8 @@ from hangtop_core.logs.output import Output
 from hangtop_core.meters import Meters, Stalled
 from hangtop_core.numerics import Numerics
 from hangtop_core.ras import Ras
+from hangtop_core.recorder import Recorder as Recorder
+from hangtop_core.recorder import RecorderWay as RecorderWay
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -200,6 +201,8 @@ class Process(Struct, frozen=True, gc=False):
     stalled: tuple[Stalled, ...] = ()
     """Of ranks: TCP connections whose other end acknowledges nothing."""
     file: FilePosition | None = None  # of ranks
+    flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
+    """Threads that get on in a TCP connection that they wait on, and by how many bytes so far."""
     fd_count: int | None = None
     outputs: tuple[Text, ...] = ()
     """What descriptors 1 and 2 lead to."""
@@ -262,38 +265,6 @@ class StackSample(Struct, frozen=True, gc=False):
     """When this process gave its first sample: what is the same since then never moved."""
 
 
-class RecorderWay(Struct, frozen=True, gc=False):
-    """One way to a rank's flight recorder, and how it stands.
-
-    The node says a code and what belongs to it; `analysis.flight.ways` makes sentences of that.
-    """
-
-    way: Text
-    """recorder (the recorder itself), file, pipe, server, debug-server, inject"""
-    code: Text
-    args: Mapping[str, Text] = field(default_factory=dict)
-
-
-class Recorder(Struct, frozen=True, gc=False):
-    """What one rank's flight recorder said, or why it said nothing."""
-
-    at: float
-    """When what it holds was true: when the rank answered, or wrote the file."""
-    source: Text | None = None
-    """The way by which it was read, as in `RecorderWay.way`; None where it was not."""
-    path: Text | None = None
-    """The file, socket or address."""
-    trace: Trace | None = None
-    """Its times are on the head's clock."""
-    ways: tuple[RecorderWay, ...] = ()
-    """Every way that was looked at, and how it stands."""
-    asked_at: float | None = None
-    took_s: float = 0.0
-    triggered: bool = False
-    """Whether the rank was made to write or answer what it would not have by itself."""
-    failure: Failure | None = None
-
-
 class Rank(Struct, frozen=True, gc=False):
     """One rank: its process, what it is made of, and what was sampled of it."""
 
@@ -330,6 +301,8 @@ class Rank(Struct, frozen=True, gc=False):
     file_moved_at: float | None = None
     """When its position in `Process.file` last moved by more than noise."""
     file_rate: float | None = None  # bytes a second, at `file_moved_at`
+    flowed_at: Mapping[int, float] = field(default_factory=dict)
+    """When threads of it, and of its children, last got on in a connection, by thread id."""
     cpu_share: float | None = None
     """Cores used by the whole process over the last ticks."""
     main_cpu_share: float | None = None

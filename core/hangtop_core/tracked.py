@@ -85,6 +85,7 @@ class Tracked:
         self.wrote_at: float | None = None
         self.worked_at: float | None = None
         self.way = Way()
+        self.flowed_at: dict[int, float] = {tid: at for tid, _ in process.flows}
         self.cpu_share: float | None = None
         self.main_cpu_share: float | None = None
         self.sample: StackSample | None = None
@@ -144,6 +145,8 @@ class Tracked:
         changed = not dumping and self._see_movement(old.meters, new.meters, at, before)
         if "file" in changes:
             self.way.see(old.file, new.file, at, before)
+        if "flows" in changes:
+            self.flowed_at.update({tid: at for tid, _ in set(new.flows).difference(old.flows)})
         if not changed and _only_waited(old.meters, new.meters):
             new = msgspec.structs.replace(new, meters=old.meters)
         if new != old:
@@ -289,6 +292,7 @@ class Tracked:
                 worked_at=self.worked_at,
                 file_moved_at=self.way.moved_at,
                 file_rate=self.way.rate,
+                flowed_at=_flows(self, children),
                 cpu_share=self.cpu_share,
                 main_cpu_share=self.main_cpu_share,
             )
@@ -304,6 +308,13 @@ def _each(children: Sequence[Tracked], name: str) -> Mapping[int, Any]:
     if not children:
         return _NOTHING
     return {c.process.pid: got for c in children if (got := getattr(c, name)) is not None}
+
+
+def _flows(known: Tracked, children: Sequence[Tracked]) -> Mapping[int, float]:
+    """When threads of a rank and of its children got on in a connection: mostly none."""
+    if not known.flowed_at and not any(child.flowed_at for child in children):
+        return _NOTHING
+    return {tid: at for one in (known, *children) for tid, at in one.flowed_at.items()}
 
 
 def rank_state(process: Process) -> RankState:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
-from . import activity, facts, fileposition, procfs
+from . import activity, facts, fileposition, flows, procfs
 
 if TYPE_CHECKING:
     from .cgroups import Held
@@ -30,6 +30,7 @@ class Entry:
         self.mine = True
         self.threads: FrozenSet[str] = frozenset()
         self.activity = activity.Activity(stat.pid)
+        self.flows = flows.Flows(stat.pid)
         self.slow: Dict[str, Any] = {}
         self.file: Optional[fileposition.Position] = None
         self.held: Optional[Held] = None
@@ -54,6 +55,11 @@ class Entry:
         if self.file is None:
             self.file = fileposition.Position(self.stat.pid, guard)
         return self.file.look(threads[0] if threads else None)
+
+    def look_at_flows(self, threads: Sequence[activity.ThreadRow]) -> List[List[int]]:
+        """Return which of its threads get on in a connection."""
+        environ = self.facts.environ or {}
+        return self.flows.look(threads, environ.get("MASTER_PORT", ""))
 
     @property
     def young(self) -> bool:

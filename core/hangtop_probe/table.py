@@ -234,8 +234,7 @@ class Table:
             self._describe(entry)
         zombie = stat.state == "Z"
         threads = [] if zombie else entry.activity.threads(entry.by_us)
-        fields = dict(entry.slow)
-        fields.update(role._asdict())
+        fields = {**entry.slow, **role._asdict()}
         fields.update(
             pid=stat.pid,
             ppid=stat.ppid,
@@ -249,6 +248,7 @@ class Table:
             tracer_pid=entry.tracer[0],
             tracer=entry.tracer[1],
             dumping_core=entry.dumping_core,
+            flows=entry.look_at_flows(threads),
         )
         if role.role == "rank":
             fields["stalled"] = [] if zombie else self.stalled.of(stat.pid)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
 from accuracy.table_more import MORE
+from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 
 GPT = r"iter [6-9]"
@@ -439,6 +440,7 @@ JOBS: tuple[Job, ...] = (
     *MORE,
     *THIRD,
     *FIFTH,
+    *SLOW,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

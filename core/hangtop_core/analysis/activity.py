@@ -98,6 +98,10 @@ class Reader:
             found = self._readings[key] = read(self._stacks.get(key, ()))
         return found
 
+    def uses(self, key: str, *files: str) -> bool:
+        """Whether a frame of a stack is in one of these files, of which parts are given."""
+        return any(part in frame.file for frame in self._stacks.get(key, ()) for part in files)
+
     def rank(self, rank: Rank) -> Activity:
         """What a rank's main thread does."""
         if rank.state == "exited":

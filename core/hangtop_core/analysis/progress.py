@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hangtop_core.analysis.activity import GPU_THREADS
 from hangtop_core.analysis.dictionary import COMMUNICATION, START_UP, Kind
+from hangtop_core.analysis.endless import without_end
 from hangtop_core.analysis.standing import FLOOR_S, GONE, Standing, Watcher
 from hangtop_core.diagnosis import JobState
 from hangtop_core.nodestates import UNSEEN
@@ -23,7 +24,8 @@ HANG_AFTER_S = 30.0
 
 PATIENCE = 10
 """How many times as long a rank may take that computes outside of Python: a native call that has
-let go of the GIL (linear algebra, a compiler, a tokenizer) shows nothing until it returns."""
+let go of the GIL (linear algebra, a compiler, a tokenizer) shows nothing until it returns. Likewise
+one in a loop without an end of its own, as long as its functions change."""
 BUSY_NODE_S = 20.0
 """Seconds for which what a rank did last is believed: a node with far too much to do is read as
 seldom as that, and that it says nothing meanwhile does not mean that its ranks stand still."""
@@ -70,6 +72,8 @@ def judge(
     standings = tuple(
         watcher.rank(rank, activity) for rank, activity in zip(job.ranks, activities, strict=True)
     )
+    patience = hang_after * PATIENCE
+    standings = without_end(snapshot.stacks, job.ranks, activities, standings, patience)
     alive = [i for i, activity in enumerate(activities) if activity.kind not in GONE]
     if not alive:
         return Progress("exited", None, None, standings)
@@ -85,7 +89,7 @@ def judge(
     if waits and still >= hang_after:
         busy = [i for i in alive if activities[i].kind == "busy"]
         computing = any(_computes(job.ranks[i], activities[i]) for i in busy)
-        if not computing or still >= hang_after * PATIENCE:
+        if not computing or still >= patience:
             return Progress("hung", since, stalled, standings)
     if kinds <= START_UP:
         return Progress("starting", since, stalled, standings)

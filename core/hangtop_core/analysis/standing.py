@@ -50,6 +50,9 @@ _MOVES_DATA: frozenset[Kind] = frozenset(
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock", "pin-memory"})
 """Waits for other threads or processes of the same rank."""
 
+_FOR_CHILDREN: frozenset[Kind] = frozenset({"queue", "sleep", "teardown", "data"})
+_FUTURES = ("/concurrent/futures/thread.py", "/asyncio/")
+"""Where threads are that make futures."""
 _RECEIVES = frozenset({"readinto", "read", "recv", "recv_into"})
 """Functions of Python's socket.py and ssl.py that give what has come, or raise an exception."""
 _PRINTS: frozenset[Kind] = frozenset(
@@ -109,7 +112,8 @@ class Watcher:
         if kind in GONE or kind in _HALTED:
             return _still(self.began if left is None else left, seen)
         if kind == "data":
-            return self._or_worked(rank, self._by_workers(rank, seen))
+            found = self._or_worked(rank, self._by_workers(rank, seen))
+            return self._or_moved(found, self._flowed(rank, activity))
         if _polls(activity):
             return self._polling(rank, activity, seen)
         if activity.running and kind in COMMUNICATION and left == rank.moved_at:
@@ -126,6 +130,7 @@ class Watcher:
             found = self._or_moved(found, latest((rank.io_moved_at, rank.file_moved_at)))
         if activity.kind in _FOR_THREADS:
             found = self._or_helpers(rank, activity, found)
+        found = self._or_moved(found, self._flowed(rank, activity))
         return self._or_threads(rank, found) if activity.by_thread else found
 
     def loads(self, rank: Rank, activity: Activity) -> bool:
@@ -198,7 +203,32 @@ class Watcher:
         if activity.kind in _FOR_THREADS:
             found = self._or_worked(rank, self._or_threads(rank, found))
             found = self._or_helpers(rank, activity, found)
-        return found
+        return self._or_moved(found, self._flowed(rank, activity))
+
+    def _flowed(self, rank: Rank, activity: Activity) -> float | None:
+        """When a connection last got on that a rank waits for: its own, a thread's or a child's.
+
+        What goes through connections of ranks that wait for one another is none of it.
+        """
+        if not rank.flowed_at or activity.kind in COMMUNICATION:
+            return None
+        tids = {rank.process.pid}
+        if activity.kind in _FOR_THREADS or activity.kind in ("sleep", "teardown"):
+            tids = self._awaited(rank)
+        if activity.kind == "child" or activity.family == "pipe-read":
+            tids |= {thread.tid for child in rank.children for thread in child.threads}
+        elif activity.kind in _FOR_CHILDREN:
+            # A child may be a service or a logger, whose threads talk to whoever is there.
+            tids |= {child.pid for child in rank.children}
+        return latest(at for tid, at in rank.flowed_at.items() if tid in tids)
+
+    def _awaited(self, rank: Rank) -> set[int]:
+        """Threads that a main thread may wait for: for a future only those that make futures."""
+        threads = rank.sample.threads if rank.sample is not None else ()
+        uses = self._reader.uses
+        if threads and uses(threads[0].stack, "/concurrent/futures/"):
+            return {one.tid or 0 for one in threads if uses(one.stack, *_FUTURES)}
+        return {thread.tid for thread in rank.process.threads}
 
     def _by_scheduler(self, left: float | None, seen: float) -> Standing:
         """For threads that sleep until they can go on: that they left their wait is progress.

@@ -537,3 +537,15 @@ def test_whatever_may_change_a_verdict_is_news(bench: Bench, what: str) -> None:
     assert bench.store.news
     bench.publish(1)
     assert not bench.store.news
+
+
+def test_when_threads_got_on_in_a_connection_is_told_of_a_rank_and_its_children(
+    bench: Bench,
+) -> None:
+    first = process(100, 0, flows=[[105, 40000]])
+    bench.fold(0, first, child(200, 100))
+    assert bench.ranks()[0].flowed_at == {105: EPOCH}
+    bench.fold(3, {"pid": 200, "flows": [[200, 30000]]})
+    bench.fold(6, {"pid": 100, "flows": [[105, 40000], [106, 50000]]})
+    assert bench.ranks()[0].flowed_at == {105: EPOCH, 106: EPOCH + 6, 200: EPOCH + 3}
+    assert not bench.wrong

@@ -7,11 +7,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis import cgroups
+from hangtop_core.analysis.endless import endless_loop
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import describe, doing
 from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import wakes_up
+from hangtop_core.analysis.verdict.callers import block_at
 from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
@@ -156,6 +158,7 @@ def common_facts(case: Case, subjects: Sequence[Subject]) -> tuple[Evidence, ...
         facts.extend(socket_facts(case, subject))
         facts.extend(cgroup_facts(case, subject))
         facts.extend(full_facts(case, subject))
+        facts.extend(loop_facts(case, subject))
     if len(subjects) > SHOWN:
         rest = len(subjects) - SHOWN
         facts.append(fact("stacks", None, f"{plural(rest, 'more rank')} in the same state"))
@@ -179,6 +182,26 @@ def full_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
     if mounts and subject.activity.kind == "sleep" and wakes_up(subject.rank, subject.standing):
         text = f"{subject.rank.node}: no space or inodes are left on {', '.join(mounts)}"
         yield fact("process", subject.number, text)
+
+
+def loop_facts(case: Case, subject: Subject) -> Iterator[Evidence]:
+    """The loop without an end of its own that a subject is in, and none of those that wait."""
+    loop = _loop(case, subject)
+    if loop:
+        text = f"is in the loop at {loop}, which only a line in it ends; no rank that waits is"
+        yield fact("stacks", subject.number, text)
+
+
+def never_left(case: Case, subject: Subject) -> str:
+    """That loop, where the subject is called hung although its functions change; else empty."""
+    sample = subject.rank.sample
+    changes = sample is not None and (sample.same_functions_since or 0) > subject.standing.since
+    return _loop(case, subject) if changes and not subject.standing.moved else ""
+
+
+def _loop(case: Case, subject: Subject) -> str:
+    loop = endless_loop(case.snapshot.stacks, subject.rank, [s.rank for s in case.waiters])
+    return block_at(loop[0], loop[1:]) if loop else ""
 
 
 def gpu_facts(case: Case, subject: Subject) -> Iterator[Evidence]:

@@ -15,6 +15,7 @@ from hangtop_core.analysis.verdict.evidence import (
     is_are,
     name_descriptor,
     name_process,
+    never_left,
     peer,
     sentence,
     several,
@@ -238,6 +239,8 @@ def _busy(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         elif owner is None and activity.top is not None:
             inside = case.c_function(subject) or "outside Python's own code"
             text = f"is busy {inside}, called at {activity.at}"
+        loop = never_left(case, subject)
+        text = f"is in the loop at {loop} and has not left it: it {text}" if loop else text
         share = subject.rank.main_cpu_share or subject.rank.cpu_share
         cpu = f", {share:.0%} of a core" if share else ""
         yield Hit(
@@ -348,8 +351,10 @@ BUSY = Rule(
     cause="busy-in-python",
     title="A rank is busy and never comes back",
     seen="The main thread runs, in the same functions in all samples, while others wait for it; "
-    "or another thread of it keeps the GIL busy.",
-    excluded="Its functions change: `straggler`. The GIL's owner sleeps: `gil-held`.",
+    "or another thread of it keeps the GIL busy. Or its functions change, and for ten times the "
+    "hang time others wait while it is in a `while True:` that none of them is in, and nothing "
+    "that it reads, writes or prints moves.",
+    excluded="Its functions change otherwise: `straggler`. The GIL's owner sleeps: `gil-held`.",
     confidence=0.88,
     next_steps=("Look at its locals and profile it",),
     find=_busy,

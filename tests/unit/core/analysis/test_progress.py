@@ -493,6 +493,60 @@ def test_who_waits_for_a_thread_that_writes_much_gets_on(
     assert run(world).state == state
 
 
+MAIN_TID, THREAD_TID, CHILD_TID = 4030, 4033, 9000
+POOL = frame("_worker", "py:concurrent/futures/thread.py", 81)
+FUTURE = (
+    build.QUEUE[0],
+    frame("Future.result", "py:concurrent/futures/_base.py", 451),
+    *user("save", 44),
+)
+
+
+@pytest.mark.parametrize(
+    ("stack", "facts", "tid", "state"),
+    [
+        (build.JOIN, FUTEX, THREAD_TID, "progressing"),
+        (build.QUEUE, FUTEX, THREAD_TID, "progressing"),
+        (build.QUEUE, FUTEX, CHILD_TID, "progressing"),
+        (user("wait_for_upload", 40), SLEEP, THREAD_TID, "progressing"),
+        (build.URLLIB, POLL, MAIN_TID, "progressing"),
+        (build.CHILD, WAITPID, CHILD_TID, "progressing"),
+        (build.CHILD, WAITPID, CHILD_TID + 1, "progressing"),
+        # What it does not wait for; a service that it has started has threads for who asks.
+        (build.QUEUE, FUTEX, CHILD_TID + 1, "hung"),
+        (build.JOIN, FUTEX, CHILD_TID, "hung"),
+        (build.URLLIB, POLL, THREAD_TID, "hung"),
+        (build.CHILD, WAITPID, THREAD_TID, "hung"),
+        (c10d("all_reduce"), FUTEX, THREAD_TID, "hung"),
+        # A future is made by a thread of a pool, not by one that was started for something else.
+        (FUTURE, FUTEX, THREAD_TID, "hung"),
+        (FUTURE, FUTEX, THREAD_TID + 1, "progressing"),
+    ],
+)
+def test_who_waits_for_a_connection_gets_on_as_that_does(
+    stack: Any, facts: Any, tid: int, state: str
+) -> None:
+    for flowed, told in ((1.0, state), (90.0, "hung")):
+        world = World(observed_since=NOW - 95.0)
+        world.waiters(3)
+        threads = tuple(build.thread(THREAD_TID + n, POLL) for n in (0, 1))
+        sending = (build.URLLIB[0], frame("upload", "train.py", 7))
+        others = [
+            ("telemetry", THREAD_TID, sending, False),
+            ("pool", THREAD_TID + 1, (*sending, POOL), False),
+        ]
+        rank = world.add(
+            stack,
+            facts,
+            process={"threads": threads},
+            sample={"others": others},
+            flowed_at={tid: NOW - flowed},
+        )
+        child = world.process(CHILD_TID, build.RECVFROM, role="subprocess", rank_pid=MAIN_TID)
+        world.give_children(rank, [(child, None)])
+        assert run(world).state == told
+
+
 @pytest.mark.parametrize(
     ("share", "role", "watched", "state"),
     [
@@ -512,3 +566,55 @@ def test_a_queue_whose_producer_works_hard_is_not_yet_a_hang(
     world.give_children(rank, [(actor, None)])
     world.ranks[3] = msgspec.structs.replace(world.ranks[3], child_cpu_share={4099: share})
     assert run(world).state == state
+
+
+def looping(text: str = "while True:") -> Any:
+    """A main thread that draws, in a loop around the call."""
+    return (
+        frame("draw", "train.py", 12, "return torch.randn(8)"),
+        replace(frame("sample", "train.py", 21, "x = draw()"), within=((20, text),)),
+        *build.BASE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stack", "waited", "signs", "state"),
+    [
+        (looping(), 400.0, {}, "hung"),
+        (looping("while (True):"), 400.0, {}, "hung"),
+        # For so long work may take.
+        (looping(), 200.0, {}, "progressing"),
+        # These end by themselves.
+        (looping("for x in loader:"), 400.0, {}, "progressing"),
+        (looping("while len(kept) < 100:"), 400.0, {}, "progressing"),
+        # It gets something done.
+        (looping(), 400.0, {"printed_at": NOW - 9.0}, "progressing"),
+        (looping(), 400.0, {"io_moved_at": NOW - 9.0}, "progressing"),
+        (looping(), 400.0, {"file_moved_at": NOW - 9.0}, "progressing"),
+        (looping(), 400.0, {"flowed_at": {4033: NOW - 9.0}}, "progressing"),
+    ],
+)
+def test_a_loop_without_an_end_that_nobody_else_is_in_is_a_hang_in_the_end(
+    stack: Any, waited: float, signs: dict[str, Any], state: str
+) -> None:
+    world = World()
+    world.waiters(3, moved_at=NOW - waited, left_at=NOW - waited)
+    moves = {"same_functions_since": NOW - 1.0}
+    world.add(stack, RUN, moved_at=NOW, main_cpu_share=0.9, sample=moves, **signs)
+    found = run(world)
+    assert found.state == state
+    assert causes(found) == (["busy-in-python"] if state == "hung" else ["straggler"])
+    if state == "hung":
+        assert found.hung_for_s == pytest.approx(waited)
+        assert "the loop at train.py:20 (`while" in found.verdicts[0].summary
+
+
+def test_a_loop_that_those_who_wait_are_in_as_well_is_the_training_loop() -> None:
+    world = World()
+    base = (replace(build.MAIN, within=((70, "while True:"),)), build.MODULE)
+    for _ in range(3):
+        stack = (*c10d("all_reduce")[:3], *base)
+        world.add(stack, FUTEX, moved_at=NOW - 400.0, left_at=NOW - 400.0)
+    moves = {"same_functions_since": NOW - 1.0}
+    world.add((frame("load", "train.py", 5), *base), RUN, moved_at=NOW, sample=moves)
+    assert run(world).state == "progressing"

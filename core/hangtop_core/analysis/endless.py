@@ -1,0 +1,89 @@
+"""Loops without an end of their own that a rank stays in while all others wait for it.
+
+Who goes from function to function gets on, as far as anybody can see, also in a `while True:` that
+draws, rejects and draws again, or tries again for ever. Such a loop is told from slow work by time:
+the others have waited for ever so long, this rank is in a loop that none of them is in, only the
+program's own `break` or `return` ends it, and nothing that is written, read or printed moves.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
+from hangtop_core.analysis.standing import GONE, Standing, latest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hangtop_core.analysis.activity import Activity
+    from hangtop_core.model import Frame, Rank, StackSample
+
+_ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
+_MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})
+Loop = tuple["Frame", int, str]
+"""The frame that stands in it, its line and its text."""
+
+
+def endless_loop(
+    stacks: Mapping[str, tuple[Frame, ...]], rank: Rank, waiting: Sequence[Rank]
+) -> Loop | None:
+    """Return the outermost endless loop that a rank is in and none of those that wait is."""
+    own = list(_loops(stacks, rank.sample))
+    if not own:
+        return None
+    samples = {s.threads[0].stack: s for r in waiting if (s := r.sample) is not None and s.threads}
+    theirs = {_place(loop) for s in samples.values() for loop in _loops(stacks, s)}
+    return next((loop for loop in own if _place(loop) not in theirs), None)
+
+
+def _loops(stacks: Mapping[str, tuple[Frame, ...]], sample: StackSample | None) -> Iterator[Loop]:
+    """The endless loops of a main thread, outermost first."""
+    if sample is None or not sample.threads:
+        return
+    for frame in reversed(stacks.get(sample.threads[0].stack, ())):
+        for line, text in frame.within or ():
+            if _ENDLESS.match(text):
+                yield frame, line, text
+
+
+def _place(loop: Loop) -> tuple[str, str, int]:
+    frame, line, _ = loop
+    return frame.file, frame.name, line
+
+
+def without_end(
+    stacks: Mapping[str, tuple[Frame, ...]],
+    ranks: Sequence[Rank],
+    activities: Sequence[Activity],
+    standings: Sequence[Standing],
+    patience: float,
+) -> tuple[Standing, ...]:
+    """Return the standings, of ranks in an endless loop as still as those that wait for them.
+
+    Args:
+        stacks: of the snapshot.
+        ranks: of the job.
+        activities: one for each of them.
+        standings: likewise.
+        patience: seconds for which all others have to have waited.
+    """
+    told = tuple(standings)
+    waiting = [i for i, one in enumerate(activities) if one.kind in COMMUNICATION]
+    rest = [i for i, one in enumerate(activities) if one.kind not in COMMUNICATION | GONE]
+    if not waiting or min(told[i].still_s for i in waiting) < patience:
+        return told
+    since = max(told[i].since for i in waiting)
+    found = list(told)
+    for i in rest:
+        rank, one = ranks[i], told[i]
+        signs = (rank.io_moved_at, rank.printed_at, rank.wrote_at, rank.file_moved_at)
+        moved = latest((*signs, *rank.flowed_at.values()))
+        if activities[i].kind not in _MAY_LOOP or one.since <= since:
+            continue
+        if moved is not None and one.seen - moved < patience / 2:
+            continue
+        if endless_loop(stacks, rank, [ranks[j] for j in waiting]) is not None:
+            found[i] = Standing(since, one.seen, False, one.seen)
+    return tuple(found)

@@ -1,0 +1,210 @@
+"""What a thread gets on by in a connection that it waits on, told of this process's sockets."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hangtop_probe import flows
+from hangtop_probe.activity import ThreadRow, read_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+MUCH = flows.LEAST
+Pair = tuple[socket.socket, socket.socket]
+
+
+def row(call: str, fd: int | None, tid: int = 7) -> ThreadRow:
+    return ThreadRow(tid, "python", "S", None, call, fd, None)
+
+
+class Watch:
+    """Looks at this process, as often as time is let pass."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.flows = flows.Flows(os.getpid(), lambda: self.now)
+
+    def look(self, *rows: ThreadRow, after: float = 5.0, store: str = "") -> dict[int, int]:
+        self.now += after
+        return dict(self.flows.look(rows, store))
+
+
+def connected(family: socket.AddressFamily, host: str) -> Generator[Pair]:
+    with socket.socket(family) as listening:
+        listening.bind((host, 0))
+        listening.listen()
+        with socket.create_connection(listening.getsockname()[:2]) as one:
+            other, _ = listening.accept()
+            with other:
+                yield one, other
+
+
+@pytest.fixture(params=[(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    try:
+        yield from connected(*request.param)
+    except OSError:
+        pytest.skip("no such addresses here")
+
+
+def carry(one: socket.socket, other: socket.socket, count: int) -> None:
+    one.sendall(bytes(count))
+    while count:
+        count -= len(other.recv(count))
+
+
+def test_who_waits_for_what_comes_gets_on_as_it_comes(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    reads, writes = row("recvfrom", near.fileno()), row("sendto", near.fileno(), 8)
+    assert watch.look(reads, writes) == {}
+    carry(far, near, MUCH + 1000)
+    assert watch.look(reads, writes) == {7: MUCH + 1000}, "nothing that 8 sends has gone"
+    carry(near, far, MUCH + 2000)
+    told = watch.look(reads, writes)
+    assert told.keys() == {7, 8}
+    assert told[7] == MUCH + 1000
+    assert told[8] >= MUCH + 2000
+
+
+def test_little_is_a_heartbeat(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    for _ in range(20):
+        carry(far, near, 3 * 200)
+        assert watch.look(row("recvfrom", near.fileno()), after=3.0) == {}
+
+
+def test_a_heartbeat_of_an_event_loop_may_be_larger(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    with select.epoll() as loop:
+        loop.register(near, select.EPOLLIN)
+        for _ in range(20):
+            carry(far, near, 3 * 1000)
+            assert watch.look(row("epoll_wait", loop.fileno()), after=3.0) == {}
+
+
+def test_who_sleeps_between_its_questions_only_shows_that_it_is_there(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    for _ in range(10):
+        carry(far, near, 3 * 1000)
+        assert watch.look(row("recvfrom", near.fileno()), after=3.0) == {}
+        carry(far, near, 3 * 1000)
+        assert watch.look(row("clock_nanosleep", None), after=3.0) == {}
+
+
+def test_who_is_caught_at_work_in_between_gets_on(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    told: dict[int, int] = {}
+    for _ in range(4):
+        carry(far, near, 3 * 1500)
+        watch.look(row("recvfrom", near.fileno()), after=3.0)
+        told = watch.look(row("", None)._replace(state="R"), after=3.0)
+    assert told.keys() == {7}
+
+
+def test_who_asks_two_services_in_turn_opens_neither_anew() -> None:
+    watch = Watch()
+    pairs = [connected(socket.AF_INET, "127.0.0.1") for _ in (1, 2)]
+    with closing(pairs[0]) as one, closing(pairs[1]) as other:
+        for near, far in (next(one), next(other)) * 5:
+            carry(far, near, 3 * 100)
+            assert watch.look(row("recvfrom", near.fileno()), after=3.0) == {}
+
+
+def test_one_small_question_after_the_other_is_enough_with_connections_of_their_own() -> None:
+    watch = Watch()
+    for _ in range(5):
+        with closing(connected(socket.AF_INET, "127.0.0.1")) as opened:
+            near, far = next(opened)
+            carry(far, near, 900)
+            told = watch.look(row("recvfrom", near.fileno()), after=3.0)
+    assert told.keys() == {7}
+
+
+def test_slow_is_enough_where_it_goes_on(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    for _ in range(6):
+        carry(far, near, 3 * 3000)
+        told = watch.look(row("recvfrom", near.fileno()), after=3.0)
+    assert told.keys() == {7}
+
+
+def test_a_connection_that_nobody_waits_on_is_not_counted(pair: Pair) -> None:
+    near, far = pair
+    watch = Watch()
+    watch.look(row("recvfrom", near.fileno()))
+    for _ in range(4):
+        carry(far, near, MUCH)
+        assert watch.look(row("clock_nanosleep", None), after=6.0) == {}
+    assert watch.look(row("futex", None), row("recvfrom", far.fileno())) == {}
+
+
+def test_what_came_a_moment_before_the_first_look_counts(pair: Pair) -> None:
+    near, far = pair
+    carry(far, near, MUCH)
+    assert Watch().look(row("recvfrom", near.fileno())) == {7: MUCH}
+
+
+def test_connections_to_the_store_do_not_count(pair: Pair) -> None:
+    near, far = pair
+    store = str(near.getpeername()[1])
+    carry(far, near, MUCH)
+    assert Watch().look(row("recvfrom", near.fileno()), store=store) == {}
+
+
+def test_event_loops_are_known_by_what_they_watch(pair: Pair) -> None:
+    near, far = pair
+    with select.epoll() as loop, select.epoll() as other:
+        loop.register(near, select.EPOLLIN)
+        other.register(near, select.EPOLLOUT)
+        carry(far, near, MUCH)
+        rows = row("epoll_wait", loop.fileno()), row("epoll_pwait", other.fileno(), 8)
+        assert Watch().look(*rows) == {7: MUCH}
+
+
+def waits_by_recv(one: socket.socket) -> None:
+    one.settimeout(60)
+    one.recv(1)
+
+
+def waits_by_select(one: socket.socket) -> None:
+    select.select([one], [], [], 60)
+
+
+@pytest.mark.parametrize("wait", [waits_by_recv, waits_by_select])
+def test_what_is_polled_stands_in_the_memory_of_the_process(pair: Pair, wait: Any) -> None:
+    """Python polls sockets with a timeout, before it reads."""
+    near, far = pair
+    carry(far, near, MUCH)
+    reading = threading.Thread(target=wait, args=(near,))
+    reading.start()
+    try:
+        tid, base = reading.native_id, f"/proc/{os.getpid()}/task/{reading.native_id}"
+        assert tid is not None
+        waited = (read_thread(base, tid) for _ in range(100_000))
+        polls = next(one for one in waited if one is not None and one.syscall in flows._POLLS)
+        assert Watch().look(polls) == {tid: MUCH}
+    finally:
+        far.sendall(b"x")
+        reading.join()
+
+
+def test_pipes_and_what_is_gone_are_left_out() -> None:
+    read, write = os.pipe()
+    with open(read, "rb", 0), open(write, "wb", 0):
+        rows = [row(call, fd) for call in ("read", "recvfrom", "epoll_wait") for fd in (read, 9999)]
+        assert Watch().look(*rows, row("poll", None), row("recvfrom", None)) == {}
+    assert flows.counts(bytes(72)) is None
