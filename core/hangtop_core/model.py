@@ -292,6 +292,8 @@ class Rank(Struct, frozen=True, gc=False):
     """When it last ran and was not only sent back into its wait, as by a tool that held it."""
     worked_at: float | None = None
     """When it last used over 2 ms of a CPU between two readings: work, no mere wake-up."""
+    computed_at: float | None = None
+    """When it was last seen to compute between sleeps, and not only to look for something."""
     io_moved_at: float | None = None
     """When its read or write byte counters last moved by more than noise, its own log apart."""
     printed_at: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
+from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
@@ -73,7 +74,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             subjects=group,
             summary=clean(
                 f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
-                f"{is_are(group, 'It', 'They')} {several(activity.text, group)} at {activity.at} "
+                f"{is_are(group, 'It', 'They')} {_does(group)} at {activity.at} "
                 f"{case.since(group[0])}",
                 800,
             ),
@@ -89,6 +90,19 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             confidence=0.95 if one else None,
             needs=(*_OPEN.get(activity.family or "", ()), *MISSING.needs),
         )
+
+
+def _does(group: Sequence[Subject]) -> str:
+    """What all of a group do: one long sleep is told from many short ones."""
+    text = several(group[0].activity.text, group)
+    return f"{text} again and again" if all(map(_naps, group)) else text
+
+
+def _naps(subject: Subject) -> bool:
+    sample, moved = subject.rank.sample, subject.rank.moved_at
+    if subject.activity.kind != "sleep" or sample is None or moved is None:
+        return False
+    return moved > min(subject.standing.since, sample.same_since or moved) + JITTER_S
 
 
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
@@ -235,7 +249,7 @@ def _straggler(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             summary=sentence(
                 case,
                 f"{who(group)} {is_are(group, 'is', 'are')} slow, not stuck: "
-                f"{is_are(group, 'it', 'they')} {several(group[0].activity.text, group)} at "
+                f"{is_are(group, 'it', 'they')} {_does(group)} at "
                 f"{group[0].activity.at}, and {is_are(group, 'gets', 'get')} on; the others have "
                 f"waited {duration(case.waited_s)}",
             ),
