@@ -117,8 +117,12 @@ def test_time_on_a_cpu_is_work_and_a_wake_up_is_not(
 @pytest.mark.parametrize(
     ("ran_ns", "switches", "computes"),
     # Generates with sleeps of 30 ms; looks for a file as often, or every ms; asks a service.
-    [(80_000_000, 155, True), (10_000_000, 160, False), (120_000_000, 4000, False)]
-    + [(20_000_000, 49, False)],
+    [
+        (80_000_000, 155, True),
+        (10_000_000, 160, False),
+        (120_000_000, 4000, False),
+        (20_000_000, 49, False),
+    ],
 )
 def test_who_computes_between_sleeps_takes_more_than_who_looks_for_something(
     bench: Bench, ran_ns: int, switches: int, computes: bool

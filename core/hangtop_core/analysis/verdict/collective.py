@@ -18,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     who,
 )
 from hangtop_core.analysis.verdict.needs import More
+from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration
 
@@ -109,7 +110,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
     left_to_others = "new-group" in kinds or kinds <= PEER_TO_PEER
-    left_to_others = left_to_others or bool(_heads(case))
+    left_to_others = left_to_others or bool(heads(case) or unmet(case))
     if len(classes) < 2 or case.suspects or left_to_others or case.by_recorders is not None:
         return
     one = next((p for p in case.in_flight if p.mismatched), None)
@@ -151,91 +152,6 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
         ),
         confidence=confidence,
-    )
-
-
-def _heads(case: Case) -> tuple[Subject, ...]:
-    """Ranks in another operation, where most wait in send or recv: what they wait for is theirs."""
-    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
-    others = tuple(s for s in case.waiters if s.activity.kind not in PEER_TO_PEER)
-    told = case.suspects or case.by_recorders is not None
-    return others if not told and len(passing) > max(len(others), 1) else ()
-
-
-def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    heads = _heads(case)
-    if not heads:
-        return
-    passing = [s for s in case.waiters if s.activity.kind in PEER_TO_PEER]
-    calls = " or ".join(sorted({s.activity.op or s.activity.kind for s in passing}))
-    first = heads[0].activity
-    yield Hit(
-        subjects=heads,
-        explained=case.waiters,
-        summary=clean(
-            f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
-            f"{case.ago(case.progress.since)}, and {who(heads)} {is_are(heads, 'is', 'are')} "
-            f"elsewhere: {is_are(heads, 'it', 'they')} {several(first.text, heads)} at {first.at}. "
-            f"A send or recv of {is_are(heads, 'it', 'theirs')} is lacking, or one is too many",
-            800,
-        ),
-        evidence=common_facts(case, heads),
-        steps=(
-            f"compare how often {name_ranks(heads)} and {is_are(heads, 'its', 'their')} neighbours "
-            f"send and receive before {first.at}",
-            *trace_steps(heads[0]),
-        ),
-    )
-
-
-def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
-    waiting = case.waiters
-    kinds = {s.activity.kind for s in waiting}
-    if case.suspects or len(waiting) < 2 or not kinds <= PEER_TO_PEER:
-        return
-    if case.by_recorders is not None:
-        return
-    if len(kinds) > 1:
-        yield _mixed(case, waiting)
-        return
-    kind = waiting[0].activity.kind
-    other = "recv" if kind == "send" else "send"
-    # Who stands at the same call wait for one another; who stands elsewhere waits for them.
-    circle = case.waiting_classes[0][1]
-    circle = waiting if len(circle) < 2 else circle
-    yield Hit(
-        subjects=circle,
-        explained=waiting,
-        summary=clean(
-            f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
-            f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
-            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else ""),
-            800,
-        ),
-        evidence=common_facts(case, circle),
-        steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
-    )
-
-
-def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
-    """Some send and some receive, and none of it meets: stacks do not tell to and from whom."""
-    said = "; ".join(
-        f"{name_ranks(members)} {several(f'waits {text}', members)}"
-        for text, members in case.waiting_classes[:4]
-    )
-    return Hit(
-        subjects=tuple(waiting),
-        summary=clean(
-            f"{name_ranks(waiting)} wait in send and recv for one another "
-            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}",
-            800,
-        ),
-        evidence=common_facts(case, waiting),
-        steps=(
-            "compare how often, and in which order, neighbours send and receive in that phase",
-            on(waiting[0], f"hangtop dump --pid {waiting[0].pid} --locals"),
-        ),
-        confidence=0.65,
     )
 
 
@@ -323,26 +239,6 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     )
 
 
-P2P = Rule(
-    cause="p2p-deadlock",
-    title="All ranks send or receive, and nothing meets",
-    seen="All that wait are in send, or all in recv, and nobody is outside communication; with "
-    "less confidence, some in send and some in recv.",
-    excluded="A rank is outside communication: it is the head of the chain.",
-    confidence=0.85,
-    next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
-    find=_p2p,
-)
-CHAIN = Rule(
-    cause="p2p-chain",
-    title="Ranks wait for sends in a chain, and its head is in another operation",
-    seen="More than half of the ranks wait in send or recv, and the others in something else.",
-    excluded="A rank is outside communication: it is the head. The recorders of all were read.",
-    confidence=0.75,
-    next_steps=("Compare how often neighbours send and receive",),
-    find=_chain,
-    needs=(More("recorder", "which operation it has issued more or less than the others"),),
-)
 MISMATCHED = Rule(
     cause="mismatched-collective",
     title="Ranks wait in different operations",
