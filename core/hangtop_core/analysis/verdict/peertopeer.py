@@ -173,8 +173,8 @@ P2P = Rule(
     cause="p2p-deadlock",
     title="All ranks send or receive, and nothing meets",
     seen="All that wait are in send, or all in recv, and nobody is outside communication; with "
-    "less confidence, some in send and some in recv. Or some are in sends and receives from different "
-    "lines that cannot meet, and all others wait in one operation (confidence 0.70).",
+    "less confidence, some in send and some in recv. Or some are in sends and receives from "
+    "different lines that cannot meet, and all others wait in one operation (confidence 0.70).",
     excluded="A rank is outside communication: it is the head of the chain.",
     confidence=0.85,
     next_steps=("Order send and recv by rank", "Use batch_isend_irecv"),
