@@ -16,6 +16,14 @@ def _hung(way: str, cause: str, what: str) -> Job:
 
 
 SLOW: tuple[Job, ...] = (
+    Job(
+        "draws",
+        "draws.py",
+        "busy-in-python",
+        (1,),
+        "a sampler of one rank accepts nothing, for more than ten times the hang time",
+        ready="waited long",
+    ),
     _slow("join", "rank 0 joins a thread that downloads ten kilobytes a second"),
     _slow("future", "rank 0 waits for a future of an upload as slow, over a socket with a timeout"),
     _slow("queue", "rank 0 waits until a queue is worked off by a thread that downloads slowly"),

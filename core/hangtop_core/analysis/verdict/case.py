@@ -22,7 +22,7 @@ from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.verdict.callers import by_callers
-from hangtop_core.analysis.verdict.recorded import by_recorders
+from hangtop_core.analysis.verdict.recorded import by_recorders, outstanding
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
 from hangtop_core.rankset import fold
@@ -301,6 +301,8 @@ class Case:
         An asynchronous collective waits inside C with no frame of its own (`work.wait()`), and so
         does the store; without any stack only the kernel's wait is left to compare.
         """
+        both = zip(self.job.ranks, read, strict=True)
+        read = [_presume(one) if outstanding(rank, one) else one for rank, one in both]
         known = sum(1 for activity in read if activity.kind in COMMUNICATION)
         alike: dict[object, list[int]] = defaultdict(list)
         for index, activity in enumerate(read):
@@ -344,9 +346,8 @@ def _presume(activity: Activity) -> Activity:
 
 def _calls(alike: Sequence[Subject]) -> bool:
     """Whether subjects that wait alike wait in a collective that they called themselves."""
-    first = alike[0].activity
-    called = first.kind in ("collective", "new-group")
-    return len(alike) > 1 and called and not first.by_thread
+    kind, by_thread = alike[0].activity.kind, alike[0].activity.by_thread
+    return len(alike) > 1 and kind in ("collective", "new-group") and not by_thread
 
 
 def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:

@@ -123,6 +123,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     elif tied:
         # Two halves: the flow of the program gives no majority to trust.
         minority = list(classes[1][1])
+    starting = [s for s in case.waiters if s.activity.kind == "init"]
+    minority = starting or minority
     if not minority:
         return
     confidence = 0.95 if one else 0.45 if tied else 0.8 if len(classes) == 2 else 0.55
@@ -135,12 +137,15 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         for text, members in classes[:4]
     )
     seq = f" as #{one.node.seq} on group {one.label}" if one else ""
+    than = f"in another operation than {'the other half' if tied and not one else 'most'}"
+    why = "Ranks skipped or added an operation before, or took another branch"
+    if starting:
+        than = "not through with init_process_group, which others have left"
+        why = "Their connections may not have been made, as where the store has keys of old ranks"
     yield Hit(
         subjects=tuple(minority),
         summary=clean(
-            f"{who(minority)} {is_are(minority, 'is', 'are')} in another operation than "
-            f"{'the other half' if tied and not one else 'most'}{seq}: {said}. Ranks skipped or "
-            f"added an operation before, or took another branch{early}",
+            f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}",
             800,
         ),
         evidence=(

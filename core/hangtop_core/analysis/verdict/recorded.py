@@ -1,4 +1,4 @@
-"""What the recorders of all ranks conclude first, where that says more than stacks do."""
+"""Where recorders say more than stacks do: of all ranks together, and of what one waits in."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.flight import patterns
 
 if TYPE_CHECKING:
+    from hangtop_core.analysis.activity import Activity
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Verdict
+    from hangtop_core.model import Rank
 
 _DIFFER = frozenset({patterns.SIZES.cause, patterns.TYPES.cause})
 
@@ -35,3 +37,10 @@ def _other_lines(case: Case, one: Verdict) -> bool:
     blamed = {culprit.rank for culprit in one.culprits}
     mixed = [members for _, members in case.waiting_classes if blamed & {s.number for s in members}]
     return all(s.number in blamed for members in mixed for s in members)
+
+
+def outstanding(rank: Rank, activity: Activity) -> bool:
+    """Whether, as its recorder has it, what a main thread sleeps in for C code is a collective."""
+    asleep = activity.kind == "waiting" and activity.family == "futex"
+    trace = rank.recorder.trace if asleep and rank.recorder is not None else None
+    return trace is not None and any(trace.pending())

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.diagnosis import Verdict
+    from hangtop_core.model import Frame
 
 _EXCLUDED = "A rank is outside of communication, or the recorder of a rank could not be read."
 _PAST = (
@@ -86,12 +87,20 @@ def _by_stacks(case: Case, one: Verdict) -> tuple[Pattern, Hit] | None:
     blamed = [s for s in case.waiters if s.number in skip.ranks]
     waiting = {rank for operation in skip.lacking for rank in operation.entries}
     others = [s for s in case.waiters if s.number in waiting and s.number not in skip.ranks]
-    branches = [_own_branch(case, s, others[0]) for s in blamed] if others else [None]
-    first = branches[0]
-    if first is None or None in branches or any(branches) != all(branches):
+    parted = [_parted(case, s, others[0]) for s in blamed] if others else [None]
+    known = [both for both in parted if both is not None]
+    branches = [_own_branch(*both) for both in known]
+    if len(known) < len(parted) or any(branches) != all(branches):
         return None
+    first = branches[0]
+    # Without a majority, what ranks did before may deceive: the program has to say the same.
+    tied = {culprit.rank for culprit in one.culprits} != set(skip.ranks)
     if not first:
-        return patterns.SKIPPED, _hit(case, one, blamed, skip_text(skip, around))
+        further = all(here.line > there.line for here, there in known)
+        hit = _hit(case, one, blamed, skip_text(skip, around))
+        return (patterns.SKIPPED, hit) if further or not tied else None
+    if tied and any(block[1].startswith("else") for way in branches for block in way):
+        return None
     line, condition = first[0]
     text = (
         f"{around}. {name_ranks(blamed).capitalize()} {is_are(blamed, 'is', 'are')} in another "
@@ -157,15 +166,18 @@ def _loop_left(case: Case, one: Subject, other: Subject) -> str | None:
     return block_at(*left[0]) if left else None
 
 
-def _own_branch(case: Case, one: Subject, other: Subject) -> tuple[Block, ...] | None:
-    """The conditions that led a rank to another line than the other; None where nobody knows."""
+def _parted(case: Case, one: Subject, other: Subject) -> tuple[Frame, Frame] | None:
+    """Where two ranks are in the function in which they part; None where the file was not read."""
     mine, theirs = (stack_of(case.snapshot.stacks, s) for s in (one, other))
     depth = parting(mine, theirs)
     if depth is None:
         return None
     here, there = mine[-1 - depth], theirs[-1 - depth]
-    if here.within is None or there.within is None:
-        return None
+    return None if here.within is None or there.within is None else (here, there)
+
+
+def _own_branch(here: Frame, there: Frame) -> tuple[Block, ...]:
+    """The conditions around one frame that are not around the other."""
     return tuple(block for block in conditions(here) if block not in conditions(there))
 
 

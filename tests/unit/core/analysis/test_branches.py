@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangtop_core.analysis.verdict.engine import diagnose
-from support.build import BACKWARD, FUTEX, World, c10d, frame, user
+from support.build import BACKWARD, FUTEX, INIT, World, c10d, frame, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis
@@ -89,6 +89,12 @@ def test_who_is_through_with_a_broadcast_is_blamed_with_little_confidence() -> N
     assert "From broadcast some may rightly be through before others" in one.summary
     one = one_elsewhere(c10d("all_reduce", at=57), c10d("all_gather", at=56)).verdicts[0]
     assert one.confidence == 0.8
+
+
+def test_who_is_still_in_init_is_waited_for_by_who_has_left_it() -> None:
+    first = one_elsewhere(c10d("all_reduce"), INIT).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("mismatched-collective", [0, 1])
+    assert "not through with init_process_group, which others have left" in first.summary
 
 
 def test_two_branches_of_one_condition_are_a_mismatch() -> None:

@@ -136,6 +136,23 @@ def test_of_two_ranks_the_one_in_a_branch_of_its_own_is_blamed() -> None:
     assert [culprit.rank for culprit in one.culprits] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        # in the branch of those who did as always
+        (inside(SHARDS, LOOP, (54, "else: if self.first:")), inside(EXPERTS, LOOP, ORDER)),
+        # further up: it is the other one that went past
+        (inside(EXPERTS, LOOP), inside(SHARDS, LOOP)),
+    ],
+)
+def test_of_two_ranks_none_is_blamed_where_the_program_speaks_against_it(
+    mine: Stack, theirs: Stack
+) -> None:
+    [one] = judge(waiting(crossed(2, 1), {0: theirs, 1: mine}))
+    assert one.cause == "group-order-inversion"
+    assert [culprit.rank for culprit in one.culprits] == [0, 1]
+
+
 def test_who_has_left_the_loop_in_which_others_wait_went_on_without_them() -> None:
     # GIVEN pairs of ranks in the loop, and two that are through: one of them is still waited for
     groups = {"1": ("ep", (2, 3)), "2": ("dp", (0, 2))}
@@ -222,3 +239,18 @@ def test_groups_that_are_made_in_another_order(odd: int, confidence: float) -> N
     assert one.cause == "subset-new-group"
     assert [culprit.rank for culprit in one.culprits] == list(range(3, 3 + odd))
     assert one.confidence == confidence
+
+
+def test_a_rank_in_a_library_of_its_own_waits_if_its_recorder_says_so() -> None:
+    """It sleeps in C code on a line that does not tell, and another thread of it waits, too."""
+    telemetry = (frame("Condition.wait", "py:threading.py", 327), frame("send", "stats.py", 9))
+    for pending in (True, False):
+        job = Job(3, backend="gloo").call("all_reduce")
+        job.call("all_gather", [0, 1], done=False).call("all_gather", [2], done=not pending)
+        world = waiting(job)
+        world.ranks.pop()
+        recorder = Recorder(NOW, "server", trace=trace_of(reduce(job.dump(2)), 2, "test"))
+        others = [("telemetry", 4021, telemetry, False)]
+        stack = user("exchange", 9, "engine.sync(gradients)")
+        world.add(stack, FUTEX, recorder=recorder, sample={"others": others})
+        assert (judge(world)[0].cause == "lock-wait") is not pending
