@@ -20,6 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.steps import on, trace_steps
+from hangtop_core.analysis.verdict.uneven import unused
 from hangtop_core.text import clean, duration
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         ),
         steps=(
             "compare the two call sites and the conditions that lead to them",
+            *unused(case, minority),
             "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective on the next run",
         ),
         confidence=confidence,

@@ -26,7 +26,7 @@ from hangtop_core.analysis.verdict.callers import (
 )
 from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
-from hangtop_core.analysis.verdict.uneven import UNEVEN
+from hangtop_core.analysis.verdict.uneven import UNEVEN, unused
 from hangtop_core.text import clean
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ _PAST = (
 
 def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     one = case.by_recorders
-    if one is None or any(UNEVEN.find(case, left)):
+    if one is None:
+        return
+    uneven = next(iter(UNEVEN.find(case, left)), None)
+    sure = uneven is not None and uneven.confidence is None
+    if sure and one.cause != patterns.SKIPPED.cause:
         return
     if one.cause == patterns.INVERSION.cause and (told := _by_stacks(case, one)) is not None:
         if pattern is told[0]:
@@ -56,13 +60,15 @@ def _concluded(pattern: Pattern, case: Case, left: Sequence[Subject]) -> Iterato
     if one.cause != pattern.cause:
         return
     blamed = {culprit.rank for culprit in one.culprits}
+    found = tuple(s for s in case.waiters if s.number in blamed)
     yield Hit(
-        subjects=tuple(s for s in case.waiters if s.number in blamed),
+        subjects=found,
         explained=case.waiters,
         summary=one.summary,
         evidence=one.evidence,
-        steps=pattern.next_steps,
-        confidence=one.confidence,
+        steps=(*pattern.next_steps, *unused(case, found)),
+        # That a loop is over says more: it is why an operation was left out.
+        confidence=min(one.confidence, 0.75) if sure else one.confidence,
     )
 
 

@@ -117,6 +117,30 @@ def test_a_few_that_still_train_have_got_more_batches() -> None:
     assert "rank 3 got more batches" in first.summary
 
 
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("for i, mb in enumerate(microbatches):", None),
+        ("for _ in range(cfg.grad_accum_steps):", None),
+        # an epoch inside of the loop over epochs, or who knows what
+        ("for x, y in train_loader:", 0.8),
+        ("for i in range(n):", 0.6),
+    ],
+)
+def test_a_loop_inside_of_one_that_both_are_in_may_be_over_the_parts_of_a_batch(
+    text: str, confidence: float | None
+) -> None:
+    # GIVEN most in the backward of an inner loop, and one rank below it, all in the outer loop
+    below = inside(c10d("all_reduce", 3252, 60), LOOP)
+    found = one_elsewhere(below, inside(BACKWARD, LOOP, (54, text)))
+    by_cause = {one.cause: one for one in found.verdicts}
+    uneven = by_cause.get("uneven-inputs")
+    assert (uneven.confidence if uneven else None) == confidence
+    told = by_cause["mismatched-collective"]
+    assert [one.rank for one in told.culprits] == [2]
+    assert any("find_unused_parameters" in str(step) for step in told.next_steps)
+
+
 @pytest.mark.parametrize("within", [None, ()])
 def test_further_down_is_past_the_loop_only_where_nobody_knows_of_loops(
     within: tuple[()] | None,
