@@ -63,7 +63,8 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         yield Hit(
             subjects=tuple(odd),
             summary=clean(
-                f"{named[0]} {is_are(group, 'is', 'are')} {loop} and {is_are(group, 'waits', 'wait')} in {first.activity.op} at "
+                f"{named[0]} {is_are(group, 'is', 'are')} {loop} and "
+                f"{is_are(group, 'waits', 'wait')} in {first.activity.op} at "
                 f"{place(there)} {case.since(first)}, while {named[1]} "
                 f"{several(step.text.rstrip(','), training)} there ({step.at}): "
                 f"{name_ranks(odd)} got {got}",
@@ -164,8 +165,8 @@ UNEVEN = Rule(
     "are in (as the program's file has it, where that can be read). Where most have left it, those "
     "that are still in it are to blame. Where both are in a loop around that one, and its line "
     "does not name what it goes over as data, with less confidence (0.60).",
-    excluded="Somebody is outside communication. The loop goes over parts of one batch. Both wait in "
-    "operations that the program calls itself: `mismatched-collective`.",
+    excluded="Somebody is outside communication. The loop goes over parts of one batch. Both "
+    "wait in operations that the program calls itself: `mismatched-collective`.",
     confidence=0.8,
     next_steps=("Compare len(dataloader) between ranks", "drop_last=True, or Join"),
     find=_uneven,
