@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Struct
 
 SCHEMA = "hangtop.diagnosis/1"
+MAX_SUMMARY = 800
+"""Characters of the summary of a verdict, which says what nodes have said."""
 
 JobState = Literal["hung", "progressing", "starting", "exited", "unknown"]
 

@@ -1,6 +1,7 @@
 """The nouns of hangtop: frozen structs that every room speaks.
 
-What nodes tell is decoded into these types, with limits; they hold facts, and do not judge.
+What nodes tell is decoded into these types, with limits; they hold facts, and do not judge. Here
+are nodes, ranks and jobs, and all of which those are made.
 
 Times are seconds since the epoch on the head node's clock unless a name says otherwise.
 """
@@ -15,18 +16,22 @@ from msgspec import Meta, Struct, field
 from hangtop_core.cgroups import Cgroup
 from hangtop_core.descriptors import DescriptorTable as DescriptorTable
 from hangtop_core.descriptors import Failure as Failure
-from hangtop_core.descriptors import FilePosition, Mount
+from hangtop_core.descriptors import Mount
 from hangtop_core.frame import Frame as Frame
 from hangtop_core.hardware import Gpu, Nic, Nvml
 from hangtop_core.kernelline import KernelLine
 from hangtop_core.launchline import LOCAL_RANKS, number_in
-from hangtop_core.limits import Limits
 from hangtop_core.logs.output import Output
-from hangtop_core.meters import Meters, Stalled
 from hangtop_core.numerics import Numerics
+from hangtop_core.process import Process as Process
+from hangtop_core.process import Role as Role
+from hangtop_core.process import Thread as Thread
 from hangtop_core.ras import Ras
 from hangtop_core.recorder import Recorder as Recorder
 from hangtop_core.recorder import RecorderWay as RecorderWay
+from hangtop_core.samples import Local as Local
+from hangtop_core.samples import StackSample as StackSample
+from hangtop_core.samples import ThreadStack as ThreadStack
 from hangtop_core.text import Text
 
 NodeState = Literal[
@@ -35,10 +40,6 @@ NodeState = Literal[
 RankState = Literal[
     "running", "sleeping", "disk-wait", "stopped", "traced", "zombie", "exited", "unknown"
 ]
-Helper = Literal[
-    "dataloader-worker", "resource-tracker", "forkserver", "compile-worker", "debug-server"
-]
-Role = Literal["rank", "launcher", "subprocess", Helper]
 
 
 class Fact(Struct, frozen=True, gc=False):
@@ -123,146 +124,6 @@ class Node(Struct, frozen=True, gc=False):
     def cause(self) -> str:
         """Why it is in its state, without what changes from second to second."""
         return (self.reason or "").partition("; connecting again")[0]
-
-
-class Thread(Struct, frozen=True, gc=False):
-    """One thread as /proc/PID/task/TID shows it, with no attach."""
-
-    tid: int
-    name: Text
-    state: str
-    """One letter, as in /proc/PID/stat."""
-    wchan: Text | None = None
-    """Kernel function it sleeps in; None when running or not readable."""
-    syscall: Text | None = None
-    """System call name it is in; None when running or not readable."""
-    fd: int | None = None
-    """First argument of the system call, where that is a descriptor."""
-    futex: Text | None = None
-    """Address waited on, for futex: equal addresses in one process are one lock."""
-
-
-class Process(Struct, frozen=True, gc=False):
-    """One process the probe reports: a rank, its launcher or one of its children."""
-
-    pid: int
-    ppid: int
-    start: int
-    """Start time in clock ticks after boot: with the pid, the identity of a process."""
-    started_at: float
-    role: Role
-    label: Text
-    """What it is, for people: `rank 2`, `DataLoader worker 1`, `torchrun`."""
-    state: str
-    uid: int = -1
-    user: Text = "?"
-    comm: Text = ""
-    cmdline: tuple[Text, ...] = ()
-    """Secrets masked on the node."""
-    cwd: Text | None = None
-    exe: Text | None = None
-    rank: int | None = None
-    """The global rank it is, or the rank it belongs to."""
-    rank_source: Text | None = None
-    """Where the rank number is from: RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, mp.spawn."""
-    rank_pid: int | None = None
-    """The rank process a child belongs to; for a rank its own pid."""
-    launcher_pid: int | None = None
-    launcher: Text | None = None
-    """torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, or None."""
-    worker_id: int | None = None
-    """DataLoader worker id, when known."""
-    env: Mapping[str, Text] = field(default_factory=dict)
-    """Allow-listed variables only."""
-    threads: tuple[Thread, ...] = ()
-    thread_count: int | None = None
-    meters: Meters = Meters()
-    tracer_pid: int = 0
-    tracer: Text | None = None
-    """Name of the tracer's program."""
-    cgroup: Text | None = None
-    cgroup_folders: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
-    """Directories of the groups it is in that tell of memory and pressure."""
-    cpu_quota: float | None = None
-    """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
-    cpu_quota_of: Text | None = None
-    """The directory of that cgroup below /sys/fs/cgroup."""
-    cpu_throttled: float | None = None
-    """Share of periods in which that had been used up before their end, since the last look."""
-    dumping_core: bool = False
-    frozen: bool = False
-    frozen_by: Text | None = None
-    """Directory of the group that was frozen: its own one, or one above."""
-    net_ns: int | None = None
-    """Its network namespace, by inode, where it is not the probe's: a container of its own."""
-    versions: Mapping[str, Text] = field(default_factory=dict)
-    """python, torch, cuda, hip, nccl; torch_folder where its files must not be read. Of ranks."""
-    limits: Limits = Limits()
-    stalled: tuple[Stalled, ...] = ()
-    """Of ranks: TCP connections whose other end acknowledges nothing."""
-    file: FilePosition | None = None  # of ranks
-    flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
-    """Threads that get on in a TCP connection that they wait on, and by how many bytes so far."""
-    fd_count: int | None = None
-    outputs: tuple[Text, ...] = ()
-    """What descriptors 1 and 2 lead to."""
-    denied: Text | None = None
-    """Why some of this could not be read, with the fix."""
-    exit_code: int | None = None
-    """Exit status of a zombie or of a process we saw leave, negative for a signal."""
-    gone_at: float | None = None
-    node: Text = ""
-    """Name of the node it is on; not the node's own word."""
-
-    @property
-    def identity(self) -> tuple[str, int, int]:
-        """Node, pid and start time: no other process has, or had, all three."""
-        return self.node, self.pid, self.start
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has left, or only waits for its parent to look after it."""
-        return self.gone_at is not None or self.state[:1] in ("Z", "X", "x")
-
-
-class Local(Struct, frozen=True, gc=False):
-    """One local variable of a frame."""
-
-    name: Text
-    value: Text
-    argument: bool = False
-
-
-class ThreadStack(Struct, frozen=True, gc=False):
-    """One thread's stack in a sample."""
-
-    tid: int | None
-    name: Text | None
-    active: bool
-    gil: bool
-    stack: str
-    """Key into `Snapshot.stacks`."""
-    locals: tuple[tuple[Local, ...], ...] = ()
-    """Per frame, innermost first; empty unless asked for."""
-
-
-class StackSample(Struct, frozen=True, gc=False):
-    """What py-spy saw of one process once, or why it saw nothing."""
-
-    at: float
-    took_s: float
-    mode: Literal["nonblocking", "blocking", "native"]
-    threads: tuple[ThreadStack, ...] = ()
-    """Main thread first."""
-    failure: Failure | None = None
-    count: int = 1
-    """Consecutive samples, this one included, whose main thread had the same stack."""
-    same_since: float | None = None
-    """When the main thread's present stack (functions and lines) was first seen."""
-    same_functions_since: float | None = None
-    """The same, looking at functions only: a loop moves its lines, not its functions."""
-    first_at: float | None = None
-    """When this process gave its first sample: what is the same since then never moved."""
 
 
 class Rank(Struct, frozen=True, gc=False):

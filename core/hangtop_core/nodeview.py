@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.devices import Devices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hangtop_core.model import Node
     from hangtop_core.tracked import Tracked
 
@@ -34,3 +36,8 @@ class NodeView:
         """Whether the next piece is the first of a connection, and so a whole one."""
         self.told = 0
         """How often something new was told of it."""
+
+    def processes(self) -> Iterator[Tracked]:
+        """Those that run, then those that left."""
+        yield from self.live.values()
+        yield from self.gone

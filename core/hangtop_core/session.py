@@ -261,7 +261,7 @@ class Session(Asking):
     def _handle(self, item: Event | Callable[[], None]) -> None:
         try:
             if callable(item):
-                self._collector.set_time(now := Moment.now())
+                self._collector.now = now = Moment.now()
                 self._asked = now.mono
                 item()
             else:
@@ -272,9 +272,9 @@ class Session(Asking):
     def _publish(self, now: Moment) -> None:
         began, worked = time.perf_counter(), time.thread_time()
         snapshot = self._collector.store.publish(now.epoch)
-        self._collector.look_closer(snapshot)
+        self._collector.rounds.look_closer(snapshot)
         diagnoses = self._judge.judge(snapshot)
-        self._collector.read_logs(snapshot, diagnoses)
+        self._collector.rounds.read_logs(snapshot, diagnoses)
         diagnoses = self._needs.take(diagnoses, now.mono)
         self._rhythm.made(now.mono, time.monotonic(), time.thread_time() - worked)
         cost, pause = time.perf_counter() - began, self._rhythm.gap(rests=self._rests)

@@ -6,34 +6,30 @@ in the next one, so a snapshot costs what has changed, not what there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hangtop_core import cgroups, jobs, kernelline, nodeclock, sampling
+from hangtop_core import cgroups, kernelline, nodeclock
 from hangtop_core.attach import messages
 from hangtop_core.attach.fields import pid_of, read_changes, read_node
 from hangtop_core.attach.messages import MAX_PROCESSES, BadPieceError
 from hangtop_core.attach.strings import read_strings
+from hangtop_core.jobtable import JobTable
 from hangtop_core.meters import Meters
-from hangtop_core.model import Job, Node, Process, Snapshot
+from hangtop_core.model import Node, Process, Snapshot
 from hangtop_core.nodeview import NodeView
 from hangtop_core.outputs import Outputs
-from hangtop_core.places import Places
 from hangtop_core.stacktable import StackTable
 from hangtop_core.text import from_afar
-from hangtop_core.tracked import Tracked, adopt
+from hangtop_core.tracked import Tracked
 
 if TYPE_CHECKING:
     from hangtop_core.attach.reports import LogPiece
 
 Complain = Callable[[str], None]
-
-KEEP_GONE = 600.0
-"""Seconds a process that left stays listed, where nothing else keeps it."""
-KEEP_GONE_SUBPROCESS = 60.0
 
 _IDENTITY = frozenset(
     {"role", "rank", "rank_pid", "launcher_pid", "launcher", "env", "cmdline", "ppid", "gone_at"}
@@ -53,14 +49,7 @@ class Store:
         self.nodes: dict[str, NodeView] = {}
         self.stacks = StackTable()
         self.outputs = Outputs()
-        self._groups: tuple[jobs.Group, ...] = ()
-        self._ranks: dict[str, list[Tracked]] = {}
-        """Those of each group, in its order."""
-        self._regroup = True
-        self._by_identity: dict[tuple[str, int, int], Tracked] = {}
-        self._jobs: dict[str, Job] = {}
-        self._changed: set[str] = set()
-        self._job_of: dict[tuple[str, int, int], str] = {}
+        self._jobs = JobTable()
         self._observed_since: float | None = None
         self._news = True
         self._tick, self._clock = 0, nodeclock.Here()
@@ -75,7 +64,8 @@ class Store:
         """Set fields of a node."""
         view = self.nodes[name]
         view.node = msgspec.structs.replace(view.node, **changes)
-        self._regroup = self._regroup or not _NAMING.isdisjoint(changes)
+        if not _NAMING.isdisjoint(changes):
+            self._jobs.regroup = True
         if not _ROUTINE.issuperset(changes):
             self._tell(view)
 
@@ -166,7 +156,7 @@ class Store:
             tell(view, known)
             view.warm.add(number)
         if not _IDENTITY.isdisjoint(changes):
-            self._regroup = True
+            self._jobs.regroup = True
 
     def _add(
         self, view: NodeView, pid: int, changes: dict[str, Any], at: float, complain: Complain
@@ -189,8 +179,7 @@ class Store:
         known = Tracked(view.node.name, process, at)
         view.live[pid] = known
         view.warm.add(pid)
-        self._by_identity[known.process.identity] = known
-        self._regroup = True
+        self._jobs.add(known)
 
     def _leave(self, view: NodeView, pid: str, raw: object, at: float, complain: Complain) -> None:
         known = view.live.get(pid_of(pid) or 0)
@@ -210,7 +199,7 @@ class Store:
         view.warm.discard(known.process.pid)
         view.gone.append(known)
         self.touched(view, known)
-        self._regroup = True
+        self._jobs.regroup = True
 
     def _sweep(self, view: NodeView, present: Mapping[str, Any], at: float) -> None:
         """After a reconnection: whoever is not in the whole piece left while we were away."""
@@ -250,9 +239,7 @@ class Store:
             if owner is not None:
                 owner.touch()
                 known = owner
-        key = self._job_of.get(known.process.identity)
-        if key is not None:
-            self._changed.add(key)
+        self._jobs.changed(known)
 
     def read_output(self, name: str, piece: LogPiece) -> None:
         """Fold the end of a log file."""
@@ -271,13 +258,8 @@ class Store:
         """Return everything known at ``now``."""
         self._tick += 1
         if self._tick % 5 == 0:
-            self._prune(now)
-        if self._regroup:
-            self._group()
-        for group in self._groups:
-            if group.key in self._changed or group.key not in self._jobs:
-                self._jobs[group.key] = self._job(group)
-        self._changed.clear()
+            self._jobs.prune(self.nodes.values(), now)
+        made = self._jobs.publish(self.nodes.values())
         self._news = False
         self.stacks.trim(self._used_stacks)
         return Snapshot(
@@ -285,7 +267,7 @@ class Store:
             observed_since=self._observed_since if self._observed_since is not None else now,
             tick=self._tick,
             nodes=tuple(view.node for view in self.nodes.values()),
-            jobs=tuple(self._jobs[group.key] for group in self._groups),
+            jobs=made,
             stacks=self.stacks.publish(),
             outputs=self.outputs.read(),
         )
@@ -293,95 +275,19 @@ class Store:
     @property
     def news(self) -> bool:
         """Whether anything was told since the last snapshot that may change what is concluded."""
-        return self._news or self._regroup
+        return self._news or self._jobs.regroup
 
     @property
     def rank_count(self) -> int:
         """Ranks of all jobs, as of the last snapshot."""
-        return sum(len(group.ranks) for group in self._groups)
+        return self._jobs.rank_count
 
     def odd_ranks(self) -> dict[str, frozenset[int]]:
         """Return by node the pids of ranks whose main stack few others of their job share."""
-        found: dict[str, frozenset[int]] = {}
-        for ranks in self._ranks.values():
-            for node, pids in sampling.odd_ranks(ranks, self.stacks).items():
-                found[node] = found.get(node, frozenset()) | pids
-        return found
-
-    def _everything(self) -> Iterator[Tracked]:
-        for view in self.nodes.values():
-            yield from view.live.values()
-            yield from view.gone
-
-    def _group(self) -> None:
-        self._regroup = False
-        for view in self.nodes.values():
-            adopt(view.live, view.gone)
-        members = [
-            jobs.Member(known.node, known.process, known.parent)
-            for known in self._everything()
-            if known.process.role in ("rank", "launcher")
-        ]
-        self._groups = jobs.group(members, Places(view.node for view in self.nodes.values()))
-        self._jobs = {}
-        self._ranks = {group.key: self._found(group.ranks) for group in self._groups}
-        self._job_of = {
-            member.process.identity: group.key
-            for group in self._groups
-            for member in (*group.ranks, *group.launchers, *group.unnumbered)
-        }
-
-    def _job(self, group: jobs.Group) -> Job:
-        launchers = self._found(group.launchers)
-        return Job(
-            key=group.key,
-            name=group.name,
-            launcher=group.launcher,
-            id=group.id,
-            world_size=group.world_size,
-            master=group.master,
-            ranks=tuple([known.rank() for known in self._ranks[group.key]]),
-            launchers=tuple(known.process for known in launchers),
-            launcher_samples={
-                f"{one.node}:{one.process.pid}": one.sample
-                for one in launchers
-                if one.sample is not None
-            },
-            unnumbered=tuple(known.process for known in self._found(group.unnumbered)),
-            nodes=group.nodes,
-            hosts=group.hosts,
-        )
-
-    def _found(self, members: Iterable[jobs.Member]) -> list[Tracked]:
-        """What is known of members; a node that contradicts itself may name one of nobody."""
-        known = (self._by_identity.get(member.process.identity) for member in members)
-        return [one for one in known if one is not None]
-
-    def _prune(self, now: float) -> None:
-        """Drop processes that left, once nothing keeps them."""
-        left = [view for view in self.nodes.values() if view.gone]
-        alive = {
-            key
-            for identity, key in (self._job_of.items() if left else ())
-            if not self._by_identity[identity].gone
-        }
-        for view in left:
-            recent = view.gone[-MAX_PROCESSES:]
-            kept = [known for known in recent if self._keep(known, alive, now)]
-            if len(kept) != len(view.gone):
-                for known in set(view.gone).difference(kept):
-                    self._by_identity.pop(known.process.identity, None)
-                view.gone = kept
-                self._regroup = True
-
-    def _keep(self, known: Tracked, alive: set[str], now: float) -> bool:
-        process = known.process
-        age = now - (process.gone_at or now)
-        if process.role in ("rank", "launcher"):
-            return age < KEEP_GONE or self._job_of.get(known.process.identity) in alive
-        return age < (KEEP_GONE_SUBPROCESS if process.role == "subprocess" else KEEP_GONE)
+        return self._jobs.odd_ranks(self.stacks)
 
     def _used_stacks(self) -> Iterable[str]:
-        for known in self._everything():
-            if known.sample is not None:
-                yield from (thread.stack for thread in known.sample.threads)
+        for view in self.nodes.values():
+            for known in view.processes():
+                if known.sample is not None:
+                    yield from (thread.stack for thread in known.sample.threads)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.model import Job, Snapshot
-from hangtop_core.sampling import QUIET
+from hangtop_core.samplerate import QUIET
 
 Diagnose = Callable[[Snapshot, Job | None, float], Diagnosis]
 

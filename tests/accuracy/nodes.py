@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from contextlib import contextmanager
@@ -32,11 +31,6 @@ class Pair:
     def targets(self) -> list[str]:
         """What tells hangtop where the job is."""
         return ["-w", "node-[1-2]"]
-
-    @property
-    def path(self) -> str:
-        """PATH with the ssh that reaches them."""
-        return f"{self.cluster.bin}:{os.environ['PATH']}"
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def observe_nodes(job: Job, here: Path) -> Outcome:
         time.sleep(_with_load(INTO_THE_HANG_S))
         if all(one.process.poll() is not None for one in started):
             return Outcome(job, None, error=f"ended: {log.read_text()[-2000:]}")
-        return ask(job, pair.targets, pair.path)
+        return ask(job, pair.targets, pair.cluster.path)
 
 
 def _with_load(seconds: float) -> float:

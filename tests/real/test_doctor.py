@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_probe import node as probe_node
-from support.cluster import Cluster, why_not
+from support.cluster import Cluster, hangtop_files, why_not
 from support.documents import misfits
 from support.processes import PATIENCE, wait_until
 
@@ -39,10 +38,7 @@ PATIENT = ("--connect-timeout", str(PATIENCE))
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """1 and 2 as nodes are, 3 without Python, 4 with a noexec cache, 5 refuses, 6 is frozen,
     and the cache of 7 has room for the probe and not for py-spy."""
-    py_spy = probe_node.find_py_spy()
-    assert py_spy is not None
-    hidden = (str(ROOT / "core"), os.path.realpath(py_spy))
-    with Cluster(tmp_path_factory.mktemp("cluster") / "c", 7, hidden) as cluster:
+    with Cluster(tmp_path_factory.mktemp("cluster") / "c", 7, hangtop_files()) as cluster:
         cluster.node(3).sh("echo PATH=/run > /run/home/root/.bashrc")
         for number, option in ((4, "noexec"), (7, "size=3m")):
             mount = f"mount -t tmpfs -o {option},mode=700 none {CACHE}"
@@ -56,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def doctor(cluster: Cluster, *arguments: str) -> tuple[int, str]:
     """Run the command as on a head node: in the cluster's network, where its ports are."""
     argv = cluster.at_head(sys.executable, "-m", "hangtop", "doctor", *arguments)
-    path = f"{cluster.bin}:{os.environ['PATH']}"
+    path = cluster.path
     done = subprocess.run(
         argv,
         capture_output=True,

@@ -17,16 +17,16 @@ import pytest
 
 from hangtop_core.attach.link import Timing
 from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import NodeNotReadyError
 from hangtop_core.session import Options, Session, Update
 from support.cluster import SSH, Cluster, Node, run, why_not
+from support.judge import judge
 from support.processes import PATIENCE, Held, command_line, is_alive, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Node
 
 pytestmark = [
     pytest.mark.real,
@@ -42,17 +42,9 @@ SPARE = 30.0
 """Seconds that a busy machine may add to what takes some tenths of one."""
 
 
-def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
-    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        Cluster(tmp_path_factory.mktemp("cluster") / "c", 4) as cluster,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    with Cluster(tmp_path_factory.mktemp("cluster") / "c", 4) as cluster, cluster.on_path():
         yield cluster
 
 

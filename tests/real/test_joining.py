@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import subprocess
 import sys
@@ -48,11 +47,7 @@ HANGTOP = [sys.executable, "-m", "hangtop"]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Four nodes; `ssh` on PATH reaches them."""
-    with (
-        Cluster(tmp_path_factory.mktemp("cluster") / "c", 4) as cluster,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    with Cluster(tmp_path_factory.mktemp("cluster") / "c", 4) as cluster, cluster.on_path():
         yield cluster
 
 

@@ -70,7 +70,7 @@ def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[str]:
     """Start the command as on a head node, with the cluster's ssh first on PATH."""
     options = ("--port", str(PORT), "--python", sys.executable)
     argv = cluster.at_head(sys.executable, "-m", "hangtop", "nettest", *options, *arguments)
-    env = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}"}
+    env = {**os.environ, "PATH": cluster.path}
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env=env)
 
@@ -297,7 +297,7 @@ def test_the_line_for_mpirun_runs_the_same_job(cluster: Cluster) -> None:
     assert process.returncode == 0
     mpirun, *words = shlex.split(line)
     here = ("--allow-run-as-root",)  # without which root may not
-    env = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}"}
+    env = {**os.environ, "PATH": cluster.path}
     argv = cluster.at_head(mpirun, *here, *words)
     done = subprocess.run(
         argv, capture_output=True, text=True, env=env, timeout=PATIENCE, check=False

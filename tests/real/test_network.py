@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -93,7 +92,7 @@ def bridged(cluster: Cluster) -> Iterator[str]:
 def test_ports_that_nobody_answers_on(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, cause: str, port: str, opened: str
 ) -> None:
-    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", cluster.path)
     one, two = cluster.node(1), cluster.node(2)
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": port}
     launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
@@ -116,7 +115,7 @@ def test_ports_that_nobody_answers_on(
 
 
 def test_tcp_that_does_not_get_through(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", cluster.path)
     one, two = cluster.node(1), cluster.node(2)
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": one.address, "MASTER_PORT": "29500"}
     for node in (one, two):
@@ -149,7 +148,7 @@ def test_a_transport_that_stands_still_though_all_is_acknowledged(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Something between the nodes goes on taking what is sent, and passes nothing on."""
-    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", cluster.path)
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": cluster.node(1).address, "MASTER_PORT": "29504"}
     told["TORCH_FR_BUFFER_SIZE"] = "200"
     launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
@@ -192,7 +191,7 @@ def test_an_interface_that_leads_to_no_other_node(
     cluster: Cluster, bridged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named, and not that a rank has given up over it."""
-    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", cluster.path)
     launchers = [SshLauncher(node.name, Login()) for node in cluster.nodes]
     with Session(Options(hang_after=2.0, interval=0.5), diagnose, launchers) as session:
         found = session.wait(lambda now: blamed(now, bridged) == "wrong-interface", PATIENCE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ async def test_a_node_freezes_is_lost_with_its_age_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Cluster(tmp_path / "c", 3) as cluster:
-        monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+        monkeypatch.setenv("PATH", cluster.path)
         launchers = [SshLauncher(node.name, Login(connect_timeout=3)) for node in cluster.nodes]
         options = Options(sample_every=1.0)
         frozen = cluster.node(3)

@@ -20,9 +20,9 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Timing
-from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from support.jobs import POOL_VARIABLE
+from support.judge import judge
 from support.launch import Started, torchrun
 from support.processes import PATIENCE, wait_until
 from support.standing import main_stack, stand
@@ -30,15 +30,11 @@ from support.standing import main_stack, stand
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.model import Job, Node, Rank, Snapshot
+    from hangtop_core.model import Node, Rank
 
 pytestmark = pytest.mark.real
 
 RANKS = 4
-
-
-def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
-    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ from hangtop_core.attach.either import Doors, EitherLauncher
 from hangtop_core.attach.slurm import find_job
 from hangtop_core.attach.srun import srun_launchers
 from hangtop_core.attach.ssh import Login, SshLauncher
-from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
-from hangtop_probe import node as probe_node
+from support.cluster import hangtop_files
+from support.judge import judge
 from support.processes import PATIENCE, wait_until
 from support.slurm import SlurmCluster, why_not
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hangtop_core.attach.launcher import Launcher
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Node
 
 pytestmark = [
     pytest.mark.real,
@@ -46,23 +46,15 @@ IDLE = f'exec {sys.executable} -c "import time; time.sleep(1000)"'
 """Of a rank that does nothing: enough to be found."""
 
 
-def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
-    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
-
-
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     """Four nodes that have neither hangtop nor py-spy."""
-    py_spy = probe_node.find_py_spy()
-    assert py_spy is not None
-    hidden = (str(ROOT / "core"), os.path.realpath(py_spy))
     with (
-        SlurmCluster(tmp_path_factory.mktemp("slurm") / "c", 4, hidden) as cluster,
-        pytest.MonkeyPatch.context() as patch,
+        SlurmCluster(tmp_path_factory.mktemp("slurm") / "c", 4, hangtop_files()) as cluster,
+        cluster.on_path(),
     ):
-        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
         for name in [name for name in os.environ if name.startswith("SLURM_")]:
-            patch.delenv(name)
+            del os.environ[name]  # back with PATH
         yield cluster
 
 

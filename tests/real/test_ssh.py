@@ -18,19 +18,19 @@ import pytest
 from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.attach.ssh import Jumps, Login, SshLauncher
 from hangtop_core.attach.timing import Timing
-from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.session import Options, Session, Update
 from hangtop_probe import node as probe_node
 from support import nvml
 from support.booted import not_to_be_shared
-from support.cluster import Cluster, run, why_not
+from support.cluster import Cluster, hangtop_files, run, why_not
+from support.judge import judge
 from support.processes import PATIENCE, wait_until
 from support.standing import main_stack, stand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hangtop_core.model import Job, Node, Snapshot
+    from hangtop_core.model import Node
     from support.cluster import Node as TestNode
 
 pytestmark = [
@@ -45,21 +45,11 @@ PLAIN = Login(connect_timeout=60)
 FAILED = ("unreachable", "denied", "no-python", "incompatible")
 
 
-def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
-    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Four nodes that have neither hangtop nor py-spy nor pynvml; `ssh` on PATH reaches them."""
-    py_spy = probe_node.find_py_spy()
-    assert py_spy is not None
-    hidden = (str(ROOT / "core"), os.path.realpath(py_spy), os.path.realpath(pynvml.__file__))
-    with (
-        Cluster(tmp_path_factory.mktemp("cluster") / "c", 4, hidden) as cluster,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    hidden = (*hangtop_files(), os.path.realpath(pynvml.__file__))
+    with Cluster(tmp_path_factory.mktemp("cluster") / "c", 4, hidden) as cluster, cluster.on_path():
         yield cluster
 
 
@@ -530,8 +520,7 @@ def dead_node_is_blamed(update: Update) -> bool:
 
 @pytest.mark.skipif(not_to_be_shared() is not None, reason=not_to_be_shared() or "")
 def test_a_shared_file_system_needs_nothing_sent(tmp_path: Path) -> None:
-    with Cluster(tmp_path / "c", 1) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    with Cluster(tmp_path / "c", 1) as cluster, cluster.on_path():
         (seen,) = attach("node-1")
         assert seen.state == "ready"
         assert py_spy_path(seen) == os.path.realpath(probe_node.find_py_spy() or "")
@@ -539,8 +528,7 @@ def test_a_shared_file_system_needs_nothing_sent(tmp_path: Path) -> None:
 
 
 def test_sixteen_nodes_at_once(tmp_path: Path) -> None:
-    with Cluster(tmp_path / "c", 16) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    with Cluster(tmp_path / "c", 16) as cluster, cluster.on_path():
         assert run(str(cluster.bin / "ssh"), "node-16", "hostname").stdout == "node-16\n"
         seen = attach(*(node.name for node in cluster.nodes), login=Login(connect_timeout=60))
         assert [node.state for node in seen] == ["ready"] * 16

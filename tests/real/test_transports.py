@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,11 +14,10 @@ import pytest
 from hangtop_core.attach.command import CommandLauncher, Template
 from hangtop_core.attach.pdsh import PdshChannel, PdshLauncher
 from hangtop_core.attach.ssh import Login
-from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import RefusedError
 from hangtop_core.session import Options, Session, Update
-from hangtop_probe import node as probe_node
-from support.cluster import Cluster, Node, why_not
+from support.cluster import Cluster, Node, hangtop_files, why_not
+from support.judge import judge
 from support.processes import PATIENCE, wait_until
 from support.remote_jobs import mpirun, torchrun
 from support.standing import stand
@@ -27,7 +25,6 @@ from support.standing import stand
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hangtop_core.model import Job, Snapshot
 
 pytestmark = [
     pytest.mark.real,
@@ -43,20 +40,14 @@ SOON = ("--hang-after", "4", "--observe", "1")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two nodes without hangtop and py-spy; `enter NODE COMMAND...` runs something there."""
-    py_spy = probe_node.find_py_spy()
-    assert py_spy is not None
-    hidden = (str(ROOT / "core"), os.path.realpath(py_spy))
-    with (
-        Cluster(tmp_path_factory.mktemp("cluster") / "c", 2, hidden) as cluster,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    root = tmp_path_factory.mktemp("cluster") / "c"
+    with Cluster(root, 2, hangtop_files()) as cluster, cluster.on_path():
         cases = "".join(
             f'{n.name}) shift; exec {" ".join(n.argv())} "$@";;\n' for n in cluster.nodes
         )
         enter = cluster.bin / "enter"
         enter.write_text(f'#!/bin/sh\ncase $1 in\n{cases}esac\necho "no node $1" >&2; exit 1\n')
         enter.chmod(0o755)
-        patch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
         yield cluster
 
 
@@ -84,10 +75,6 @@ def job(cluster: Cluster, hostfile: Path) -> Iterator[str]:
             found = session.wait(stands, PATIENCE)
             assert found is not None, session.latest and session.latest.snapshot.jobs
         yield launcher
-
-
-def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
-    return Diagnosis("t", "t", "t", 0.0, "unknown", None, None, None)
 
 
 def stands(update: Update) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.columns import trace_of
 from hangtop_core.meters import Meters
 from hangtop_core.model import (
@@ -31,6 +32,8 @@ from hangtop_probe.columns import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from hangtop_core.diagnosis import Diagnosis
 
 NOW = 1_800_000_000.0
 """The time of every built snapshot."""
@@ -426,3 +429,9 @@ def recorder(ops: Sequence[str], completed: int, group: str = "0") -> Recorder:
     ]
     trace = trace_of(reduce({"version": "2.10", "entries": entries}), 0, "test")
     return Recorder(at=NOW, source="server", path="/run/1.sock", trace=trace)
+
+
+def judged(world: World, **job: Any) -> Diagnosis:
+    """What is concluded of it; fields go to the job."""
+    snapshot = world.snapshot(**job)
+    return diagnose(snapshot, snapshot.job(None))

@@ -19,11 +19,14 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from unittest import mock
 
+from hangtop_probe import node as probe_node
 from support.processes import PATIENCE, all_pids, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
 PROGRAMS = ("/usr/sbin/sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "mount", "bash")
 REPOSITORY = Path(__file__).parents[2]
@@ -100,6 +103,13 @@ cd /
 : >/run/ready
 while :; do sleep 100000 & wait $! || true; done
 """
+
+
+def hangtop_files() -> tuple[str, ...]:
+    """What is to be ``hidden`` from nodes that nothing was brought to: hangtop, and py-spy."""
+    py_spy = probe_node.find_py_spy()
+    assert py_spy is not None
+    return str(REPOSITORY / "core"), os.path.realpath(py_spy)
 
 
 def why_not() -> str | None:
@@ -194,6 +204,15 @@ class Cluster:
     def node(self, number: int) -> Node:
         """Return node-NUMBER."""
         return self.nodes[number - 1]
+
+    @property
+    def path(self) -> str:
+        """PATH with the programs that reach its nodes first."""
+        return f"{self.bin}:{os.environ['PATH']}"
+
+    def on_path(self) -> AbstractContextManager[object]:
+        """As long as this lasts, `ssh` on PATH reaches its nodes."""
+        return mock.patch.dict(os.environ, PATH=self.path)
 
     def unplug(self, number: int) -> None:
         """Take a node off the network as if its cable were pulled behind the switch: no reset."""

@@ -138,9 +138,9 @@ class Played:
         if due <= 0:
             collector.urgent = collector.arrivals.over = False
             snapshot = collector.store.publish(now.epoch)
-            collector.look_closer(snapshot)
+            collector.rounds.look_closer(snapshot)
             found = self.judge.judge(snapshot)
-            collector.read_logs(snapshot, found)
+            collector.rounds.read_logs(snapshot, found)
             self.rhythm.made(now.mono, now.mono, PICTURE_S)
             self.pictures += 1
             self.diagnosis = next(iter(found.values()))

@@ -9,7 +9,6 @@ redacted. `screenshots/make.py --record` calls this.
 from __future__ import annotations
 
 import getpass
-import os
 import re
 import shutil
 import subprocess
@@ -20,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
-from unittest.mock import patch
 
 import msgspec
 from msgspec.structs import replace
@@ -152,7 +150,7 @@ def half_lost_cluster(root: Path) -> Iterator[tuple[Session, History]]:
     history = History()
     with (
         Cluster(root / "c", 4) as cluster,
-        patch.dict(os.environ, PATH=f"{cluster.bin}:{os.environ['PATH']}"),
+        cluster.on_path(),
         torchrun(cluster, {1: 2, 2: 2, 3: 2}, "steps"),
     ):
         cluster.node(2).sh(

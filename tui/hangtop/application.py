@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 
-from hangtop.actions import key_name, needs_live, page_names
+from hangtop.actions import key_name, page_names
 from hangtop.bridge import Bridge
 from hangtop.files import NOTHING_RUNS, SCREENS
 from hangtop.handlers import Handlers
 from hangtop.keymap import Keymap
 from hangtop.messages import Calculated
+from hangtop.possible import needs_live
 from hangtop.recordings import Recordings
 from hangtop.requests import Requests
 from hangtop.screens.dialogs import Dialog

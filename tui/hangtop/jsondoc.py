@@ -158,13 +158,13 @@ def _meaning(kind: type, name: str) -> str:
     for base in kind.__mro__:
         if base in (Struct, object) or name not in inspect.get_annotations(base):
             continue
-        own = _told(base).get(name) or MEANINGS.get(f"{title(base)}.{name}")
+        own = told(base).get(name) or MEANINGS.get(f"{title(base)}.{name}")
         return own or MEANINGS.get(name, "")
     return ""
 
 
 @cache
-def _told(kind: type) -> dict[str, str]:
+def told(kind: type) -> dict[str, str]:
     """What stands below the fields of a class."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     found: dict[str, str] = {}

@@ -202,7 +202,6 @@ MEANINGS = {
     "Numerics.notes": "What it had to say",
     "Call.batch": "Number of the batch, from 0",
     "Call.way": "`weights`, `forward`, `backward` or `step`",
-    "Call.module": "Name below the outermost module",
     "Call.line": "Line in that file",
     "Call.module_class": "Class of the module",
     "Call.root": "Class of the outermost module",

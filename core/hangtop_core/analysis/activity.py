@@ -5,6 +5,7 @@ An activity is never guessed: what cannot be told is `unknown`, with the reason 
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from hangtop_core.model import Frame, Thread
 from hangtop_core.text import how_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
@@ -32,6 +33,11 @@ _OPEN: frozenset[Kind] = frozenset({"waiting", "busy", "unknown"})
 """What frames of Python and the kernel leave open: C frames may decide it."""
 GPU_THREADS = ("cuda", "pt_nccl")
 """Threads of CUDA's driver, and of torch's NCCL: the process uses a GPU."""
+
+
+_ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
+Loop = tuple[Frame, int, str]
+"""The frame that stands in a loop, its line and its text."""
 
 
 class Reading(Struct, frozen=True, gc=False):
@@ -53,6 +59,8 @@ class Reading(Struct, frozen=True, gc=False):
     """C frames that the innermost Python frame is in, innermost first; known where asked for."""
     after: bool = False
     """Nothing of a program is below: the interpreter calls this by itself, as it ends."""
+    endless: tuple[Loop, ...] = ()
+    """Loops around it that only a line in them ends, outermost first."""
 
 
 class Activity(Struct, frozen=True, gc=False):
@@ -146,8 +154,10 @@ def read(stack: tuple[Frame, ...]) -> Reading:
     top = next((frame for frame in stack if not frame.native), None)
     natives = tuple(takewhile(lambda one: one.native, stack))
     after = top is not None and not any(frame.name in _PROGRAM for frame in stack)
+    endless = tuple(_endless(stack))
     if met is None:
-        return Reading(top, site(stack), None, "", None, loading, not frames, natives, after)
+        own = not frames
+        return Reading(top, site(stack), None, "", None, loading, own, natives, after, endless)
     pattern, frame = met
     name = plain_name(frame.name)
     text = pattern.text.format(name=name)
@@ -163,7 +173,15 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         own=False,
         natives=natives,
         after=after,
+        endless=endless,
     )
+
+
+def _endless(stack: tuple[Frame, ...]) -> Iterator[Loop]:
+    for frame in reversed(stack):
+        for line, text in frame.within or ():
+            if _ENDLESS.match(text):
+                yield frame, line, text
 
 
 def _is_distributed_breakpoint(frame: Frame) -> bool:

@@ -8,44 +8,35 @@ program's own `break` or `return` ends it, and nothing that is written, read or 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import COMMUNICATION, Kind
 from hangtop_core.analysis.standing import GONE, Standing, latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from hangtop_core.analysis.activity import Activity
-    from hangtop_core.model import Frame, Rank, StackSample
+    from hangtop_core.analysis.activity import Activity, Loop, Reader
+    from hangtop_core.model import Rank, StackSample
 
-_ENDLESS = re.compile(r"while\s*\(?\s*(True|1)\s*\)?\s*:")
 _MAY_LOOP: frozenset[Kind] = frozenset({"busy", "gil", "sleep", "remote", "unknown"})
-Loop = tuple["Frame", int, str]
-"""The frame that stands in it, its line and its text."""
 
 
-def endless_loop(
-    stacks: Mapping[str, tuple[Frame, ...]], rank: Rank, waiting: Sequence[Rank]
-) -> Loop | None:
+def endless_loop(reader: Reader, rank: Rank, waiting: Sequence[Rank]) -> Loop | None:
     """Return the outermost endless loop that a rank is in and none of those that wait is."""
-    own = list(_loops(stacks, rank.sample))
+    own = _loops(reader, rank.sample)
     if not own:
         return None
     samples = {s.threads[0].stack: s for r in waiting if (s := r.sample) is not None and s.threads}
-    theirs = {_place(loop) for s in samples.values() for loop in _loops(stacks, s)}
+    theirs = {_place(loop) for s in samples.values() for loop in _loops(reader, s)}
     return next((loop for loop in own if _place(loop) not in theirs), None)
 
 
-def _loops(stacks: Mapping[str, tuple[Frame, ...]], sample: StackSample | None) -> Iterator[Loop]:
+def _loops(reader: Reader, sample: StackSample | None) -> tuple[Loop, ...]:
     """The endless loops of a main thread, outermost first."""
     if sample is None or not sample.threads:
-        return
-    for frame in reversed(stacks.get(sample.threads[0].stack, ())):
-        for line, text in frame.within or ():
-            if _ENDLESS.match(text):
-                yield frame, line, text
+        return ()
+    return reader.reading(sample.threads[0].stack).endless
 
 
 def _place(loop: Loop) -> tuple[str, str, int]:
@@ -54,7 +45,7 @@ def _place(loop: Loop) -> tuple[str, str, int]:
 
 
 def without_end(
-    stacks: Mapping[str, tuple[Frame, ...]],
+    reader: Reader,
     ranks: Sequence[Rank],
     activities: Sequence[Activity],
     standings: Sequence[Standing],
@@ -63,7 +54,7 @@ def without_end(
     """Return the standings, of ranks in an endless loop as still as those that wait for them.
 
     Args:
-        stacks: of the snapshot.
+        reader: of their stacks.
         ranks: of the job.
         activities: one for each of them.
         standings: likewise.
@@ -84,6 +75,6 @@ def without_end(
             continue
         if moved is not None and one.seen - moved < patience / 2:
             continue
-        if endless_loop(stacks, rank, [ranks[j] for j in waiting]) is not None:
+        if endless_loop(reader, rank, [ranks[j] for j in waiting]) is not None:
             found[i] = Standing(since, one.seen, False, one.seen)
     return tuple(found)

@@ -73,7 +73,7 @@ def judge(
         watcher.rank(rank, activity) for rank, activity in zip(job.ranks, activities, strict=True)
     )
     patience = hang_after * PATIENCE
-    standings = without_end(snapshot.stacks, job.ranks, activities, standings, patience)
+    standings = without_end(reader, job.ranks, activities, standings, patience)
     alive = [i for i, activity in enumerate(activities) if activity.kind not in GONE]
     if not alive:
         return Progress("exited", None, None, standings)

@@ -56,19 +56,14 @@ class Link:
         """Requests that this node's probe does not know."""
         self.due = 0.0
         """When (monotonic) to `tick` next, unless something happens."""
-        self.silence = (timing or Timing()).silence
-        """Seconds of silence after which its probe is to end."""
+        self.timing = timing or Timing()
         self.launcher = launcher
         self._may_start = may_start
         self._engine = engine
         self._listener = listener
-        self._timing = timing or Timing()
         self._reader, self._requests, self._noise = Reader(), Requests(), Noise()
-        self._share, self._started = Share(0.0), 0.0
-        self._patience = self._timing.hello
-        self._booted = self._was_ready = self._closing = False
-        self._ready_since: float | None = None
-        self._pulse = Pulse(self._timing, 0.0)
+        self._share, self._pulse = Share(0.0), Pulse(self.timing, 0.0)
+        self._was_ready = self._closing = False
         self._beat: Beat = "good"
         self._retry_at: float | None = None
         self._failures = 0
@@ -81,8 +76,8 @@ class Link:
 
     def on_its_way(self, now: Moment) -> bool:
         """Whether it is logging in, and has not been at it for so long that others may."""
-        connecting = self.conn is not None and self._ready_since is None and not self._booted
-        return connecting and now.mono - self._started < self.launcher.wave.hold_s
+        hold_s = self.launcher.wave.hold_s
+        return self.conn is not None and self._pulse.logs_in(now.mono, hold_s)
 
     @property
     def waits(self) -> bool:
@@ -102,9 +97,8 @@ class Link:
 
     def start(self, now: Moment) -> None:
         """Start the probe."""
-        self._retry_at, self._booted = None, False
-        self._reader, self._started = Reader(), now.mono
-        self._patience = max(self._timing.hello, self.launcher.patience)
+        self._retry_at, self._reader = None, Reader()
+        self._pulse = Pulse(self.timing, now.mono, self.launcher.patience)
         way = {"via": self.launcher.via, **self.launcher.by_hand._asdict()}
         self._listener.link_changed(self, way)
         self.conn = self._engine.connect(self.launcher)
@@ -137,7 +131,6 @@ class Link:
 
     def forgive(self, seconds: float, now: Moment) -> None:
         """Count so many seconds not as waited: this end had no time to listen."""
-        self._started = min(self._started + seconds, now.mono)
         self._pulse.forgive(seconds, now.mono)
 
     # Requests
@@ -240,28 +233,25 @@ class Link:
             self.due = min(self._pulse.quiet_until, self._requests.deadline)
 
     def _watch_over(self, now: Moment) -> None:
-        if self._ready_since is None:
-            if now.mono - self._started > self._patience:
-                self._silent(f"no hello from the probe within {self._patience:g} s", now)
-            return
-        beat = self._pulse.beat(now.mono, self._engine.clogged(self.conn))
+        pulse = self._pulse
+        beat = pulse.beat(now.mono, self._engine.clogged(self.conn))
         if beat == "lost":
-            self._silent(f"no answer for {self._pulse.waiting(now.mono):.0f} s", now)
+            self._silent(pulse.why(beat, now.mono), now)
             return
         if beat != "good" and (self.state == "ready" or beat != self._beat):
-            self._set(now, "slow", self._pulse.why(beat, now.mono))
+            self._set(now, "slow", pulse.why(beat, now.mono))
         self._beat = beat
-        due = self._pulse.due(now.mono)
+        due = pulse.due(now.mono)
         if due == "sign" and (credit := self._requests.owed()) is not None:
             self._send(credit)
         elif due is not None:
             self._ping(now)
-        if self._failures and now.mono - self._ready_since > self._timing.healthy:
+        if pulse.healthy(now.mono):
             self._failures = 0
 
     def _silent(self, reason: str, now: Moment) -> None:
         """Leave a connection on which nothing comes; the kernel here may know why."""
-        lost = largepackets.lost(self._engine.pid(self.conn), self._ready_since is not None)
+        lost = largepackets.lost(self._engine.pid(self.conn), self._pulse.ready_since is not None)
         fix = largepackets.FIX.format(node=self.name) if lost else None
         self._drop(now, None, f"{reason}: {lost}" if lost else reason, fix=fix)
 
@@ -313,28 +303,27 @@ class Link:
             self._listener.link_changed(self, changes)
 
     def _hello(self, hello: Hello, now: Moment) -> None:
-        if self._ready_since is not None:
+        if self._pulse.ready_since is not None:
             self.note("a second hello on one connection")
             return
         if hello.protocol != wire.PROTOCOL:
             reason = f"its probe speaks protocol {hello.protocol}, hangtop {wire.PROTOCOL}"
             self._drop(now, "incompatible", reason, again=False)
             return
-        self._ready_since = now.mono
-        self._was_ready, self._pulse = True, Pulse(self._timing, now.mono)
+        self._was_ready = True
+        self._pulse.hello(now.mono)
         self._set(now, "ready", None, **hello.facts())
         self._listener.link_ready(self, hello, now)
 
     def _boot(self, said: bundle.BootMessage, now: Moment) -> None:
         """Send what the node lacks; the probe itself speaks once it has all of it."""
-        if self._ready_since is not None or self.conn is None:
+        if self._pulse.ready_since is not None or self.conn is None:
             return
         if said.error is not None:
             ending = bundle.refusal(said)
             self._drop(now, ending.state, ending.reason, again=ending.retry, fix=ending.fix)
-        elif said.missing is not None and not self._booted:
-            self._booted = True
-            self._patience = now.mono - self._started + self._timing.ship
+        elif said.missing is not None and not self._pulse.ships:
+            self._pulse.ship(now.mono)
             for piece in bundle.pieces(said.missing):
                 self._engine.write(self.conn, piece)
         elif said.why:
@@ -376,7 +365,7 @@ class Link:
             return
         self.generation += 1
         if again:
-            wait = self._timing.backoff(self._failures)
+            wait = self.timing.backoff(self._failures)
             self._failures = min(self._failures + 1, 16)
             self._retry_at = now.mono + wait
             reason = f"{reason}; connecting again" + (f" in {wait:.0f} s" if wait >= 1 else "")
@@ -384,10 +373,10 @@ class Link:
         self._fail_all(NodeNotReadyError(f"{self.name} is {self.state}: {reason}"))
 
     def _abandon(self, now: Moment) -> None:
-        self._ready_since, self.due = None, 0.0
+        self.due = 0.0
         if self.conn is not None:
             self._engine.close_input(self.conn)
-            self._dying[self.conn] = now.mono + self._timing.kill
+            self._dying[self.conn] = now.mono + self.timing.kill
             self.conn = None
 
     def _fail_all(self, error: HangtopError) -> None:

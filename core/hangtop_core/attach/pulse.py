@@ -1,4 +1,4 @@
-"""Whether a probe still answers: its pings, and whether its process table comes when it should."""
+"""Whether a probe says hello in time, and still answers: its pings, and its process table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Sign = Literal["ping", "sign"]
 """What to send: what has to be answered, or anything at all."""
 Beat = Literal["good", "late", "stalled", "lost"]
 """`late`: no answer to a ping for a while; `stalled`: it answers, but its process table does not
-come; `lost`: nothing was heard for so long that the connection is given up."""
+come; `lost`: nothing was heard for so long that the connection is given up, also before its hello.
+"""
 _STALLED = (
     "it answers, but its process table stands still: something there hangs while /proc is read, "
     "or the node has no time for it"
@@ -28,16 +29,38 @@ GRACE_S = 1.0
 class Pulse:
     """One connection's; all times are of the monotonic clock."""
 
-    def __init__(self, timing: Timing, now: float) -> None:
+    def __init__(self, timing: Timing, now: float, patience: float = 0.0) -> None:
+        """``patience``: seconds it may take to say hello, where that is more than usual."""
         self.latency: float | None = None
         """Seconds that the last ping took; taken by whoever shows it."""
+        self.ready_since: float | None = None
+        """When the probe said hello; None before."""
+        self.ships = False
+        """Whether its node was sent what it lacked: it has logged in."""
         self._timing = timing
+        self._started = now
+        self._patience = max(timing.hello, patience)
         self._heard = self._next_sign = self._next_ping = now
         self._pinged: float | None = None
         self._table_due: float | None = None
         """None as long as nothing is watched."""
         self._expected = now
         """Until when it is quiet because it has said so."""
+
+    def ship(self, now: float) -> None:
+        """Note that the node is sent what it lacks: that takes its time."""
+        self.ships = True
+        self._patience = now - self._started + self._timing.ship
+
+    def hello(self, now: float) -> None:
+        """Note that the probe speaks: from now on it can be asked whether it is there."""
+        self.ready_since = self._expected = now
+        self._heard = self._next_sign = self._next_ping = now
+
+    def logs_in(self, now: float, hold_s: float) -> bool:
+        """Whether it has yet to log in, and has not been at it for ``hold_s`` seconds."""
+        waits = self.ready_since is None and not self.ships
+        return waits and now - self._started < hold_s
 
     def heard(self, now: float) -> None:
         """Note a message, whatever it says."""
@@ -55,7 +78,7 @@ class Pulse:
         knows that it is listened to, and seldom what has to be answered.
         """
         timing = self._timing
-        if timing.ping is None or self._pinged is not None:
+        if timing.ping is None or self._pinged is not None or self.ready_since is None:
             return None
         silent = now - self._heard >= timing.ping and now >= self._expected
         if not silent and now < self._next_sign:
@@ -95,6 +118,8 @@ class Pulse:
 
     def beat(self, now: float, clogged: bool = False) -> Beat:
         """Return how it is; ``clogged`` when what is written to it does not go out."""
+        if self.ready_since is None:
+            return "lost" if now - self._started > self._patience else "good"
         waiting, timing = self.waiting(now), self._timing
         if timing.ping is None:
             # Only what comes by itself can be missed, and only once it is due.
@@ -107,8 +132,16 @@ class Pulse:
         stalled = self._table_due is not None and now > self._table_due
         return "stalled" if stalled else "good"
 
+    def healthy(self, now: float) -> bool:
+        """Whether it has been ready for so long that what failed before counts no more."""
+        return self.ready_since is not None and now - self.ready_since > self._timing.healthy
+
     def why(self, beat: Beat, now: float) -> str:
         """Return what is wrong, for people."""
+        if self.ready_since is None:
+            return f"no hello from the probe within {self._patience:g} s"
+        if beat == "lost":
+            return f"no answer for {self.waiting(now):.0f} s"
         if beat == "stalled":
             return _STALLED
         if self._timing.ping is None:
@@ -117,6 +150,7 @@ class Pulse:
 
     def forgive(self, seconds: float, now: float) -> None:
         """Count so many seconds not as waited."""
+        self._started = min(self._started + seconds, now)
         self._heard = min(self._heard + seconds, now)
         if self._pinged is not None:
             self._pinged = min(self._pinged + seconds, now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hangtop_core.diagnosis import Culprit, Evidence, Verdict
+from hangtop_core.diagnosis import MAX_SUMMARY, Culprit, Evidence, Verdict
 from hangtop_core.logs.ended import TOLD_TO
 from hangtop_core.logs.known import LAUNCHERS
 from hangtop_core.logs.steps import STEPS, TOLD_TO_END
@@ -130,7 +130,7 @@ def _verdict(
         confidence=round(confidence, 2),
         culprits=tuple(Culprit(rank, node, None) for rank in ranks[:64]),
         victims=tuple(sorted(set(victims) - set(ranks))),
-        summary=clean(summary, 800),
+        summary=clean(summary, MAX_SUMMARY),
         evidence=tuple(evidence),
         next_steps=steps or STEPS.get(cause, ()),
     )

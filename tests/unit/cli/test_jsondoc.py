@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from hangtop import jsondoc
 from hangtop.cli.main import build_parser, main
@@ -38,13 +39,13 @@ def test_every_field_has_a_type_and_a_meaning_and_no_two_types_one_heading() -> 
 
 
 def test_no_meaning_is_left_over() -> None:
-    own, everywhere = set(), set()
-    for kind in jsondoc.structs():
-        for base in kind.__mro__:
-            names = inspect.get_annotations(base)
-            own.update(f"{jsondoc.title(base)}.{name}" for name in names)
-            everywhere.update(names)
-    assert set(MEANINGS) - own - everywhere == set()
+    read = set()
+    bases = {base for kind in jsondoc.structs() for base in kind.__mro__}
+    for base in (one for one in bases if issubclass(one, Struct) and one is not Struct):
+        for name in inspect.get_annotations(base).keys() - jsondoc.told(base):
+            own = f"{jsondoc.title(base)}.{name}"
+            read.add(own if own in MEANINGS else name)
+    assert set(MEANINGS) - read == set()
 
 
 @pytest.mark.parametrize("path", sorted(PRINTED.iterdir()), ids=lambda path: path.stem)

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hangtop_core import sampling
+from hangtop_core import samplerate, sampling
 from hangtop_core.answers import KEPT_S, outlasts
 from hangtop_core.hardware import Gpu
+from hangtop_core.jobtable import odd_ranks
 from hangtop_core.meters import Meters
 from hangtop_core.model import (
     DescriptorTable,
@@ -61,7 +62,7 @@ def table() -> StackTable:
 
 
 def plan(*processes: Tracked, odd: frozenset[int] = frozenset(), **rate: float) -> sampling.Plan:
-    return sampling.plan(processes, NOW, sampling.Rate(EVERY, **rate), odd)
+    return sampling.plan(processes, NOW, samplerate.Rate(EVERY, **rate), odd)
 
 
 def test_everything_is_sampled_once() -> None:
@@ -93,13 +94,13 @@ def test_a_sample_is_not_renewed_beyond_what_was_read_of_the_process() -> None:
     known = with_sample(tracked(), age=EVERY)
 
     def plan_read(age: float) -> tuple[list[int], list[int]]:
-        found = sampling.plan([known], NOW, sampling.Rate(EVERY), frozenset(), NOW - age)
+        found = sampling.plan([known], NOW, samplerate.Rate(EVERY), frozenset(), NOW - age)
         return found.renew, found.sample
 
     assert plan_read(EVERY - 1) == ([100], [])
     assert plan_read(EVERY + 1) == ([], []), "it may have run since: the next reading tells"
     assert plan_read(3 * EVERY) == ([], [100]), "no reading comes"
-    rate = sampling.Rate(EVERY, silent=2 * EVERY)
+    rate = samplerate.Rate(EVERY, silent=2 * EVERY)
     found = sampling.plan([known], NOW, rate, frozenset(), NOW - 3 * EVERY)
     assert (found.renew, found.sample) == ([], []), "its node has said that it rests"
 
@@ -118,14 +119,14 @@ def test_a_launcher_that_polls_in_one_place_is_sampled_ever_more_seldom() -> Non
 
 
 def test_who_waits_for_hangs_only_looks_at_long_rests() -> None:
-    rate = sampling.Rate(20.0, rest=15.0)
+    rate = samplerate.Rate(20.0, rest=15.0)
     for ran, sampled in ((10.0, []), (16.0, [100])):
         known = with_sample(tracked(ran=ran), age=17)
         assert sampling.plan([known], NOW, rate, frozenset()).sample == sampled
 
 
 def test_ranks_that_move_take_turns_where_that_must_cost_little() -> None:
-    rate = sampling.Rate(20.0, rest=15.0, apart=10.0)
+    rate = samplerate.Rate(20.0, rest=15.0, apart=10.0)
     ranks = [with_sample(tracked(pid, ran=0.1), age=100 - pid) for pid in (10, 20, 30)]
     assert sampling.plan(ranks, NOW, rate, frozenset()).sample == [10], "whose last one is oldest"
     with_sample(ranks[0], age=1)
@@ -136,12 +137,12 @@ def test_ranks_that_move_take_turns_where_that_must_cost_little() -> None:
 
 
 def test_who_looks_at_a_screen_sees_the_first_half_minute_of_all_ranks() -> None:
-    rate = sampling.Rate(5.0, 1.0, apart=8.0)
+    rate = samplerate.Rate(5.0, 1.0, apart=8.0)
     ranks = [with_sample(tracked(pid, ran=0.1), age=6) for pid in (10, 20)]
     assert sampling.plan(ranks, NOW, rate, frozenset()).sample == [10, 20]
     for one in ranks:
         with_sample(one, age=0)
-    later = NOW + sampling.EARLY
+    later = NOW + samplerate.EARLY
     for one in ranks:
         one.moved_at = later
     assert sampling.plan(ranks, later, rate, frozenset()).sample == [10]
@@ -150,7 +151,7 @@ def test_who_looks_at_a_screen_sees_the_first_half_minute_of_all_ranks() -> None
 def test_gpus_stand_still_once_none_has_worked_for_a_while() -> None:
     def still(*worked: float | None) -> bool:
         gpus = [Gpu(index, worked_at=at) for index, at in enumerate(worked)]
-        return sampling.gpus_stand_still(gpus, NOW, 15.0)
+        return samplerate.gpus_stand_still(gpus, NOW, 15.0)
 
     assert still(NOW - 16.0, NOW - 20.0, None)
     assert not still(NOW - 16.0, NOW - 1.0)
@@ -159,7 +160,7 @@ def test_gpus_stand_still_once_none_has_worked_for_a_while() -> None:
 
 
 def test_what_a_rank_did_since_its_table_was_read_does_not_count_as_rest() -> None:
-    rate = sampling.Rate(20.0, rest=15.0, apart=10.0)
+    rate = samplerate.Rate(20.0, rest=15.0, apart=10.0)
     ranks = [with_sample(tracked(pid, ran=16.0), age=30) for pid in (10, 20)]
     assert sampling.plan(ranks, NOW, rate, frozenset()).sample == [10, 20]
     assert len(sampling.plan(ranks, NOW, rate, frozenset(), read_at=NOW - 15.0).sample) == 1
@@ -193,7 +194,7 @@ def test_a_rank_that_moves_on_and_on_is_sampled_ever_less() -> None:
 
 
 def test_now_and_then_even_a_resting_process_is_really_sampled() -> None:
-    known = with_sample(tracked(ran=100), age=sampling.REAL_AGAIN + 1)
+    known = with_sample(tracked(ran=100), age=samplerate.REAL_AGAIN + 1)
     known.renew(NOW - EVERY)
     assert plan(known).sample == [100]
 
@@ -300,17 +301,17 @@ def test_a_rank_that_rests_without_a_recorder_is_looked_at_again() -> None:
     assert plan(known).recorder == []
     known.recorder_asked = NOW - 40
     assert plan(known).recorder == [100]
-    many = sampling.Rate(EVERY, again=8 * sampling.REAL_AGAIN)
+    many = samplerate.Rate(EVERY, again=8 * samplerate.REAL_AGAIN)
     assert sampling.plan([known], NOW, many, frozenset()).recorder == [], "one of a thousand nodes"
 
 
 def test_odd_are_the_few() -> None:
     ranks = [with_sample(tracked(100 + i), 1, "other" if i == 2 else "k") for i in range(8)]
-    assert sampling.odd_ranks(ranks, table()) == {"n1": frozenset({102})}
-    assert sampling.odd_ranks(ranks[:2], table()) == {}
+    assert odd_ranks(ranks, table()) == {"n1": frozenset({102})}
+    assert odd_ranks(ranks[:2], table()) == {}
     for known in ranks[4:]:
         with_sample(known, 1, "third")
-    assert sampling.odd_ranks(ranks, table()) == {"n1": frozenset({102})}
+    assert odd_ranks(ranks, table()) == {"n1": frozenset({102})}
 
 
 def test_an_odd_process_that_goes_round_in_the_same_functions_has_its_files_read() -> None:
@@ -330,17 +331,17 @@ def test_structs_replace_is_not_needed_for_an_unchanged_meter() -> None:
 
 
 def test_the_first_half_minute_is_sampled_more_often() -> None:
-    often, seldom = sampling.Rate(5.0, 1.0), sampling.Rate(0.5, 1.0)
+    often, seldom = samplerate.Rate(5.0, 1.0), samplerate.Rate(0.5, 1.0)
     young = with_sample(tracked(ran=0.1), age=1.5)
     assert sampling.plan([young], NOW, often, frozenset()).sample == [100]
-    assert sampling.plan([young], NOW, sampling.Rate(5.0), frozenset()).sample == []
+    assert sampling.plan([young], NOW, samplerate.Rate(5.0), frozenset()).sample == []
     assert seldom.of(young, NOW)[0] == 0.5, "never less often than asked for"
     old = with_sample(with_sample(tracked(ran=0.1), age=40.0), age=1.5)
     assert sampling.plan([old], NOW, often, frozenset()).sample == []
 
 
 def test_a_process_that_moves_gets_eleven_samples_in_its_first_half_minute() -> None:
-    def count(rate: sampling.Rate, seconds: int = 30) -> int:
+    def count(rate: samplerate.Rate, seconds: int = 30) -> int:
         known, taken = tracked(ran=0.0), 0
         for tick in range(2 * seconds):
             now = NOW + tick / 2
@@ -350,15 +351,18 @@ def test_a_process_that_moves_gets_eleven_samples_in_its_first_half_minute() -> 
                 taken += 1
         return taken
 
-    assert (count(sampling.Rate(5.0)), count(sampling.Rate(5.0, 1.0))) == (6, sampling.EARLY_MOVES)
-    assert (count(sampling.Rate(5.0), 60), count(sampling.Rate(5.0, 1.0), 60)) == (8, 17)
+    assert (count(samplerate.Rate(5.0)), count(samplerate.Rate(5.0, 1.0))) == (
+        6,
+        samplerate.EARLY_MOVES,
+    )
+    assert (count(samplerate.Rate(5.0), 60), count(samplerate.Rate(5.0, 1.0), 60)) == (8, 17)
 
 
 def test_on_a_slow_node_ranks_are_looked_at_more_often_while_a_job_stalls_unexplained() -> None:
-    options, slow = Options(sample_early=1.0), sampling.MAX_COST_S
+    options, slow = Options(sample_early=1.0), samplerate.MAX_COST_S
 
     def apart(*, stalls: bool) -> float:
-        return sampling.rate(options, 1, slow, 0.0, stalls=stalls).apart
+        return samplerate.rate(options, 1, slow, 0.0, stalls=stalls).apart
 
     assert apart(stalls=False) > 60.0
     assert apart(stalls=True) < 10.0
@@ -372,4 +376,4 @@ def test_on_a_slow_node_ranks_are_looked_at_more_often_while_a_job_stalls_unexpl
         (4000.0, (), False),
     ]:
         one = replace(told, stalled_for_s=stalled, verdicts=verdicts)
-        assert sampling.stalls([told, one]) == expected
+        assert samplerate.stalls([told, one]) == expected

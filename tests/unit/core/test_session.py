@@ -12,7 +12,6 @@ import pytest
 from hangtop_core import traces
 from hangtop_core.attach.local import LocalLauncher
 from hangtop_core.attach.timing import Timing
-from hangtop_core.diagnosis import Diagnosis
 from hangtop_core.errors import (
     ClosedError,
     NodeNotReadyError,
@@ -21,16 +20,14 @@ from hangtop_core.errors import (
     UnknownNodeError,
 )
 from hangtop_core.session import Options, Session, Update
+from support.judge import judge
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hangtop_core.diagnosis import Diagnosis
     from hangtop_core.model import Job, Snapshot
-
-
-def judge(snapshot: Snapshot, job: Job | None, hang_after: float) -> Diagnosis:
-    return Diagnosis("t", "t", "t", 0.0, "unknown", hang_after, None, None)
 
 
 def ready(update: Update) -> bool:

@@ -8,7 +8,8 @@ from hangtop_core import nodeclock
 from hangtop_core.answers import Answers
 from hangtop_core.attach import messages
 from hangtop_core.attach.messages import BadPieceError
-from hangtop_core.store import KEEP_GONE, Store
+from hangtop_core.jobtable import KEEP_GONE
+from hangtop_core.store import Store
 from support.pieces import EPOCH, child, launcher, meters, piece, process, stacks
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def test_root_on_another_node_is_reached_by_an_option(
 def test_a_node_can_have_so_many_processes_and_no_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hangtop_core.store.MAX_PROCESSES", 10)
+    for module in ("store", "jobtable"):
+        monkeypatch.setattr(f"hangtop_core.{module}.MAX_PROCESSES", 10)
     bench.fold(0, *(process(100 + number, number) for number in range(30)))
     bench.fold(1, *(process(200 + number, number) for number in range(5)))
     assert [r.rank for r in bench.ranks(1)] == list(range(10))

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hangtop_probe import facts, logs, permission
 from hangtop_probe.requests import Request
-from support.processes import PATIENCE
+from support.processes import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,9 +57,7 @@ def printing(tmp_path: Path) -> Any:
 
 
 def wait_for(path: Path, text: str) -> None:
-    until = time.monotonic() + PATIENCE
-    while (not path.exists() or text not in path.read_text()) and time.monotonic() < until:
-        time.sleep(0.01)
+    assert wait_until(lambda: path.exists() and text in path.read_text()), path
 
 
 def test_what_goes_through_a_pipe_is_read_where_tee_writes_it(tmp_path: Path) -> None:

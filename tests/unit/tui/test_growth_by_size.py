@@ -64,6 +64,22 @@ def each_alone(nodes: int) -> Large:
     return hung(nodes, env={"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "none"})
 
 
+def in_two_calls(nodes: int) -> Large:
+    """All wait, half of them in another call."""
+    large = hung(nodes)
+    snapshot = large.store.publish(EPOCH + NOW)
+    key = snapshot.jobs[0].ranks[0].sample.threads[0].stack  # type: ignore[union-attr]
+    there = tuple(replace(frame, line=frame.line + 1) for frame in snapshot.stacks[key])
+    large.store.stacks.add("there", there)
+    for number, view in enumerate(large.store.nodes.values()):
+        (known,) = (one for one in view.live.values() if one.process.role == "rank")
+        assert known.sample is not None
+        waits = replace(known.sample.threads[0], stack="there" if number % 2 else key)
+        known.sample = replace(known.sample, threads=(waits,))
+        large.store.touched(view, known)
+    return large
+
+
 def in_sockets(nodes: int) -> Large:
     """Every rank waits on a socket to the next one; of half of them tables were read."""
     large = hung(nodes)
@@ -113,7 +129,9 @@ def costs(large: Large) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("situation", [hung, half_there, lost, each_alone, in_sockets])
+@pytest.mark.parametrize(
+    "situation", [hung, half_there, lost, each_alone, in_two_calls, in_sockets]
+)
 def test_a_rank_of_many_costs_what_a_rank_of_few_does(situation: Callable[[int], Large]) -> None:
     few, many = costs(situation(FEW)), costs(situation(MANY))
     each = {name: (few[name] / FEW, many[name] / MANY) for name in few}
@@ -171,7 +189,7 @@ def start(nodes: int) -> dict[str, int]:
 
     def show() -> None:
         snapshot = crowd.collector.store.publish(EPOCH)
-        crowd.collector.look_closer(snapshot)
+        crowd.collector.rounds.look_closer(snapshot)
         (job,) = snapshot.jobs
         assert len(job.ranks) == nodes
         RankRows().take(snapshot, job, diagnose(snapshot, job, HANG_AFTER), EPOCH)

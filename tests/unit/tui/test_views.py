@@ -27,7 +27,8 @@ from support.build import FUTEX, NOW, POLL, SLEEP, World, c10d, recorder, user
 from support.record import load
 
 if TYPE_CHECKING:
-    from hangtop_core.model import Diagnosis, Job
+    from hangtop_core.diagnosis import Diagnosis
+    from hangtop_core.model import Job
 
 replace = msgspec.structs.replace
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hangtop.actions import page_names
 from hangtop.files import SCREENS
-from hangtop.keymap.going import PAGES
+from hangtop.keytable import PAGES
 from hangtop.spans import EMPTY, Line, cells, crop, line
 from hangtop.views.common import clock, day, span, state_line
 from hangtop.views.nodes import node_role

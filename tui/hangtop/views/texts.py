@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hangtop.actions import GROUPS, Action, keys_of, needs_live
+from hangtop.actions import GROUPS, Action, keys_of
 from hangtop.items import Item
+from hangtop.possible import needs_live
 from hangtop.spans import EMPTY, Line, cells, fit, labelled, line, plain
 from hangtop.views.common import ago, clock, span, state_line, worst_first
 from hangtop.views.files import FILE_COLUMNS, file_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hangtop.actions import can_strace
+from hangtop.possible import can_strace
 from hangtop.spans import Line, line
 from hangtop.state import TRACE_SECONDS, Trace
 from hangtop_core.syscalls import explained, shown, thread_title

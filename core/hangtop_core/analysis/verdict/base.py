@@ -54,6 +54,7 @@ class Hit(Struct, frozen=True):
     subjects: tuple[Subject, ...]
     """Ranks to blame. They are explained, and no later rule sees them."""
     summary: str
+    """Cleaned by the engine, as all of them."""
     evidence: tuple[Evidence, ...] = ()
     """Who waits is not among it: the engine adds that to every verdict."""
     steps: tuple[Step, ...] = ()

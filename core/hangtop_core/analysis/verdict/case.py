@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hangtop_core.analysis.activity import Activity, Reader, main_thread
+from hangtop_core.analysis.activity import Reader
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.flight.live import in_flight, picture
-from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.gpus import Slot, Slots
 from hangtop_core.analysis.launch import Contradiction, contradictions
 from hangtop_core.analysis.layout import Seat, seats
@@ -22,21 +21,22 @@ from hangtop_core.analysis.ras import Report, report
 from hangtop_core.analysis.standing import GONE, Watcher
 from hangtop_core.analysis.verdict.base import Subject
 from hangtop_core.analysis.verdict.callers import by_callers
-from hangtop_core.analysis.verdict.recorded import by_recorders, outstanding
+from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
+from hangtop_core.analysis.verdict.presumed import with_presumed, with_threads
+from hangtop_core.analysis.verdict.recorded import by_recorders
 from hangtop_core.analysis.xids import Event, events
 from hangtop_core.nodestates import AWAY
-from hangtop_core.rankset import fold
-from hangtop_core.text import clean, duration, of_several
+from hangtop_core.text import duration, of_several
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hangtop_core.analysis.flight.picture import Picture
     from hangtop_core.analysis.flight.waits import Operation
     from hangtop_core.analysis.verdict.logs import Said
     from hangtop_core.diagnosis import Verdict
     from hangtop_core.hardware import Gpu
-    from hangtop_core.model import Job, Node, Process, Rank, Snapshot, Thread
+    from hangtop_core.model import Job, Node, Rank, Snapshot
 
 
 class Case:
@@ -46,9 +46,10 @@ class Case:
         self.snapshot, self.job, self.hang_after = snapshot, job, hang_after
         self.reader = Reader(snapshot.stacks)
         read = [self.reader.rank(rank) for rank in job.ranks]
-        self.blind = False
+        by_threads = with_threads(job.ranks, read, self.reader)
+        activities, blind = with_presumed(job.ranks, by_threads)
+        self.blind = blind
         """Whether who waits is only presumed, for want of stacks."""
-        activities = self._with_presumed(self._with_threads(read))
         self.progress: Progress = judge(snapshot, job, activities, self.reader, hang_after)
         self.subjects = tuple(
             Subject(rank, activity, standing)
@@ -275,49 +276,6 @@ class Case:
             return ""
         return f"for {duration(self.at - since)}"
 
-    def _with_threads(self, read: Sequence[Activity]) -> list[Activity]:
-        """A main thread that waits for a thread of its rank which waits for ranks, waits too."""
-        found = list(read)
-        for index, (rank, activity) in enumerate(zip(self.job.ranks, read, strict=True)):
-            if activity.kind not in ("join", "queue", "lock") or rank.sample is None:
-                continue
-            for thread in rank.sample.threads[1:]:
-                other = self.reader.reading(thread.stack)
-                if other.kind in COMMUNICATION:
-                    found[index] = msgspec.structs.replace(
-                        activity,
-                        kind=other.kind,
-                        op=other.op,
-                        site=other.site,
-                        by_thread=True,
-                        text=f"waits for thread {clean(thread.name or '?')}, which {other.text}",
-                    )
-                    break
-        return found
-
-    def _with_presumed(self, read: list[Activity]) -> list[Activity]:
-        """Take what most ranks sleep in alike for a wait for one another.
-
-        An asynchronous collective waits inside C with no frame of its own (`work.wait()`), and so
-        does the store; without any stack only the kernel's wait is left to compare.
-        """
-        both = zip(self.job.ranks, read, strict=True)
-        read = [_presume(one) if outstanding(rank, one) else one for rank, one in both]
-        known = sum(1 for activity in read if activity.kind in COMMUNICATION)
-        alike: dict[object, list[int]] = defaultdict(list)
-        for index, activity in enumerate(read):
-            if self.job.ranks[index].sample is not None:
-                alike[_alike(activity)].append(index)
-        alike.pop(None, None)
-        for key, members in alike.items():
-            enough = len(members) * 2 > len(read) or (len(members) * 2 == len(read) and not known)
-            if len(members) < 2 or not enough:
-                continue
-            self.blind = self.blind or isinstance(key, str)
-            for index in members:
-                read[index] = _presume(read[index])
-        return read
-
 
 def _before(rank: Rank, since: float | None) -> bool:
     """Whether all that is known of a rank's recorder is a file from before the hang."""
@@ -325,70 +283,7 @@ def _before(rank: Rank, since: float | None) -> bool:
     return said is not None and said.source == "file" and since is not None and said.at < since - 5
 
 
-def _alike(activity: Activity) -> object:
-    if activity.kind == "unknown" and activity.family == "futex" and activity.top is None:
-        return "futex"
-    ambiguous = activity.kind == "waiting" or (activity.kind == "remote" and activity.op is None)
-    if ambiguous and activity.top is not None and activity.family in ("futex", "poll", "socket"):
-        return (activity.top.file, activity.top.name, activity.top.line)
-    return None
-
-
-def _presume(activity: Activity) -> Activity:
-    text = "waits for outstanding communication"
-    if activity.top is None:
-        text = "sleeps on a futex, as in a collective (no stack)"
-    elif activity.family in ("socket", "poll"):
-        text = "waits for an answer over a socket, as all others do"
-    kind = "store" if activity.family in ("socket", "poll") else "work-wait"
-    return msgspec.structs.replace(activity, kind=kind, text=text)
-
-
 def _calls(alike: Sequence[Subject]) -> bool:
     """Whether subjects that wait alike wait in a collective that they called themselves."""
     kind, by_thread = alike[0].activity.kind, alike[0].activity.by_thread
     return len(alike) > 1 and kind in ("collective", "new-group") and not by_thread
-
-
-def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:
-    """`rank 2`, or `ranks 0-1,3`."""
-    numbers = [one if isinstance(one, int) else one.number for one in subjects]
-    return ("rank " if len(set(numbers)) == 1 else "ranks ") + fold(numbers)
-
-
-def wait_text(activity: Activity) -> str:
-    """`in all_reduce at train.py:56 (step)`, from what a waiter does."""
-    text = activity.text.removeprefix("waits ").removeprefix("sleeps ")
-    return f"{text} at {where(activity.site)}" if activity.site is not None else text
-
-
-def name_subject(subject: Subject) -> str:
-    """`rank 2 (n1, pid 4711)`."""
-    return f"rank {subject.number} ({subject.rank.node}, pid {subject.pid})"
-
-
-def kernel_text(subject: Subject) -> str:
-    """`state S, wchan anon_pipe_read, read(13)`: what /proc says of the main thread."""
-    main = subject.activity.main or main_thread(subject.rank.process)
-    if main is None:
-        return f"state {subject.rank.process.state}"
-    by = tracer(subject.rank.process)
-    return thread_text(main) + (f"; {by} traces it" if by else "")
-
-
-def tracer(process: Process) -> str | None:
-    """`strace (pid 4711)`: who traces a process, whether it holds it or lets it run."""
-    if not process.tracer_pid:
-        return None
-    return f"{clean(process.tracer or 'a debugger')} (pid {process.tracer_pid})"
-
-
-def thread_text(main: Thread) -> str:
-    """The same of any thread."""
-    parts = [f"state {main.state}"]
-    if main.wchan:
-        parts.append(f"wchan {main.wchan.partition('.')[0]}")
-    if main.syscall:
-        argument = main.fd if main.fd is not None else (main.futex or "")
-        parts.append(f"syscall {main.syscall}({argument})")
-    return clean(", ".join(parts))

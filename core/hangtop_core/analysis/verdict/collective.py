@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
 from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -17,11 +16,12 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.analysis.verdict.uneven import unused
-from hangtop_core.text import clean, duration
+from hangtop_core.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,11 +74,10 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         activity = group[0].activity
         yield Hit(
             subjects=group,
-            summary=clean(
+            summary=(
                 f"{who(group)} did not issue what {case.who_waits(members, 'for')}: {what}. "
                 f"{is_are(group, 'It', 'They')} {_does(group)} at {activity.at} "
-                f"{case.since(group[0])}",
-                800,
+                f"{case.since(group[0])}"
             ),
             evidence=(
                 *_flight_facts(one, numbers),
@@ -145,9 +144,8 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         why = "Their connections may not have been made, as where the store has keys of old ranks"
     yield Hit(
         subjects=tuple(minority),
-        summary=clean(
-            f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}",
-            800,
+        summary=(
+            f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
         ),
         evidence=(
             *_flight_facts(one, [s.number for s in minority]),
@@ -192,10 +190,9 @@ def _long_phase(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=tuple(left),
-        summary=clean(
+        summary=(
             f"no rank waits for another: {name_ranks(left)} {several(first.text, left)} at "
-            f"{first.at}. A long phase, not a hang",
-            800,
+            f"{first.at}. A long phase, not a hang"
         ),
         evidence=common_facts(case, left),
         steps=(on(left[0], f"py-spy record -d 10 -o profile.svg --pid {left[0].pid}"),),
@@ -228,15 +225,14 @@ def _unknown(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{everybody} {text} {case.ago(case.progress.since)}; nothing "
             + (
                 f"differs between them, but WORLD_SIZE is {size}: look on the other nodes"
                 if partial
                 else "differs between them: ruled out are a rank that stays away, another call "
                 f"site, stopped and lost processes. What is left is {left_over}"
-            ),
-            800,
+            )
         ),
         steps=(
             on(members[0], f"hangtop dump --pid {members[0].pid} --native"),

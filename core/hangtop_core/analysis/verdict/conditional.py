@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.frames import place, where
@@ -10,10 +11,8 @@ from hangtop_core.analysis.verdict.callers import (
     Block,
     calls,
     rank_conditions,
-    stack_of,
     worded,
 )
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -22,10 +21,11 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hangtop_core.analysis.verdict.case import Case
     from hangtop_core.model import Frame
@@ -41,7 +41,7 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     if any(one.mismatched for one in case.in_flight):
         return
     collective = [s for s in case.waiters if s.activity.kind == "collective"]
-    under = {id(s): told for s in collective if (told := condition(case, s)) is not None}
+    under = conditions(case, collective)
     found = [s for s in collective if id(s) in under]
     # Branches of one condition are two sides of one operation, unless only one side waits in it.
     if not found or 2 * len(found) > len(case.waiters):
@@ -73,26 +73,44 @@ def _conditional(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         )
 
 
-def condition(case: Case, subject: Subject) -> Condition | None:
-    """The innermost condition on the rank that a subject is under, and nobody else.
+def conditions(case: Case, subjects: Iterable[Subject]) -> dict[int, Condition]:
+    """By id(), the innermost condition on the rank that a subject is under, and nobody else.
 
-    None where somebody who waits elsewhere is under the same one: then it says nothing.
+    None of those where somebody who waits elsewhere is under the same one: then it says nothing.
     """
-    way = _calls(case, subject)
-    others = [
-        {(frame.file, frame.name, block) for frame in theirs for block in frame.within or ()}
-        for s in case.waiters
-        if (theirs := _calls(case, s)) != way
-    ]
+    ways = {key: calls(case.snapshot.stacks.get(key, ())) for key in map(_stack, case.waiters)}
+    under = Counter(
+        one
+        for way in set(ways.values())
+        for one in {
+            (frame.file, frame.name, block) for frame in way for block in frame.within or ()
+        }
+    )
+    alone = {
+        key: next(
+            (
+                (frame, block)
+                for frame in way
+                for block in reversed(rank_conditions(frame))
+                if under[frame.file, frame.name, block] == 1  # by itself
+            ),
+            None,
+        )
+        for key, way in ways.items()
+    }
+    return {id(s): one for s in subjects if (one := alone[_stack(s)]) is not None}
+
+
+def _blocks(way: Iterable[Frame]) -> Iterator[tuple[str, str, Block]]:
     for frame in way:
-        for block in reversed(rank_conditions(frame)):
-            if not any((frame.file, frame.name, block) in one for one in others):
-                return frame, block
-    return None
+        for block in frame.within or ():
+            yield frame.file, frame.name, block
 
 
-def _calls(case: Case, subject: Subject) -> tuple[Frame, ...]:
-    return calls(stack_of(case.snapshot.stacks, subject))
+def _stack(subject: Subject) -> str:
+    """Key of the stack of a subject's main thread; empty where there is none."""
+    sample = subject.rank.sample
+    return sample.threads[0].stack if sample is not None and sample.threads else ""
 
 
 CONDITIONAL = Rule(

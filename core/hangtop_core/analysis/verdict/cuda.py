@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.native import WAITS_FOR_GPU
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,10 +82,9 @@ def _blocking(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     version = known[0].rank.process.versions["nccl"]
     yield Hit(
         subjects=tuple(known),
-        summary=clean(
+        summary=(
             f"{name_ranks(known)} wait alike with CUDA_LAUNCH_BLOCKING=1 and NCCL {version}: that "
-            f"is known to hang",
-            800,
+            f"is known to hang"
         ),
         evidence=(
             fact("environment", None, f"CUDA_LAUNCH_BLOCKING=1 in {name_ranks(known)}"),
@@ -108,12 +106,11 @@ def _syncing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=(),
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} wait for their GPUs at {first.activity.at} "
             f"{case.ago(case.progress.since)}. That line is not what hangs: something that was "
             f"put on the GPU before it does not end, most likely a collective that some rank has "
-            f"not joined, and stacks cannot tell which",
-            800,
+            f"not joined, and stacks cannot tell which"
         ),
         evidence=common_facts(case, waiting[:1]),
         steps=(

@@ -10,7 +10,6 @@ from hangtop_core.analysis.activity import Activity, main_thread
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.standing import Standing
 from hangtop_core.analysis.verdict.base import ALWAYS, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import thread_text
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     fact,
@@ -19,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     stack_fact,
     who,
 )
+from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.logs.steps import KERNEL_LOG
 from hangtop_core.model import Process

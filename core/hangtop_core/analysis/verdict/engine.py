@@ -24,7 +24,7 @@ from hangtop_core.analysis.verdict.ras import ras_facts
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.analysis.verdict.steps import spelt
 from hangtop_core.analysis.verdict.timeline import timeline
-from hangtop_core.diagnosis import SCHEMA, Diagnosis, JobState, JobSummary, Verdict
+from hangtop_core.diagnosis import MAX_SUMMARY, SCHEMA, Diagnosis, JobState, JobSummary, Verdict
 from hangtop_core.text import clean, utc
 from hangtop_core.version import __version__
 
@@ -152,7 +152,7 @@ def _verdict(case: Case, state: JobState, rule: Rule, hit: Hit, blamed: Containe
         confidence=round(confidence, 2),
         culprits=culprits,
         victims=_victims(case, blamed),
-        summary=hit.summary,
+        summary=clean(hit.summary, MAX_SUMMARY),
         evidence=(
             *hit.evidence,
             *ras_facts(case, blamed_ranks),

@@ -14,7 +14,7 @@ from hangtop_core.analysis.layout import place_text
 from hangtop_core.analysis.peers import End
 from hangtop_core.analysis.standing import wakes_up
 from hangtop_core.analysis.verdict.callers import block_at
-from hangtop_core.analysis.verdict.case import kernel_text, name_ranks, name_subject
+from hangtop_core.analysis.verdict.naming import kernel_text, name_ranks, name_subject
 from hangtop_core.diagnosis import Culprit, Evidence, Source
 from hangtop_core.rankset import fold
 from hangtop_core.text import clean, duration, of_several, plural, size
@@ -98,7 +98,7 @@ def sentence(case: Case, *parts: str, blamed: Sequence[Subject] = ()) -> str:
     """Join parts with blanks, and add who waits, but for those of them that are blamed."""
     said = " ".join(part for part in parts if part)
     waits = case.victims_clause(blamed)
-    return clean(f"{said}; {waits}" if waits else said, 800)
+    return f"{said}; {waits}" if waits else said
 
 
 def stack_fact(subject: Subject) -> Evidence | None:
@@ -200,7 +200,7 @@ def never_left(case: Case, subject: Subject) -> str:
 
 
 def _loop(case: Case, subject: Subject) -> str:
-    loop = endless_loop(case.snapshot.stacks, subject.rank, [s.rank for s in case.waiters])
+    loop = endless_loop(case.reader, subject.rank, [s.rank for s in case.waiters])
     return block_at(loop[0], loop[1:]) if loop else ""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hangtop_core import nodesets
 from hangtop_core.analysis import cgroups
-from hangtop_core.analysis.verdict.case import name_ranks, tracer
+from hangtop_core.analysis.verdict.naming import name_ranks, tracer
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.diagnosis import Exclusion
 from hangtop_core.kernelline import read

@@ -15,8 +15,8 @@ from hangtop_core.analysis.gpus import (
     usual_clock,
 )
 from hangtop_core.analysis.verdict.base import ALWAYS, STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, is_are, sentence, who
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on, trace_steps
 from hangtop_core.text import clean, duration, size
 
@@ -47,12 +47,11 @@ def _kernel_stuck(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         long = duration(min(case.at - since, waited))
         yield Hit(
             subjects=(subject,),
-            summary=clean(
+            summary=(
                 f"{who((subject,))} waits for {name_gpu(gpu)}, which has computed for {long} "
                 f"({gpu.util} % busy at {gpu.power_w} W), while the GPUs of "
                 f"{name_ranks(spinning)} only spin in a kernel that waits: a kernel of rank "
-                f"{subject.number} does not end, or takes very long",
-                800,
+                f"{subject.number} does not end, or takes very long"
             ),
             evidence=common_facts(case, (subject,)),
             steps=(

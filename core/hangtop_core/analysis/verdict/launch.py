@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.gpus import uses_cuda
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import fact, is_are, sentence
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.steps import on
 from hangtop_core.analysis.versions import NAMES, differences
 from hangtop_core.text import clean

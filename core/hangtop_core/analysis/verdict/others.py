@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:

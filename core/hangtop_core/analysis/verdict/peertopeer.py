@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks, wait_text
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several, who
+from hangtop_core.analysis.verdict.naming import name_ranks, wait_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,12 +40,11 @@ def _chain(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=found,
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{name_ranks(passing)} {is_are(passing, 'waits', 'wait')} in {calls}, one for another "
             f"{case.ago(case.progress.since)}, and {who(found)} {is_are(found, 'is', 'are')} "
             f"elsewhere: {is_are(found, 'it', 'they')} {several(first.text, found)} at {first.at}. "
-            f"A send or recv of {is_are(found, 'it', 'theirs')} is lacking, or one is too many",
-            800,
+            f"A send or recv of {is_are(found, 'it', 'theirs')} is lacking, or one is too many"
         ),
         evidence=common_facts(case, found),
         steps=(
@@ -76,11 +74,10 @@ def _p2p(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=circle,
         explained=waiting,
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} all wait in {waiting[0].activity.op or kind} "
             f"{case.ago(case.progress.since)}, and nobody is in the matching {other}"
-            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else ""),
-            800,
+            + (f"; {name_ranks(circle)} at the same call" if len(circle) < len(waiting) else "")
         ),
         evidence=common_facts(case, circle),
         steps=("let neighbours call send and recv in opposite order, or use batch_isend_irecv",),
@@ -124,10 +121,9 @@ def _beside_others(case: Case, waiting: Sequence[Subject]) -> Iterator[Hit]:
     yield Hit(
         subjects=passing,
         explained=case.waiters,
-        summary=clean(
+        summary=(
             f"{said}, and {lacking} {case.ago(max(s.standing.since for s in passing))}".rstrip()
-            + f"; {name_ranks(rest)} {several(f'waits {wait_text(first)}', rest)}",
-            800,
+            + f"; {name_ranks(rest)} {several(f'waits {wait_text(first)}', rest)}"
         ),
         evidence=common_facts(case, passing),
         steps=(
@@ -147,10 +143,9 @@ def _mixed(case: Case, waiting: Sequence[Subject]) -> Hit:
     )
     return Hit(
         subjects=tuple(waiting),
-        summary=clean(
+        summary=(
             f"{name_ranks(waiting)} wait in send and recv for one another "
-            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}",
-            800,
+            f"{case.ago(case.progress.since)}, and no send meets its recv: {said}"
         ),
         evidence=common_facts(case, waiting),
         steps=(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hangtop_core.analysis.frames import is_library, where
 from hangtop_core.analysis.kernel import kernel_wait
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import thread_text
 from hangtop_core.analysis.verdict.evidence import common_facts, fact, sentence, who
+from hangtop_core.analysis.verdict.naming import thread_text
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import on
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.standing import GONE
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     common_facts,
     culprit,
@@ -19,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
 from hangtop_core.analysis.verdict.lastseen import last_facts, last_place, last_waited
 from hangtop_core.analysis.verdict.logs import SHORTLY_S, live_steps, overtaken
 from hangtop_core.analysis.verdict.lost import lost
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.diagnosis import Verdict
 from hangtop_core.logs.known import KNOWN
 from hangtop_core.logs.steps import STEPS

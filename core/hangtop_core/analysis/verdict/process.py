@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import tracer
 from hangtop_core.analysis.verdict.evidence import (
     absent,
     alike,
@@ -21,6 +20,7 @@ from hangtop_core.analysis.verdict.evidence import (
 )
 from hangtop_core.analysis.verdict.logs import error_text
 from hangtop_core.analysis.verdict.lost import lost
+from hangtop_core.analysis.verdict.naming import tracer
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.steps import Command, on, tails, word
 from hangtop_core.logs.ended import LATER, TOLD_TO

@@ -24,10 +24,9 @@ from hangtop_core.analysis.verdict.callers import (
     stack_of,
     worded,
 )
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import common_facts, is_are, several
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.uneven import UNEVEN, unused
-from hangtop_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -126,9 +125,9 @@ def _hit(
     return Hit(
         subjects=tuple(blamed),
         explained=case.waiters,
-        summary=clean(text, 800),
+        summary=text,
         evidence=(*one.evidence, *common_facts(case, blamed)),
-        steps=pattern.next_steps,
+        steps=(*pattern.next_steps, *unused(case, blamed)),
         confidence=0.85,
     )
 
@@ -211,13 +210,11 @@ def _subset(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     first = others[0].activity
     yield Hit(
         subjects=tuple(others),
-        summary=clean(
+        summary=(
             f"new_group was called by {len(making)} of {len(case.subjects)} ranks "
             f"({name_ranks(making)}) and waits for all; {name_ranks(others)} did not call it, or "
             f"made groups in another order, and {several(first.text, others)} at {first.at}. Every "
-            "rank has to call it, also those "
-            "that are not in the group",
-            800,
+            "rank has to call it, also those that are not in the group"
         ),
         evidence=common_facts(case, others),
         steps=(
@@ -237,11 +234,10 @@ def _made_apart(case: Case) -> Iterator[Hit]:
     odd = [s for _, some in classes[1:] for s in some]
     yield Hit(
         subjects=tuple(odd),
-        summary=clean(
+        summary=(
             f"{name_ranks(odd)} {is_are(odd, 'makes', 'make')} another group than "
             f"{'the other half' if tied else 'most'}: {said}. Every rank has to make the same "
-            "groups in the same order, also those that it is not in",
-            800,
+            "groups in the same order, also those that it is not in"
         ),
         evidence=common_facts(case, odd),
         steps=("call new_group on all ranks, in the same order",),

@@ -9,7 +9,6 @@ from hangtop_core import nodesets
 from hangtop_core.analysis.frames import where
 from hangtop_core.analysis.layout import by_node, place_text
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     SHOWN,
     absent,
@@ -19,6 +18,7 @@ from hangtop_core.analysis.verdict.evidence import (
     sentence,
     who,
 )
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.recorders import SUBSET
 from hangtop_core.analysis.verdict.steps import Command, answers, as_host, trace_steps
 from hangtop_core.joining import master

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hangtop_core import nodesets
 from hangtop_core.analysis.flight.countdown import countdown
 from hangtop_core.analysis.standing import JITTER_S
-from hangtop_core.analysis.verdict.case import name_ranks
+from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.diagnosis import Moment
 from hangtop_core.kernelline import read
 from hangtop_core.nodestates import AWAY

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from hangtop_core.analysis.frames import is_library, place, plain_name
 from hangtop_core.analysis.verdict.base import Hit, Rule, Subject
 from hangtop_core.analysis.verdict.callers import block_at, loops, parting, stack_of
-from hangtop_core.analysis.verdict.case import name_ranks
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -22,7 +21,7 @@ from hangtop_core.analysis.verdict.evidence import (
     several,
     who,
 )
-from hangtop_core.text import clean
+from hangtop_core.analysis.verdict.naming import name_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,13 +61,12 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         named = [name_ranks(some) if some is not odd else who(some) for some in (group, training)]
         yield Hit(
             subjects=tuple(odd),
-            summary=clean(
+            summary=(
                 f"{named[0]} {is_are(group, 'is', 'are')} {loop} and "
                 f"{is_are(group, 'waits', 'wait')} in {first.activity.op} at "
                 f"{place(there)} {case.since(first)}, while {named[1]} "
                 f"{several(step.text.rstrip(','), training)} there ({step.at}): "
-                f"{name_ranks(odd)} got {got}",
-                800,
+                f"{name_ranks(odd)} got {got}"
             ),
             evidence=(
                 fact(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.steps import as_host
 from hangtop_core.descriptors import Descriptor, Holder, Socket
 from hangtop_core.model import DescriptorTable, Failure, Node
@@ -45,6 +44,7 @@ from support.build import (
     World,
     c10d,
     frame,
+    judged,
     recorder,
     thread,
     user,
@@ -52,16 +52,11 @@ from support.build import (
 )
 
 if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis, Verdict
-
-
-def run(world: World, **job: Any) -> Diagnosis:
-    snapshot = world.snapshot(**job)
-    return diagnose(snapshot, snapshot.job(None))
+    from hangtop_core.diagnosis import Verdict
 
 
 def first(world: World, **job: Any) -> Verdict:
-    found = run(world, **job)
+    found = judged(world, **job)
     assert found.state == "hung", found
     assert found.verdicts, found
     return found.verdicts[0]
@@ -84,7 +79,7 @@ def test_a_rank_that_sleeps_in_user_code_has_skipped_the_collective() -> None:
     world.add(user("cool_down", 41, "time.sleep(3600)"), SLEEP)
     world.waiters(1)
     # WHEN the job is diagnosed
-    found = run(world)
+    found = judged(world)
     # THEN that rank is to blame, the others are its victims, and the sentence is concrete
     verdict = found.verdicts[0]
     assert (found.state, verdict.cause, culprits(verdict)) == ("hung", "missing-collective", [2])
@@ -169,7 +164,7 @@ def test_a_stopped_rank_needs_no_long_watch() -> None:
     world = World()
     world.waiters(3, moved_at=NOW - 8.0)
     world.add(c10d("all_reduce"), STOP, moved_at=NOW - 9.0)
-    found = run(world)
+    found = judged(world)
     assert found.state == "hung"
     assert found.verdicts[0].cause == "rank-stopped"
 
@@ -194,7 +189,7 @@ def test_a_rank_that_runs_under_strace_is_told_as_that_and_not_traced_twice() ->
     assert "ps -o pid,user,etime,args -p 777" in steps
     assert "strace -f" not in steps
     assert "--native" not in steps
-    (said,) = (one.looked_at for one in run(world).ruled_out if "rank-traced" in one.causes)
+    (said,) = (one.looked_at for one in judged(world).ruled_out if "rank-traced" in one.causes)
     assert said.endswith("; strace (pid 777) traces 1, which run")
 
 
@@ -218,7 +213,7 @@ def test_a_dataloader_worker_in_a_blocking_open() -> None:
     table = DescriptorTable(NOW, (Descriptor(9, "file", "/data/shard-17.bin", "r"),))
     world.give_children(rank, [idle, stuck], tables={stuck[0].pid: table})
     # THEN the worker, its line, its file and the time it has been there are named
-    found = run(world)
+    found = judged(world)
     verdict = found.verdicts[0]
     assert (verdict.cause, culprits(verdict)) == ("dataloader-worker-stuck", [1])
     assert f"DataLoader worker 1 (pid {stuck[0].pid})" in verdict.summary
@@ -451,7 +446,7 @@ def test_a_path_cannot_say_what_a_proposed_command_does(path: str, shell: str | 
 def test_the_document_holds_no_escape_sequence_of_a_node() -> None:
     world = World()
     world.waiters(3)
-    found = run(world, launcher="torchrun\x1b]0;x\x07\x9b2J\u202e", id="run\x1b[31m-7")
+    found = judged(world, launcher="torchrun\x1b]0;x\x07\x9b2J\u202e", id="run\x1b[31m-7")
     assert found.job is not None
     assert (found.job.launcher, found.job.id) == ("torchrun", "run-7")
 
@@ -578,7 +573,7 @@ def test_ranks_that_never_came() -> None:
     verdict = first(world, world_size=5)
     assert (verdict.cause, culprits(verdict)) == ("rank-never-joined", [4])
     assert "WORLD_SIZE is 5" in verdict.summary
-    assert len(run(world, world_size=5).verdicts) == 1
+    assert len(judged(world, world_size=5).verdicts) == 1
 
 
 def test_a_rank_that_has_not_reached_init() -> None:
@@ -676,7 +671,7 @@ def test_a_rank_that_receives_elsewhere_waits_for_those_that_stand_together() ->
     world = World()
     world.waiters(2, RECV)
     world.waiters(1, c10d("recv", 2799, 30))
-    (verdict,) = run(world).verdicts
+    (verdict,) = judged(world).verdicts
     assert (verdict.cause, culprits(verdict)) == ("p2p-deadlock", [0, 1])
     assert verdict.victims == (2,)
 
@@ -697,7 +692,7 @@ def test_the_one_rank_without_a_stack_is_suspected(shell: str | None, fix: str) 
     world.waiters(3)
     failure = Failure("denied", "ptrace is not permitted", "sudo hangtop")
     world.add(None, ("S", None, None, None, None), sample={"failure": failure})
-    found = run(world)
+    found = judged(world)
     assert found.verdicts[0].cause == "unknown"
     assert culprits(found.verdicts[0]) == [3]
     spot = found.blind_spots[0]
@@ -720,7 +715,7 @@ def test_independent_faults_are_listed_apart_best_first() -> None:
     world.waiters(5)
     world.add(QUEUE, FUTEX)
     world.add(c10d("all_reduce"), STOP)
-    found = run(world)
+    found = judged(world)
     assert [one.cause for one in found.verdicts] == ["rank-stopped", "queue-wait"]
     assert [culprits(one) for one in found.verdicts] == [[6], [5]]
 
@@ -730,7 +725,7 @@ def test_several_ranks_in_one_trouble_make_one_verdict() -> None:
     world.waiters(4)
     for _ in range(3):
         world.add(c10d("all_reduce"), STOP, moved_at=HUNG_SINCE)
-    found = run(world)
+    found = judged(world)
     assert [culprits(one) for one in found.verdicts] == [[4, 5, 6]]
 
 
@@ -770,7 +765,7 @@ def test_of_two_lost_nodes_neither_waits_for_the_other() -> None:
     world.waiters(2, node="n3")
     reason = "its connection broke; connecting again in 3 s"
     world.nodes["n3"] = Node("n3", "lost", reason=reason, last_seen=HUNG_SINCE + 3)
-    verdicts = [one for one in run(world).verdicts if one.cause == "node-unreachable"]
+    verdicts = [one for one in judged(world).verdicts if one.cause == "node-unreachable"]
     assert [one.victims for one in verdicts] == [(0, 1), (0, 1)]
     assert all("; ranks 0-1 wait in" in one.summary for one in verdicts)
     assert "connecting again" not in repr(verdicts), "a verdict does not change with each second"
@@ -791,13 +786,13 @@ def test_nodes_that_are_lost_alike_are_told_in_one_verdict() -> None:
     world = lost_node(HUNG_SINCE + 3)
     world.waiters(2, node="n3")
     world.nodes["n3"] = Node("n3", "lost", reason="no answer for 15 s", last_seen=HUNG_SINCE + 4)
-    (verdict,) = [one for one in run(world).verdicts if one.cause == "node-unreachable"]
+    (verdict,) = [one for one in judged(world).verdicts if one.cause == "node-unreachable"]
     assert culprits(verdict) == [2, 3, 4, 5]
     assert verdict.summary.startswith("n[2-3] with ranks 2-5 are lost: no answer for 15 s")
 
 
 def test_a_node_lost_long_after_the_hang_is_not_its_cause() -> None:
-    found = run(lost_node(NOW - 60))
+    found = judged(lost_node(NOW - 60))
     assert "node-unreachable" not in {one.cause for one in found.verdicts}
 
 
@@ -818,7 +813,7 @@ def test_ranks_of_a_node_that_is_lost_are_not_said_to_wait_still() -> None:
 def test_what_ran_on_a_node_that_is_lost_counts_as_still() -> None:
     world = lost_node(HUNG_SINCE + 3)
     world.add(user("step", 12), RUN, node="n2", moved_at=HUNG_SINCE)
-    assert run(world).state == "hung"
+    assert judged(world).state == "hung"
 
 
 def test_a_lock_that_is_tried_by_calls_that_do_not_block() -> None:

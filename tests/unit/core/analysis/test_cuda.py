@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hangtop_core.analysis.activity import Reader
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.meters import Stalled
 from hangtop_core.model import Frame, Node
 from support.build import (
@@ -22,6 +21,7 @@ from support.build import (
     World,
     c10d,
     frame,
+    judged,
     thread,
     user,
 )
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 
 ITEM = user("step", 88, "total += loss.item()")
 LOOP = user("step", 88, "total += table[key]")
-
-
-def judged(world: World, **job: Any) -> Diagnosis:
-    snapshot = world.snapshot(**job)
-    return diagnose(snapshot, snapshot.job(None))
 
 
 def cuda(world: World, stack: Stack, facts: Any = RUN, **process: Any) -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.hardware import GpuProcess, Nic, NvLink, Rows, Xid
 from hangtop_core.model import Node
-from support.build import FUTEX, HUNG_SINCE, NOW, RUN, SLEEP, World, c10d, frame, user
+from support.build import FUTEX, HUNG_SINCE, NOW, RUN, SLEEP, World, c10d, frame, judged, user
 from support.gpus import BUSY, IDLE, SPINS, gpu
 
 if TYPE_CHECKING:
@@ -40,17 +39,12 @@ def all_wait(others: Mapping[str, Any] = SPINS, **special: Gpu) -> World:
     return world
 
 
-def run(world: World) -> Diagnosis:
-    snapshot = world.snapshot()
-    return diagnose(snapshot, snapshot.job(None))
-
-
 def causes(diagnosis: Diagnosis) -> list[str]:
     return [one.cause for one in diagnosis.verdicts]
 
 
 def test_ranks_that_spin_with_gpus_that_spin_are_hung() -> None:
-    found = run(all_wait())
+    found = judged(all_wait())
     assert (found.state, found.hung_for_s is not None) == ("hung", True)
     assert causes(found) == ["unknown"]
     texts = [one.text for one in found.verdicts[0].evidence]
@@ -58,17 +52,17 @@ def test_ranks_that_spin_with_gpus_that_spin_are_hung() -> None:
 
 
 def test_the_same_ranks_are_not_hung_while_a_gpu_works() -> None:
-    assert run(all_wait(g2=on(2, **BUSY, worked_at=NOW - 1))).state == "progressing"
+    assert judged(all_wait(g2=on(2, **BUSY, worked_at=NOW - 1))).state == "progressing"
 
 
 def test_without_readings_spinning_ranks_stay_undecided() -> None:
     world = all_wait()
     world.nodes["n1"] = Node("n1", "ready")
-    assert run(world).state != "hung"
+    assert judged(world).state != "hung"
 
 
 def test_that_nvml_hangs_says_nothing_of_ranks_that_spin() -> None:
-    found = run(all_wait({"state": "silent", "error": "NVML gave no answer"}))
+    found = judged(all_wait({"state": "silent", "error": "NVML gave no answer"}))
     assert (found.state, causes(found)) == ("unknown", [])
 
 
@@ -86,7 +80,7 @@ def test_a_lost_gpu_and_the_rank_on_it(state: str, text: str) -> None:
     gpus = [on(n, **SPINS) for n in range(4)]
     gpus[2] = on(2, state=state, error="why")
     world.nodes["n1"] = Node("n1", "ready", gpus=tuple(gpus))
-    found = run(world)
+    found = judged(world)
     first = found.verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("gpu-lost", [2])
     assert first.culprits[0].gpu == 2
@@ -106,7 +100,7 @@ def test_a_lost_gpu_explains_that_its_rank_has_gone_and_links_of_others() -> Non
     rank = world.ranks[2]
     gone = msgspec.structs.replace(rank.process, gone_at=HUNG_SINCE, exit_code=-6)
     world.ranks[2] = msgspec.structs.replace(rank, state="exited", process=gone)
-    found = run(world)
+    found = judged(world)
     assert causes(found) == ["gpu-lost"]
     assert "Xid 79, the GPU has fallen off the bus" in found.verdicts[0].summary
     assert found.verdicts[0].confidence == 0.97
@@ -118,7 +112,7 @@ def test_a_rank_that_sleeps_is_not_explained_by_its_gpu() -> None:
     world.add(user("evaluate", 41), SLEEP)
     gpus = [*(on(n, **SPINS) for n in range(3)), on(3, state="lost")]
     world.nodes["n1"] = Node("n1", "ready", gpus=tuple(gpus))
-    assert causes(run(world))[0] == "missing-collective"
+    assert causes(judged(world))[0] == "missing-collective"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +131,7 @@ def test_a_rank_that_sleeps_is_not_explained_by_its_gpu() -> None:
     ],
 )
 def test_xids_lead_to_the_part_that_failed(number: int, cause: str, confidence: float) -> None:
-    found = run(all_wait(g3=on(3, **SPINS, xids=(Xid(number, HUNG_SINCE - 1),))))
+    found = judged(all_wait(g3=on(3, **SPINS, xids=(Xid(number, HUNG_SINCE - 1),))))
     first = found.verdicts[0]
     assert (first.cause, first.confidence) == (cause, confidence)
     assert [one.rank for one in first.culprits] == [3]
@@ -150,7 +144,7 @@ def test_an_xid_from_long_before_the_hang_is_no_cause() -> None:
         world.waiters(4, facts=FUTEX)
         hurt = on(3, **SPINS, xids=(Xid(31, at),))
         world.nodes["n1"] = Node("n1", "ready", gpus=(*(on(n, **SPINS) for n in range(3)), hurt))
-        assert causes(run(world)) == [expected]
+        assert causes(judged(world)) == [expected]
 
 
 def test_only_the_first_error_counts_and_not_its_echo() -> None:
@@ -158,7 +152,7 @@ def test_only_the_first_error_counts_and_not_its_echo() -> None:
     world = World()
     world.waiters(4, facts=FUTEX)
     world.nodes["n1"] = Node("n1", "ready", gpus=(*(on(n, **SPINS) for n in range(3)), both))
-    assert causes(run(world)) == ["gpu-ecc"]
+    assert causes(judged(world)) == ["gpu-ecc"]
 
 
 @pytest.mark.parametrize(
@@ -170,25 +164,25 @@ def test_only_the_first_error_counts_and_not_its_echo() -> None:
     ],
 )
 def test_errors_of_memory(fields: dict[str, Any], confidence: float, text: str) -> None:
-    first = run(all_wait(g1=on(1, **SPINS, **fields))).verdicts[0]
+    first = judged(all_wait(g1=on(1, **SPINS, **fields))).verdicts[0]
     assert (first.cause, first.confidence) == ("gpu-ecc", confidence)
     assert text in first.summary
 
 
 def test_a_link_that_is_down_here_and_up_elsewhere() -> None:
     down = (NvLink(0, True), NvLink(1, False), NvLink(2, True), NvLink(3, True))
-    first = run(all_wait(g1=on(1, **SPINS, links=down))).verdicts[0]
+    first = judged(all_wait(g1=on(1, **SPINS, links=down))).verdicts[0]
     assert (first.cause, first.confidence) == ("gpu-nvlink", 0.8)
     assert "has NVLink 1 down" in first.summary
     everywhere = {**SPINS, "links": down}
-    assert causes(run(all_wait(everywhere))) == ["unknown"]
+    assert causes(judged(all_wait(everywhere))) == ["unknown"]
 
 
 def test_the_fabric_and_growing_errors() -> None:
-    first = run(all_wait(g1=on(1, **SPINS, fabric="in progress"))).verdicts[0]
+    first = judged(all_wait(g1=on(1, **SPINS, fabric="in progress"))).verdicts[0]
     assert (first.cause, first.confidence) == ("gpu-nvlink", 0.75)
     assert any("fabricmanager" in step for step in first.next_steps)
-    first = run(all_wait(g1=on(1, **SPINS, new_errors={"link 2 replay": 7}))).verdicts[0]
+    first = judged(all_wait(g1=on(1, **SPINS, new_errors={"link 2 replay": 7}))).verdicts[0]
     assert (first.cause, first.confidence) == ("gpu-nvlink", 0.5)
     assert "7 new NVLink errors" in first.summary
 
@@ -199,33 +193,33 @@ def test_a_kernel_that_does_not_end_and_not_those_that_wait() -> None:
     world.add(SYNC, RUN)
     gpus = [*(on(n, **SPINS) for n in range(3)), on(3, util=100, power_w=540, worked_at=NOW - 1)]
     world.nodes["n1"] = Node("n1", "ready", gpus=tuple(gpus))
-    found = run(world)
+    found = judged(world)
     first = found.verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("gpu-kernel-stuck", [3])
     assert "100 % busy at 540 W" in first.summary
     assert found.state == "progressing"
     world.nodes["n1"] = Node("n1", "ready", gpus=tuple(on(n, **SPINS) for n in range(4)))
-    assert "gpu-kernel-stuck" not in causes(run(world))
+    assert "gpu-kernel-stuck" not in causes(judged(world))
 
 
 def test_a_gpu_that_is_slowed_down_in_a_job_that_gets_on() -> None:
     busy = {**BUSY, "worked_at": NOW - 1}
     hot = on(2, util=99, power_w=390, worked_at=NOW - 1, sm_mhz=345, reasons=0x48, temperature=93)
-    found = run(all_wait(busy, g2=hot))
+    found = judged(all_wait(busy, g2=hot))
     first = found.verdicts[0]
     assert (found.state, first.cause, first.confidence) == ("progressing", "gpu-throttled", 0.75)
     assert "slowed down to 345 MHz at 93 C: hardware slowdown" in first.summary
     assert "1980 MHz" in first.summary
     cool = msgspec.structs.replace(hot, reasons=0)
-    assert causes(run(all_wait(busy, g2=cool))) == []
+    assert causes(judged(all_wait(busy, g2=cool))) == []
     every = {**busy, "sm_mhz": 345, "reasons": 0x48}
-    assert causes(run(all_wait(every))) == []
+    assert causes(judged(all_wait(every))) == []
 
 
 def test_two_ranks_on_one_gpu() -> None:
     both = (GpuProcess(4010), GpuProcess(4020))
     world = all_wait(g1=on(1, **SPINS, processes=both), g2=on(2, **IDLE, processes=()))
-    first = run(world).verdicts[0]
+    first = judged(world).verdicts[0]
     assert (first.cause, [one.rank for one in first.culprits]) == ("gpu-shared", [1, 2])
     assert "ranks 1-2 are all on GPU 1 (0000:1c:00.0) of n1" in first.summary
 
@@ -233,11 +227,11 @@ def test_two_ranks_on_one_gpu() -> None:
 def test_a_foreign_process_is_told_only_where_nothing_else_explains() -> None:
     foreign = (GpuProcess(4010), GpuProcess(99, 8 << 30, "jupyter"))
     world = all_wait(g1=on(1, **SPINS, processes=foreign))
-    first = run(world).verdicts[0]
+    first = judged(world).verdicts[0]
     assert (first.cause, first.confidence) == ("gpu-shared", 0.35)
     assert "pid 99 (jupyter, 8.0 GiB)" in first.summary
     world = all_wait(g1=on(1, **SPINS, processes=foreign), g2=on(2, state="lost"))
-    assert causes(run(world)) == ["gpu-lost"]
+    assert causes(judged(world)) == ["gpu-lost"]
 
 
 def ports(**states: str) -> World:
@@ -257,18 +251,18 @@ def with_port(world: World, name: str, **fields: Any) -> World:
 
 
 def test_a_port_that_is_down_where_the_others_are_up() -> None:
-    first = run(ports(n1="ACTIVE", n2="DOWN", n3="ACTIVE")).verdicts[0]
+    first = judged(ports(n1="ACTIVE", n2="DOWN", n3="ACTIVE")).verdicts[0]
     assert (first.cause, first.confidence) == ("ib-port-down", 0.8)
     assert [one.node for one in first.culprits] == ["n2"]
     assert "network port mlx5_0/1 (infiniband, DOWN) of n2 is down" in first.summary
     assert any("ibstat mlx5_0" in step for step in first.next_steps)
-    assert causes(run(ports(n1="DOWN", n2="DOWN", n3="DOWN"))) == ["unknown"]
-    assert causes(run(ports(n1="ACTIVE", n2="ACTIVE", n3="ACTIVE"))) == ["unknown"]
+    assert causes(judged(ports(n1="DOWN", n2="DOWN", n3="DOWN"))) == ["unknown"]
+    assert causes(judged(ports(n1="ACTIVE", n2="ACTIVE", n3="ACTIVE"))) == ["unknown"]
 
 
 def test_a_port_that_went_down_while_it_was_watched() -> None:
     world = ports(n1="DOWN", n2="DOWN", n3="DOWN")
-    first = run(with_port(world, "n2", was_up=True, new_errors={"link_downed": 1})).verdicts[0]
+    first = judged(with_port(world, "n2", was_up=True, new_errors={"link_downed": 1})).verdicts[0]
     assert (first.cause, first.confidence) == ("ib-port-down", 0.9)
     assert "went down or lost its link" in first.summary
     assert any("it was up when hangtop came" in one.text for one in first.evidence)
@@ -276,11 +270,11 @@ def test_a_port_that_went_down_while_it_was_watched() -> None:
 
 def test_a_port_that_came_back_is_a_weak_suspect() -> None:
     world = ports(n1="ACTIVE", n2="ACTIVE", n3="ACTIVE")
-    first = run(with_port(world, "n3", new_errors={"link_downed": 2})).verdicts[0]
+    first = judged(with_port(world, "n3", new_errors={"link_downed": 2})).verdicts[0]
     assert (first.cause, first.confidence) == ("ib-port-down", 0.5)
 
 
 def test_a_rank_outside_communication_is_the_cause_and_not_a_port() -> None:
     world = ports(n1="ACTIVE", n2="DOWN", n3="ACTIVE")
     world.add(user("evaluate", 41), SLEEP, rank=3, node="n3")
-    assert causes(run(world))[0] == "missing-collective"
+    assert causes(judged(world))[0] == "missing-collective"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from support import build
-from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, user
-
-if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis
+from support.build import FUTEX, POLL, RECV, SLEEP, World, c10d, frame, judged, user
 
 NEW_GROUP: build.Stack = (
     frame("_new_group_with_tag", "torch/distributed/distributed_c10d.py", 5200),
@@ -22,13 +18,8 @@ NEW_GROUP: build.Stack = (
 STORE = user("collect", 53, "dist.distributed_c10d._get_default_store().wait(['a'])")
 
 
-def run(world: World, **job: Any) -> Diagnosis:
-    snapshot = world.snapshot(**job)
-    return diagnose(snapshot, snapshot.job(None))
-
-
 def first(world: World, **job: Any) -> tuple[str, list[int | None]]:
-    verdict = run(world, **job).verdicts[0]
+    verdict = judged(world, **job).verdicts[0]
     return verdict.cause, [one.rank for one in verdict.culprits]
 
 
@@ -47,7 +38,7 @@ def test_most_pass_something_on_and_the_head_of_the_chain_is_elsewhere() -> None
     world.add(STORE, POLL)
     world.waiters(3, RECV)
     assert first(world) == ("p2p-chain", [0])
-    assert "ranks 1-3 wait in recv" in run(world).verdicts[0].summary
+    assert "ranks 1-3 wait in recv" in judged(world).verdicts[0].summary
 
 
 def test_sends_and_receives_that_do_not_meet() -> None:
@@ -56,7 +47,7 @@ def test_sends_and_receives_that_do_not_meet() -> None:
     world.add(c10d("recv", 2799, 37), FUTEX)
     world.add(c10d("recv", 2799, 21), FUTEX)
     assert first(world) == ("p2p-deadlock", [0, 1, 2])
-    assert run(world).verdicts[0].confidence == 0.65
+    assert judged(world).verdicts[0].confidence == 0.65
 
 
 def crossed(sources: tuple[str, str], **more: Any) -> World:
@@ -72,10 +63,10 @@ def crossed(sources: tuple[str, str], **more: Any) -> World:
 def test_sends_that_cross_while_all_others_reduce() -> None:
     world = crossed(("dist.send(x, dst=following, tag=tag)", "dist.send(g, dst=previous)"))
     assert first(world) == ("p2p-deadlock", [1, 2])
-    verdict = run(world).verdicts[0]
+    verdict = judged(world).verdicts[0]
     assert "nobody is in a recv" in verdict.summary
     assert "ranks 0,3 wait in all_reduce" in verdict.summary
-    assert len(run(world).verdicts) == 1
+    assert len(judged(world).verdicts) == 1
 
 
 def test_sends_to_a_rank_that_is_elsewhere_are_not_crossed() -> None:
@@ -100,7 +91,7 @@ def test_the_store_stands_still_with_its_launcher(state: str, frozen: bool, caus
     torchrun = replace(torchrun, state=state, frozen=frozen)
     assert first(world, launchers=(torchrun,)) == (cause, [])
     if cause == "store-dead":
-        assert "kill -CONT 900" in run(world, launchers=(torchrun,)).verdicts[0].next_steps[0]
+        assert "kill -CONT 900" in judged(world, launchers=(torchrun,)).verdicts[0].next_steps[0]
 
 
 def test_a_launcher_that_stands_still_is_not_why_ranks_wait_in_a_collective() -> None:

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from hangtop_core.analysis import native
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.analysis.verdict.needs import MOST, STALE_S
 from hangtop_core.analysis.verdict.rules import RULES
 from hangtop_core.descriptors import Descriptor, Socket
@@ -22,7 +21,7 @@ from hangtop_core.model import (
     RecorderWay,
 )
 from hangtop_core.report import diagnosis_text
-from support.build import FUTEX, HUNG_SINCE, NOW, PIPE_WRITE, POLL, RUN, SLEEP, World, user
+from support.build import FUTEX, HUNG_SINCE, NOW, PIPE_WRITE, POLL, RUN, SLEEP, World, judged, user
 
 if TYPE_CHECKING:
     from hangtop_core.diagnosis import Diagnosis, Need
@@ -42,11 +41,6 @@ LOCKED = (
     c_frame("ffi_call", "/usr/lib/libffi.so.8.1.2"),
     c_frame("_ctypes_callproc", "/src/Modules/_ctypes/callproc.c", 1262),
 )
-
-
-def judged(world: World, **job: Any) -> Diagnosis:
-    snapshot = world.snapshot(**job)
-    return diagnose(snapshot, snapshot.job(None))
 
 
 def need(found: Diagnosis, kind: str) -> Need:

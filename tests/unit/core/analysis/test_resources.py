@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
-from hangtop_core.analysis.verdict.engine import diagnose
 from hangtop_core.descriptors import Descriptor
 from hangtop_core.model import DescriptorTable, Node
-from support.build import NOW, PIPE_READ, RUN, SAVE, SLEEP, World, user
-
-if TYPE_CHECKING:
-    from hangtop_core.diagnosis import Diagnosis
+from support.build import NOW, PIPE_READ, RUN, SAVE, SLEEP, World, judged, user
 
 SCRATCH = Descriptor(
     7, "file", "/scratch/ckpt.pt", "w", mount="/scratch", fstype="ext4", full="space"
 )
-
-
-def judged(world: World) -> Diagnosis:
-    snapshot = world.snapshot()
-    return diagnose(snapshot, snapshot.job(None))
 
 
 def with_rank(facts: Any, descriptors: tuple[Descriptor, ...], stack: Any = None) -> World:

@@ -23,7 +23,8 @@ from hangtop_core.commandlog import CommandRecord
 from hangtop_core.errors import BadCaptureError, CaptureWriteError
 from hangtop_core.hardware import Gpu
 from hangtop_core.logs.output import Output
-from hangtop_core.model import DescriptorTable, Meters
+from hangtop_core.meters import Meters
+from hangtop_core.model import DescriptorTable
 from hangtop_core.outputs import parse
 from hangtop_core.updates import Update
 from support.plants import leaks, plants

@@ -1,8 +1,4 @@
-"""The registry of everything a key can do, one module for each kind.
-
-The keys, the footer, the help screen, the `:` palette and docs/keys.md are all made from
-`ACTIONS`, so they cannot disagree. `Keymap` is that, with keys of the user's own.
-"""
+"""Which key does what: `keytable`, with keys of the user's own."""
 
 from __future__ import annotations
 
@@ -11,29 +7,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hangtop.actions import PAIRED, key_name
-from hangtop.keymap.app import APP
-from hangtop.keymap.arranging import ARRANGING
-from hangtop.keymap.asking import ASKING
-from hangtop.keymap.going import GOING
-from hangtop.keymap.keeping import KEEPING
-from hangtop.keymap.logs import LOG_ACTIONS
-from hangtop.keymap.looking import LOOKING
+from hangtop.keytable import ACTIONS as ACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hangtop.actions import Action
-
-ACTIONS: tuple[Action, ...] = (
-    *GOING,
-    *ARRANGING,
-    *LOOKING,
-    *ASKING,
-    *KEEPING,
-    *LOG_ACTIONS,
-    *APP,
-)
-"""With the keys they have unless the config file says otherwise."""
 
 KEPT = {"leave": "ctrl+c"}
 """What always works, whatever the file says: out of a program nobody should have to search."""

@@ -1,0 +1,61 @@
+"""How ranks, and what they wait in, are named in the sentences of verdicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hangtop_core.analysis.activity import main_thread
+from hangtop_core.analysis.frames import where
+from hangtop_core.rankset import fold
+from hangtop_core.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hangtop_core.analysis.activity import Activity
+    from hangtop_core.analysis.verdict.base import Subject
+    from hangtop_core.model import Process, Thread
+
+
+def name_ranks(subjects: Iterable[Subject] | Iterable[int]) -> str:
+    """`rank 2`, or `ranks 0-1,3`."""
+    numbers = [one if isinstance(one, int) else one.number for one in subjects]
+    return ("rank " if len(set(numbers)) == 1 else "ranks ") + fold(numbers)
+
+
+def wait_text(activity: Activity) -> str:
+    """`in all_reduce at train.py:56 (step)`, from what a waiter does."""
+    text = activity.text.removeprefix("waits ").removeprefix("sleeps ")
+    return f"{text} at {where(activity.site)}" if activity.site is not None else text
+
+
+def name_subject(subject: Subject) -> str:
+    """`rank 2 (n1, pid 4711)`."""
+    return f"rank {subject.number} ({subject.rank.node}, pid {subject.pid})"
+
+
+def kernel_text(subject: Subject) -> str:
+    """`state S, wchan anon_pipe_read, read(13)`: what /proc says of the main thread."""
+    main = subject.activity.main or main_thread(subject.rank.process)
+    if main is None:
+        return f"state {subject.rank.process.state}"
+    by = tracer(subject.rank.process)
+    return thread_text(main) + (f"; {by} traces it" if by else "")
+
+
+def tracer(process: Process) -> str | None:
+    """`strace (pid 4711)`: who traces a process, whether it holds it or lets it run."""
+    if not process.tracer_pid:
+        return None
+    return f"{clean(process.tracer or 'a debugger')} (pid {process.tracer_pid})"
+
+
+def thread_text(main: Thread) -> str:
+    """The same of any thread."""
+    parts = [f"state {main.state}"]
+    if main.wchan:
+        parts.append(f"wchan {main.wchan.partition('.')[0]}")
+    if main.syscall:
+        argument = main.fd if main.fd is not None else (main.futex or "")
+        parts.append(f"syscall {main.syscall}({argument})")
+    return clean(", ".join(parts))

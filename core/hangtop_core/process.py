@@ -1,0 +1,118 @@
+"""A process of a node and its threads, as /proc shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from hangtop_core.descriptors import FilePosition
+from hangtop_core.limits import Limits
+from hangtop_core.meters import Meters, Stalled
+from hangtop_core.text import Text
+
+Helper = Literal[
+    "dataloader-worker", "resource-tracker", "forkserver", "compile-worker", "debug-server"
+]
+Role = Literal["rank", "launcher", "subprocess", Helper]
+
+
+class Thread(Struct, frozen=True, gc=False):
+    """One thread as /proc/PID/task/TID shows it, with no attach."""
+
+    tid: int
+    name: Text
+    state: str
+    """One letter, as in /proc/PID/stat."""
+    wchan: Text | None = None
+    """Kernel function it sleeps in; None when running or not readable."""
+    syscall: Text | None = None
+    """System call name it is in; None when running or not readable."""
+    fd: int | None = None
+    """First argument of the system call, where that is a descriptor."""
+    futex: Text | None = None
+    """Address waited on, for futex: equal addresses in one process are one lock."""
+
+
+class Process(Struct, frozen=True, gc=False):
+    """One process the probe reports: a rank, its launcher or one of its children."""
+
+    pid: int
+    ppid: int
+    start: int
+    """Start time in clock ticks after boot: with the pid, the identity of a process."""
+    started_at: float
+    role: Role
+    label: Text
+    """What it is, for people: `rank 2`, `DataLoader worker 1`, `torchrun`."""
+    state: str
+    uid: int = -1
+    user: Text = "?"
+    comm: Text = ""
+    cmdline: tuple[Text, ...] = ()
+    """Secrets masked on the node."""
+    cwd: Text | None = None
+    exe: Text | None = None
+    rank: int | None = None
+    """The global rank it is, or the rank it belongs to."""
+    rank_source: Text | None = None
+    """Where the rank number is from: RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID, mp.spawn."""
+    rank_pid: int | None = None
+    """The rank process a child belongs to; for a rank its own pid."""
+    launcher_pid: int | None = None
+    launcher: Text | None = None
+    """torchrun, accelerate, deepspeed, mpirun, srun, mp.spawn, or None."""
+    worker_id: int | None = None
+    """DataLoader worker id, when known."""
+    env: Mapping[str, Text] = field(default_factory=dict)
+    """Allow-listed variables only."""
+    threads: tuple[Thread, ...] = ()
+    thread_count: int | None = None
+    meters: Meters = Meters()
+    tracer_pid: int = 0
+    tracer: Text | None = None
+    """Name of the tracer's program."""
+    cgroup: Text | None = None
+    cgroup_folders: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
+    """Directories of the groups it is in that tell of memory and pressure."""
+    cpu_quota: float | None = None
+    """Cores that its cgroup, or one above, lets it use; None where there is no limit."""
+    cpu_quota_of: Text | None = None
+    """The directory of that cgroup below /sys/fs/cgroup."""
+    cpu_throttled: float | None = None
+    """Share of periods in which that had been used up before their end, since the last look."""
+    dumping_core: bool = False
+    frozen: bool = False
+    frozen_by: Text | None = None
+    """Directory of the group that was frozen: its own one, or one above."""
+    net_ns: int | None = None
+    """Its network namespace, by inode, where it is not the probe's: a container of its own."""
+    versions: Mapping[str, Text] = field(default_factory=dict)
+    """python, torch, cuda, hip, nccl; torch_folder where its files must not be read. Of ranks."""
+    limits: Limits = Limits()
+    stalled: tuple[Stalled, ...] = ()
+    """Of ranks: TCP connections whose other end acknowledges nothing."""
+    file: FilePosition | None = None  # of ranks
+    flows: Annotated[tuple[tuple[int, int], ...], Meta(max_length=4096)] = ()
+    """Threads that get on in a TCP connection that they wait on, and by how many bytes so far."""
+    fd_count: int | None = None
+    outputs: tuple[Text, ...] = ()
+    """What descriptors 1 and 2 lead to."""
+    denied: Text | None = None
+    """Why some of this could not be read, with the fix."""
+    exit_code: int | None = None
+    """Exit status of a zombie or of a process we saw leave, negative for a signal."""
+    gone_at: float | None = None
+    node: Text = ""
+    """Name of the node it is on; not the node's own word."""
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """Node, pid and start time: no other process has, or had, all three."""
+        return self.node, self.pid, self.start
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has left, or only waits for its parent to look after it."""
+        return self.gone_at is not None or self.state[:1] in ("Z", "X", "x")

@@ -1,0 +1,50 @@
+"""Stacks that py-spy has seen of a process once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hangtop_core.descriptors import Failure
+from hangtop_core.text import Text
+
+
+class Local(Struct, frozen=True, gc=False):
+    """One local variable of a frame."""
+
+    name: Text
+    value: Text
+    argument: bool = False
+
+
+class ThreadStack(Struct, frozen=True, gc=False):
+    """One thread's stack in a sample."""
+
+    tid: int | None
+    name: Text | None
+    active: bool
+    gil: bool
+    stack: str
+    """Key into `Snapshot.stacks`."""
+    locals: tuple[tuple[Local, ...], ...] = ()
+    """Per frame, innermost first; empty unless asked for."""
+
+
+class StackSample(Struct, frozen=True, gc=False):
+    """What py-spy saw of one process once, or why it saw nothing."""
+
+    at: float
+    took_s: float
+    mode: Literal["nonblocking", "blocking", "native"]
+    threads: tuple[ThreadStack, ...] = ()
+    """Main thread first."""
+    failure: Failure | None = None
+    count: int = 1
+    """Consecutive samples, this one included, whose main thread had the same stack."""
+    same_since: float | None = None
+    """When the main thread's present stack (functions and lines) was first seen."""
+    same_functions_since: float | None = None
+    """The same, looking at functions only: a loop moves its lines, not its functions."""
+    first_at: float | None = None
+    """When this process gave its first sample: what is the same since then never moved."""
