@@ -81,6 +81,10 @@ class Activity(Struct, frozen=True, gc=False):
     """Thread id of the GIL's owner in the sample."""
     by_thread: bool = False
     """Another thread of the rank does this, and the main thread waits for that one."""
+    thread: str = ""
+    """Its name, where it is looked at like a main thread: `main` is what the kernel says of it."""
+    awaited: str = ""
+    """`waits in result at train.py:9 (f)`, what the main thread does meanwhile."""
 
     @property
     def at(self) -> str:
@@ -137,6 +141,12 @@ class Reader:
         if read_ is not None and found is early:
             found = _with_place(found, read_)
         return found
+
+    def helper(self, rank: Rank, stack: ThreadStack) -> Activity:
+        """What another thread of a rank does, as it would be said of a main thread."""
+        read_, facts = self.thread(rank.process, stack)
+        letter = facts.state if facts is not None else "?"
+        return _doing(read_, stack, rank.sample, facts, letter)
 
     def thread(self, process: Process, stack: ThreadStack) -> tuple[Reading, Thread | None]:
         """What another thread's stack says, and what the kernel says of it."""

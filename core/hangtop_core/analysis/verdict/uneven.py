@@ -65,7 +65,8 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
                 f"{named[0]} {is_are(group, 'is', 'are')} {loop} and "
                 f"{is_are(group, 'waits', 'wait')} in {first.activity.op} at "
                 f"{place(there)} {case.since(first)}, while {named[1]} "
-                f"{several(step.text.rstrip(','), training)} there ({step.at}): "
+                f"{is_are(training, 'is', 'are')} still in it and "
+                f"{several(step.text.rstrip(','), training)} at {step.at}: "
                 f"{name_ranks(odd)} got {got}"
             ),
             evidence=(
