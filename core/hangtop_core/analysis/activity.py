@@ -170,6 +170,7 @@ def read(stack: tuple[Frame, ...]) -> Reading:
         return Reading(top, site(stack), None, "", None, loading, own, natives, after, endless)
     pattern, frame = met
     name = plain_name(frame.name)
+    name = "wait_tensor" if (pattern.kind, name) == ("collective", "wait") else name
     text = pattern.text.format(name=name)
     if pattern.kind == "prompt" and any(map(_is_distributed_breakpoint, frames)):
         text = DISTRIBUTED_BREAKPOINT

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hangtop_core.analysis.dictionary import PEER_TO_PEER, ROOTED, Kind
+from hangtop_core.analysis.frames import place
 from hangtop_core.analysis.standing import JITTER_S
 from hangtop_core.analysis.verdict.base import STALLED, Hit, Rule, Subject
+from hangtop_core.analysis.verdict.callers import worded
+from hangtop_core.analysis.verdict.conditional import conditions
 from hangtop_core.analysis.verdict.evidence import (
     alike,
     common_facts,
@@ -20,7 +23,7 @@ from hangtop_core.analysis.verdict.naming import name_ranks
 from hangtop_core.analysis.verdict.needs import More
 from hangtop_core.analysis.verdict.peertopeer import heads, unmet
 from hangtop_core.analysis.verdict.steps import on, trace_steps
-from hangtop_core.analysis.verdict.uneven import unused
+from hangtop_core.analysis.verdict.uneven import left_loop, unused
 from hangtop_core.text import duration
 
 if TYPE_CHECKING:
@@ -106,6 +109,20 @@ def _naps(subject: Subject) -> bool:
     return moved > min(subject.standing.since, sample.same_since or moved) + JITTER_S
 
 
+def _branch(case: Case, odd: Sequence[Subject], most: Sequence[Subject]) -> str:
+    """`. Rank 0 is under ...`, or has left a loop: what sources tell of ranks elsewhere."""
+    others = [s for s in most if s not in odd]
+    if len({s.activity.site for s in odd}) > 1 or not others:
+        return ""
+    names = f". {name_ranks(odd).capitalize()} {is_are(odd, 'is', 'are')}"
+    found = conditions(case, odd[:1]).get(id(odd[0]))
+    if found is not None:
+        frame, (line, text) = found
+        return f"{names} under {worded(text)} ({place(frame).rpartition(':')[0]}:{line})"
+    loop = left_loop(case, odd[0], others[0])
+    return f"{names} {loop}, in which {name_ranks(others)} still are" if loop else ""
+
+
 def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     classes = case.waiting_classes
     kinds = {s.activity.kind for s in case.waiters}
@@ -146,6 +163,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         subjects=tuple(minority),
         summary=(
             f"{who(minority)} {is_are(minority, 'is', 'are')} {than}{seq}: {said}. {why}{early}"
+            f"{_branch(case, minority, most)}"
         ),
         evidence=(
             *_flight_facts(one, [s.number for s in minority]),

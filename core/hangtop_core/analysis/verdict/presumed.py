@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hangtop_core.analysis.dictionary import COMMUNICATION
+from hangtop_core.analysis.frames import is_library
 from hangtop_core.analysis.verdict.recorded import outstanding
 from hangtop_core.text import clean
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hangtop_core.analysis.activity import Activity, Reader
+    from hangtop_core.frame import Frame
     from hangtop_core.model import Rank
 
 
@@ -33,11 +35,16 @@ def _by_thread(rank: Rank, activity: Activity, reader: Reader) -> Activity:
                 activity,
                 kind=other.kind,
                 op=other.op,
-                site=other.site,
+                # Where the thread is in libraries only, the user's code is where it waits for it.
+                site=activity.site if _by_library(other.site) else other.site,
                 by_thread=True,
                 text=f"waits for thread {clean(thread.name or '?')}, which {other.text}",
             )
     return activity
+
+
+def _by_library(site: Frame | None) -> bool:
+    return site is None or is_library(site)
 
 
 def with_presumed(ranks: Sequence[Rank], read: Sequence[Activity]) -> tuple[list[Activity], bool]:

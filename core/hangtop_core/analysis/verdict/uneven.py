@@ -52,7 +52,7 @@ def _uneven(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
     ahead = {id(s): where for s, where in met if where is not None}
     for group in alike((s for s in past if id(s) in ahead), lambda s: s.activity.site):
         first = group[0]
-        here, there, loop, sure = ahead[id(first)]
+        here, there, loop, sure, _ = ahead[id(first)]
         step = training[0].activity
         # Most are right: a few that are still in it have got more than the others.
         few = len(group) <= len(training)
@@ -92,6 +92,12 @@ def _stack(case: Case, subject: Subject) -> tuple[Frame, ...]:
     return stack_of(case.snapshot.stacks, subject)
 
 
+def left_loop(case: Case, one: Subject, other: Subject) -> str:
+    """`through with the loop at ...` in which the other one is; empty where nobody knows."""
+    met = _parting(_stack(case, other), _stack(case, one))
+    return met.loop if met is not None and met.sure and met.known else ""
+
+
 def _reduces(case: Case, subject: Subject) -> bool:
     """Whether it waits in what a parallel wrapper reduces by itself, in no call of its own."""
     if subject.activity.kind == "backward":
@@ -111,6 +117,8 @@ class _Parting(NamedTuple):
     """`through with the loop at ...`, the one that it has left."""
     sure: bool
     """Whether that loop can only be the one over the data."""
+    known: bool = True
+    """Whether it was read where loops are."""
 
 
 def unused(case: Case, blamed: Sequence[Subject]) -> tuple[str, ...]:
@@ -138,7 +146,7 @@ def _parting(training: Sequence[Frame], past: Sequence[Frame]) -> _Parting | Non
     if there.line < here.line or is_library(here):
         return None
     known, around = loops(here), loops(there)
-    further = _Parting(here, there, f"further on than {place(here)}", True)
+    further = _Parting(here, there, f"further on than {place(here)}", True, known=False)
     if known is None or around is None:
         return further
     left = [(here, block) for block in known if block not in around]

@@ -110,6 +110,14 @@ def test_who_has_left_the_loop_has_run_out_of_data_and_the_loop_is_named() -> No
     assert "through with the loop at train.py:50 (`for x, y in loader:`)" in first.summary
 
 
+def test_who_has_left_a_loop_of_collectives_is_in_another_operation_and_the_loop_is_named() -> None:
+    barrier, reduces = inside(c10d("barrier", 5356, 92)), inside(c10d("all_reduce"), LOOP)
+    first = one_elsewhere(barrier, reduces).verdicts[0]
+    assert (first.cause, [one.rank for one in first.culprits]) == ("mismatched-collective", [2])
+    assert "Rank 2 is through with the loop at train.py:50" in first.summary
+    assert "in which ranks 0-1 still are" in first.summary
+
+
 def test_a_few_that_still_train_have_got_more_batches() -> None:
     barrier = inside(c10d("barrier", 5356, 92))
     first = one_elsewhere(inside(BACKWARD, LOOP), barrier, ranks=4).verdicts[0]
