@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
+from accuracy.table_models import MODELS
 from accuracy.table_more import MORE
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
@@ -441,6 +442,7 @@ JOBS: tuple[Job, ...] = (
     *THIRD,
     *FIFTH,
     *SLOW,
+    *MODELS,
     # Not hung
     Job("gpt-healthy", "gpt.py", None, (), "DDP", ready=GPT),
     Job(

@@ -55,7 +55,9 @@ def _flight_facts(one: Operation | None, numbers: Sequence[int]) -> list[Evidenc
     if one is None:
         return []
     issued = one.classes[0][1]
-    text = f"{name_ranks(issued)} issued {one.entry.name} on group {one.label}"
+    text = (
+        f"{name_ranks(issued)} issued {one.entry.name} on group {one.label.removeprefix('group ')}"
+    )
     if one.missing:
         text += f"; the last operation of {name_ranks(one.missing)} comes before it"
     for entry, ranks in one.classes[1:]:
@@ -73,7 +75,7 @@ def _missing(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         one = _lacking(case, set(numbers))
         text, members = case.waiting_classes[0]
         what = text.removeprefix("in ").removeprefix("for ")
-        what = f"{one.entry.name} on group {one.label}" if one else what
+        what = f"{one.entry.name} on group {one.label.removeprefix('group ')}" if one else what
         activity = group[0].activity
         yield Hit(
             subjects=group,
@@ -153,7 +155,7 @@ def _mismatched(case: Case, left: Sequence[Subject]) -> Iterator[Hit]:
         f"{name_ranks(members)} {several(f'waits {text}', members)}"
         for text, members in classes[:4]
     )
-    seq = f" as #{one.node.seq} on group {one.label}" if one else ""
+    seq = f" as #{one.node.seq} on group {one.label.removeprefix('group ')}" if one else ""
     than = f"in another operation than {'the other half' if tied and not one else 'most'}"
     why = "Ranks skipped or added an operation before, or took another branch"
     if starting:

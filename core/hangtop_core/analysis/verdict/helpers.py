@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
 _BLOCKED: frozenset[Kind] = frozenset({"remote", "file-lock", "io", "output"})
 _IDLE: frozenset[Kind] = frozenset({"queue", "idle-worker", "lock", "sleep", "pin-memory"})
-"""What threads do that have nothing to do, or only look after something."""
+"""What threads do that have nothing to do, or only look after something; none that runs a task
+of a pool."""
 _POOL = "/concurrent/futures/thread.py"
 _SERVES = ("/socketserver.py", "/selectors.py", "/asyncio/", "/http/server.py")
 _ACCEPTS = frozenset({"accept", "accept4", "epoll_wait", "epoll_pwait", "select"})
@@ -46,7 +47,7 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     able = [
         (one, what)
         for one, what in doing
-        if what.kind not in _IDLE and _is_meant(one, what, future, reader)
+        if (future or what.kind not in _IDLE) and _is_meant(one, what, future, reader)
     ]
     if activity.kind == "lock" and any(_wants_lock(what) for _, what in doing):
         return activity  # they may wait for one another

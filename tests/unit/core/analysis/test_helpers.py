@@ -38,6 +38,7 @@ RUN: Stack = (
 )
 START: Stack = (frame("Thread.run", "py:threading.py", 982),)
 IDLE: Stack = (frame("_worker", "py:concurrent/futures/thread.py", 81), *START)
+EVENT: Stack = (frame("Event.wait", "py:threading.py", 629), *user("until", 12))
 RECEIVES: Facts = ("S", "wait_woken", "recvfrom", 17, None)
 SENDS: Facts = ("S", "sk_stream_wait_memory", "sendto", 17, None)
 LOCKS: Facts = ("S", "locks_lock_inode_wait", "flock", 9, None)
@@ -125,6 +126,7 @@ def test_the_only_other_thread_of_the_program_is_the_one_that_is_waited_for(main
         (RESULT, [((*PUT, *START), RECEIVES)], "queue-wait"),
         # one that still works, or may be meant as well
         (RESULT, [((*PUT, *RUN), RECEIVES), ((*PUT, *RUN), RUNS)], "queue-wait"),
+        (RESULT, [((*PUT, *RUN), RECEIVES), ((*EVENT, *RUN), FUTEX)], "queue-wait"),
         (GET, [((*PUT, *START), RECEIVES), ((*user("feed", 9), *START), WRITES)], "queue-wait"),
         # it listens for whoever calls, or is a library's
         (GET, [((*user("listen", 9), *START), ACCEPTS)], "queue-wait"),
