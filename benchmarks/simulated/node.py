@@ -188,7 +188,7 @@ class SimulatedNode:
         if whole:
             recorded = RECORDED["piece"]
             piece |= {key: recorded[key] for key in ("node", "strings", "nics", "gone")}
-            piece |= {"whole": True, "probe_cpu": 0.004, "took_ms": 2.0}
+            piece |= {"whole": True, "probe_cpu": 0.004}
         return piece
 
     def _meters(self, pid: int, now: float) -> Message:

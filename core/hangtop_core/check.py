@@ -58,7 +58,6 @@ class Cache(Struct, frozen=True):
     free: Bytes | None = None
     swept: Bytes = 0
     """Old versions removed since the probe started."""
-    swept_bytes: Bytes = 0
 
 
 class Rights(Struct, frozen=True):
@@ -68,7 +67,6 @@ class Rights(Struct, frozen=True):
     user: Text = "?"
     capable: bool = False
     """Whether it has CAP_SYS_PTRACE."""
-    yama: _Small | None = None
     seccomp: _Small | None = None
     """2 below a filter, as in containers (proc(5))."""
 

@@ -40,7 +40,6 @@ class Meters(Struct, frozen=True, gc=False):
     their positions in /proc/PID/fdinfo; 0 for pipes and terminals."""
     main_printed_bytes: int = 0
     """Of that, what grew while the main thread wrote (/proc/PID/task/PID/io)."""
-    major_faults: int | None = None
     rss: int | None = None
 
 

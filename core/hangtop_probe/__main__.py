@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional, Sequence
 
 
-def main(argv: Optional[List[str]] = None, push: Optional[Dict[str, Any]] = None) -> int:
+def main(arguments: Sequence[str], push: Optional[Dict[str, Any]] = None) -> int:
     """Run the probe until its connection is over; return the exit status.
 
-    ``push`` holds all it is asked where nothing can be sent to it, see `server.Push`.
+    There are no ``arguments``. ``push`` holds all it is asked where nothing can be sent to it, see
+    `server.Push`.
     """
     from . import server, wire
     from .probe import Probe, internal_error
 
-    arguments = sys.argv[1:] if argv is None else argv
-    bundle = None
-    if len(arguments) == 2 and arguments[0] == "--bundle":
-        bundle = arguments[1]
-    elif arguments:
-        sys.stderr.write("usage: hangtop_probe [--bundle HASH], over stdin and stdout\n")
+    if arguments:
+        sys.stderr.write("usage: hangtop_probe, over stdin and stdout\n")
         return 2
     out = server.take_over_output()
-    probe = Probe(bundle)
+    probe = Probe()
     # Set by `relay`, for connections whose lines may not be long.
     short = wire.SHORT_LINE if os.environ.pop("HANGTOP_SHORT_LINES", "") else wire.MAX_LINE
     order = server.Push(**push) if push is not None else None
@@ -55,4 +52,4 @@ def main(argv: Optional[List[str]] = None, push: Optional[Dict[str, Any]] = None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

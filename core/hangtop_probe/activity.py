@@ -91,13 +91,13 @@ class Activity:
         """
         self._stirred = False
         base = "/proc/%d/task/" % self.pid
-        tids = procfs.numbers(base)[:MAX_THREADS]
+        others = [tid for tid in procfs.numbers(base) if tid != self.pid][: MAX_THREADS - 1]
         before = self._ran.get(self.pid)
         main = self._thread(base + str(self.pid), self.pid)
         rests = before is not None and before == self._ran.get(self.pid)
-        due = self._in_turn([tid for tid in tids if tid != self.pid], rests)
+        due = self._in_turn(others, rests)
         rows: Dict[int, ThreadRow] = {}
-        for tid in tids:
+        for tid in (self.pid, *others):
             row = main if tid == self.pid else self._rows.get(tid)
             if row is None or tid in due:
                 row = self._thread(base + str(tid), tid)
@@ -163,7 +163,6 @@ class Activity:
             "write_bytes": procfs.value_of(io, b"wchar"),
             "printed_bytes": self._printed.total,
             "main_printed_bytes": self._printed.main,
-            "major_faults": stat.major_faults,
             "rss": stat.rss,
         }
 

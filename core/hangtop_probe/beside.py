@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional
 
-from . import procfs, secrets
+from . import facts, procfs, secrets
 
 if TYPE_CHECKING:
     from .descriptors import Node
     from .requests import Message
 
 MAX_FILES = 8
+MAX_DESCRIPTORS = 4096
+"""Descriptors of one of them."""
 MAX_HOLDERS = 64
 """Processes with locks whose descriptors are looked through."""
 LOCK_FILES = (".lock", "/lock")
@@ -25,12 +27,6 @@ def holder(pid: int, how: str) -> Optional[Message]:
     return {"pid": pid, "comm": stat.comm, "state": stat.state, "how": how}
 
 
-def _user(pid: int) -> Optional[str]:
-    """The real user id; None when the process is gone."""
-    status = procfs.parse_pairs(procfs.read("/proc/%d/status" % pid) or b"")
-    return (status.get("Uid") or "").split("\t")[0] or None
-
-
 def lock_files(pid: int, around: Node) -> List[Message]:
     """Return lock files that other processes of the same user have locked.
 
@@ -40,12 +36,12 @@ def lock_files(pid: int, around: Node) -> List[Message]:
     held = {
         lock.pid for lock in around.locks() if not lock.waiting and lock.pid not in (0, -1, pid)
     }
-    mine = _user(pid)
+    mine = facts.uid_of(pid)
     found: List[Message] = []
-    for other in sorted(held - {pid})[:MAX_HOLDERS]:
-        if mine is None or _user(other) != mine:
+    for other in sorted(held)[:MAX_HOLDERS]:
+        if mine < 0 or facts.uid_of(other) != mine:
             continue
-        for fd in procfs.numbers("/proc/%d/fd/" % other):
+        for fd in procfs.numbers("/proc/%d/fd/" % other)[:MAX_DESCRIPTORS]:
             target = procfs.link("/proc/%d/fd/%d" % (other, fd)) or ""
             if not target.endswith(LOCK_FILES):
                 continue

@@ -2,7 +2,7 @@
 
 The cache of a user is one directory, see `cachedir`, with one directory per hash in it. Only what
 has that layout, belongs to this user and is no symbolic link is ever removed. The same holds for
-the rooms of `relay`, which a step that was killed may have left behind.
+the `rooms` of a relay, which a step that was killed may have left behind.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from . import cachedir, relay
+from . import cachedir, rooms
 
 OLD = 7 * 86400
 """Seconds after its last use from which on the cache of another version is removed."""
 OLD_ROOM = 600
 """Seconds after which a room is nobody's any more: it is made for a moment."""
 _DAY = 86400.0
-_ROOM = re.compile(os.path.basename(relay.ROOM) + "[0-9a-f]{32}")
+_ROOM = re.compile(os.path.basename(rooms.ROOM) + "[0-9a-f]{32}")
 _ENTRY = re.compile(r"[0-9a-f]{64}|\.(?:new|old)-[A-Za-z0-9_]+")
 _FILE = re.compile(
     r"py-spy|(?:hangtop_probe/)?(?:[A-Za-z0-9_]+\.py|__pycache__/[A-Za-z0-9_.-]+\.pyc(?:\.\d+)?)"
@@ -144,7 +144,7 @@ def _try(action: Any, path: str) -> None:
 
 def remove_rooms(now: float) -> int:
     """Remove old rooms of this user; return how many. No link is followed."""
-    folder, removed = os.path.dirname(relay.ROOM), 0
+    folder, removed = os.path.dirname(rooms.ROOM), 0
     for name in _names(folder):
         path = os.path.join(folder, name)
         try:
@@ -153,7 +153,7 @@ def remove_rooms(now: float) -> int:
             continue
         ours = _ROOM.fullmatch(name) and found.st_uid == os.geteuid()
         if ours and stat.S_ISDIR(found.st_mode) and now - found.st_mtime > OLD_ROOM:
-            removed += relay.remove_room(path)
+            removed += rooms.remove_room(path)
     return removed
 
 
@@ -212,7 +212,6 @@ class Keeper:
     def __init__(self, ending: threading.Event) -> None:
         self.removed = 0
         """Directories removed since the probe started."""
-        self.bytes = 0
         self.looked = threading.Event()
         """Set once the cache was gone through for the first time, or need not be."""
         self._ending = ending
@@ -249,5 +248,4 @@ class Keeper:
             old = name not in self._own and name != _COPIED and now - entry.used > OLD
             if old and remove(entry):
                 self.removed += 1
-                self.bytes += entry.size
         remove_rooms(now)

@@ -63,7 +63,6 @@ def _rights(rights: permission.Rights) -> Dict[str, Any]:
         "uid": rights.uid,
         "user": permission.user_name(rights.uid),
         "capable": rights.capable,
-        "yama": rights.yama,
         "seccomp": procfs.parse_int(status.get("Seccomp")),
     }
 
@@ -90,7 +89,7 @@ def version(tools: Tools, name: str, options: List[str], cancel: threading.Event
 def _cache(keeper: cache.Keeper) -> Dict[str, Any]:
     """What is kept here, once old versions have gone; a slow file server is not waited for."""
     keeper.looked.wait(_LOOK_S)
-    return dict(cache.facts(), swept=keeper.removed, swept_bytes=keeper.bytes)
+    return dict(cache.facts(), swept=keeper.removed)
 
 
 def _processes(rights: permission.Rights, tools: Tools) -> Message:

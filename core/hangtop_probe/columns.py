@@ -56,6 +56,7 @@ _FIELDS = (
     "time_created_ns",
 )
 _ROW = itemgetter(*_FIELDS)
+_SHAPES = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
 _STATES = {"scheduled": 0, "started": STARTED, "completed": COMPLETED}
 _COUNTERS = ("last_enqueued_collective", "last_completed_collective")
 _BROKEN = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
@@ -181,38 +182,39 @@ class _Ids(Dict[Any, int]):
 def _fill(
     trace: Columns, entries: Sequence[Any], config: object, statuses: Dict[int, Status]
 ) -> None:
-    columns = list(zip(*map(_ROW, entries))) or [()] * len(_FIELDS)
-    (pgs, pg_ids, p2p, collective, peer_to_peer, names, ins, outs, in_types, out_types) = columns[
-        :10
-    ]
-    states, retired, records, created = columns[10:]
+    rows = list(zip(*map(_ROW, entries))) or [()] * len(_FIELDS)
+    told: Dict[str, Sequence[Any]] = dict(zip(_FIELDS, rows))
+    trace.length = len(entries)
+    names = list(map(itemgetter(0), told["process_group"]))
     groups = _Ids()
-    uids = list(map(itemgetter(0), pgs))
-    group = list(map(groups.__getitem__, uids))
+    group = list(map(groups.__getitem__, names))
     if len(groups) > MAX_GROUPS:
         raise ValueError("too many groups")
+    trace.group = array("H", group)
+    _calls(trace, told)
+    kinds = zip(told["state"], told["retired"], told["is_p2p"], told["profiling_name"])
+    trace.flag = bytes(map(_Flags().__getitem__, kinds))
+    numbers = zip(told["collective_seq_id"], told["p2p_seq_id"], told["is_p2p"])
+    trace.seq = array("q", (alone if p2p else shared for shared, alone, p2p in numbers))
+    trace.record = array("q", told["record_id"])
+    trace.created = array("q", (at or 0 for at in told["time_created_ns"]))
+    trace.newest_ns = max(trace.created, default=0)
+    _sites(trace, entries)
+    _groups(trace, dict(zip(names, zip(told["process_group"], told["pg_id"]))), config, statuses)
+    _settle(trace)
+    if entries and "timeout_ms" in entries[-1]:
+        limits = (one.get("timeout_ms") for one in entries[-50:])
+        trace.timeout_ms = max((ms for ms in limits if isinstance(ms, int)), default=0)
+
+
+def _calls(trace: Columns, told: Mapping[str, Sequence[Any]]) -> None:
+    shapes = (map(str, told[name]) for name in _SHAPES)
     calls = _Ids()
-    rows = zip(names, map(str, ins), map(str, outs), map(str, in_types), map(str, out_types))
-    trace.call = array("I", map(calls.__getitem__, rows))
+    trace.call = array("I", map(calls.__getitem__, zip(told["profiling_name"], *shapes)))
     trace.calls = [
         (_text(name, 200), _text(a, 300), _text(b, 300), _text(c, 300), _text(d, 300))
         for name, a, b, c, d in calls
     ]
-    flags = _Flags()
-    trace.flag = bytes(map(flags.__getitem__, zip(states, retired, p2p, names)))
-    seq = [b if alone else a for a, b, alone in zip(collective, peer_to_peer, p2p)]
-    trace.seq = array("q", seq)
-    trace.record = array("q", records)
-    trace.created = array("q", (at or 0 for at in created))
-    trace.length = len(entries)
-    trace.group = array("H", group)
-    _sites(trace, entries)
-    _groups(trace, dict(zip(uids, zip(pgs, pg_ids))), config, statuses)
-    _settle(trace)
-    trace.newest_ns = max(trace.created, default=0)
-    if entries and "timeout_ms" in entries[-1]:
-        told = (one.get("timeout_ms") for one in entries[-50:])
-        trace.timeout_ms = max((ms for ms in told if isinstance(ms, int)), default=0)
 
 
 class _Flags(Dict[Any, int]):

@@ -17,7 +17,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Tuple
 
-from . import fixes, node, permission, procfs, tracing
+from . import filesystems, fixes, permission, procfs, tracing
 from .requests import Message, Refused, Request
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def cost(pid: int, wanted: object = None) -> Message:
         "size": size,
         "free": disk,
         "seconds": round(START_S + size / BYTES_PER_S, 1),
-        "network": mount is not None and node.is_network(mount.fstype),
+        "network": mount is not None and filesystems.is_network(mount.fstype),
     }
 
 

@@ -12,10 +12,10 @@ import stat as stat_module
 import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from . import fileservers, locks, node, opening, owners, permission, procfs, secrets, table
+from . import fileservers, filesystems, locks, opening, owners, permission, procfs, secrets
 from .beside import holder, lock_files, store_port
 from .owners import Owner
-from .requests import Message, Request, failure, pids_of
+from .requests import Message, Request, clock, failure, pids_of
 from .sockets import Sockets, inode_of
 
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
@@ -129,8 +129,8 @@ class Reader:
         """Return the file that its main thread is blocked in opening, or looking at."""
         row = opening.read(self.pid, self.mounts.values())
         source = row.pop("source", None) if row is not None else None
-        if row is not None and source is not None and node.is_network(row["fstype"]):
-            row["server"] = node.server_name(source)
+        if row is not None and source is not None and filesystems.is_network(row["fstype"]):
+            row["server"] = filesystems.server_name(source)
         return row
 
     def descriptor(self, fd: int) -> Optional[Message]:
@@ -163,12 +163,12 @@ class Reader:
         row["kind"] = "directory" if info.directory else "file"
         if mount is not None:
             row.update(mount=mount.point, fstype=mount.fstype)
-            if node.is_network(mount.fstype):
-                row["server"] = node.server_name(mount.source)
+            if filesystems.is_network(mount.fstype):
+                row["server"] = filesystems.server_name(mount.source)
             else:
                 self._add_status(row, fd)
                 if "w" in info.mode:
-                    row["full"] = node.full("/proc/%d/fd/%d" % (self.pid, fd))
+                    row["full"] = filesystems.full("/proc/%d/fd/%d" % (self.pid, fd))
             if info.inode is not None:
                 self._add_lock(row, (mount.device, info.inode), info)
         elif target.startswith(("/memfd:", *_TERMINALS)):
@@ -264,7 +264,7 @@ def handle(request: Request, rights: permission.Rights) -> Message:
 def describe(pid: int, around: Node, rights: permission.Rights) -> Dict[str, Any]:
     """Return the piece for one process: its descriptors or the failure."""
     stat = procfs.read_stat(pid)
-    piece: Message = {"pid": pid, "start": stat.start if stat else None, "at": table.clock()}
+    piece: Message = {"pid": pid, "start": stat.start if stat else None, "at": clock()}
     try:
         reader = Reader(pid, around)
         piece["descriptors"], piece["waiting_locks"] = reader.table()

@@ -62,7 +62,6 @@ class Candidate(NamedTuple):
     worker_id: Optional[int] = None
     """DataLoader worker id found in a stack sample."""
     is_debug_server: bool = False
-    uid: int = -1
 
 
 class Attribution(NamedTuple):
@@ -206,17 +205,14 @@ class _Discovery:
 
     def _unwrapped(self, pid: int, numbers: Mapping[int, Tuple[int, str]]) -> int:
         """Step down from a Python wrapper to the Python process that is in a process group."""
-        current = pid
-        while not _in_group(self.table[current]):
-            below = [
-                child
-                for child in self.children.get(current, [])
-                if numbers.get(child) == numbers[pid] and _in_group(self.table[child])
-            ]
-            if len(below) != 1:
-                break
-            current = below[0]
-        return current
+        if _in_group(self.table[pid]):
+            return pid
+        below = [
+            child
+            for child in self.children.get(pid, [])
+            if numbers.get(child) == numbers[pid] and _in_group(self.table[child])
+        ]
+        return below[0] if len(below) == 1 else pid
 
     def _add_spawned(self) -> None:
         for c in self.table.values():

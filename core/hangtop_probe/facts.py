@@ -19,6 +19,9 @@ _LIMITS = (
     ("locked_memory", "Max locked memory"),
     ("core_size", "Max core file size"),
 )
+MAX_CMDLINE, MAX_VALUE = 64 << 10, 8 << 10
+"""Bytes of a command line and characters of a variable that are kept, of every process of the node:
+anybody may start many with 6 MiB of either."""
 _MAX_LISTED = 2000
 _TOGETHER = 64
 """Processes that are read in one guarded call: some ms."""
@@ -29,6 +32,7 @@ class Facts(NamedTuple):
 
     cmdline: Tuple[str, ...] = ()
     environ: Optional[Mapping[str, str]] = None
+    """Those variables that may leave the node, among which are all that tell ranks."""
     exe: Optional[str] = None
     uid: int = -1
     denied: Optional[Tuple[str, Optional[str]]] = None
@@ -45,11 +49,13 @@ class Facts(NamedTuple):
 def read_facts(pid: int, mine: permission.Rights) -> Facts:
     """Read what discovery needs of ``pid``; whatever cannot be read is None."""
     base = "/proc/%d" % pid
-    cmdline = procfs.parse_cmdline(procfs.read(base + "/cmdline") or b"")
+    cmdline = procfs.parse_cmdline(procfs.read(base + "/cmdline", MAX_CMDLINE) or b"")
     exe = procfs.link(base + "/exe")
-    environ = procfs.environ(pid)
-    denied = None
-    if environ is None and os.path.exists(base):
+    found = procfs.environ(pid)
+    environ, denied = None, None
+    if found is not None:
+        environ = {k: v[:MAX_VALUE] for k, v in found.items() if secrets.is_allowed(k)}
+    elif os.path.exists(base):
         denied = permission.why_denied(pid, mine)
     return Facts(cmdline, environ, exe, uid_of(pid), denied)
 

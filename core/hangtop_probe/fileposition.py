@@ -11,7 +11,7 @@ import os
 import stat as stat_module
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-from . import node, procfs, secrets
+from . import filesystems, procfs, secrets
 from .guard import Guard, Hanging
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Position:
     def _place(self, mount_id: int) -> Dict[str, Any]:
         for mount in procfs.mounts(self._pid):
             if mount.id == mount_id:
-                far = node.is_network(mount.fstype)
-                server = node.server_name(mount.source) if far else None
+                far = filesystems.is_network(mount.fstype)
+                server = filesystems.server_name(mount.source) if far else None
                 return {"mount": mount.point, "fstype": mount.fstype, "server": server}
         return {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterable, List, Tuple
 
-from . import node, procfs
+from . import filesystems, procfs
 from .sockets import Socket, parse_inet
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def stand(
             {
                 "mount": mount.point,
                 "fstype": mount.fstype,
-                "server": node.server_name(mount.source) or mount.source,
+                "server": filesystems.server_name(mount.source) or mount.source,
                 "remote": remote,
                 "state": socket.state if socket is not None else None,
                 "retransmits": socket.retransmits if socket is not None else 0,

@@ -111,11 +111,9 @@ def dump(facts: Facts) -> str:
     running = _running(pid)
     if not ended:
         raise Told("still", seconds="%g" % SECONDS)
-    if not running:
-        raise Told("not-running")
-    if not os.path.exists(path):
+    if not running or not os.path.exists(path):
         forget(path)
-        raise Told("nothing-written")
+        raise Told("nothing-written" if running else "not-running")
     return path
 
 

@@ -62,6 +62,8 @@ class KernelLog:
             os.close(self._file)
             self._file = None
 
+    __del__ = close
+
     def _new(self) -> List[Tuple[float, str]]:
         found: List[Tuple[float, str]] = []
         until = time.monotonic() + _SECONDS

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import stat as stat_module
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import permission, pipelines, procfs, secrets, table
+from . import permission, pipelines, procfs, secrets
 from .guard import Guard, Hanging
-from .requests import Message, Request, failure, pids_of
+from .requests import Message, Request, clock, failure, pids_of
+
+if TYPE_CHECKING:
+    from .table import Table
 
 WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
 """Bytes from the end of a file that are sent, and at most."""
@@ -27,8 +30,6 @@ MARK = 256
 has grown beyond its old size since, has others there, unless its lines are all alike."""
 SECONDS = 3.0
 """Time in which a file must be read."""
-
-_O_PATH = getattr(os, "O_PATH", 0x200000)
 
 
 class Window(NamedTuple):
@@ -49,11 +50,11 @@ class Window(NamedTuple):
 class Logs:
     """Answers `log`."""
 
-    def __init__(self, processes: table.Table, rights: permission.Rights) -> None:
+    def __init__(self, processes: Table, rights: permission.Rights) -> None:
         self._table = processes
         self._rights = rights
         self._guard = Guard(4)
-        self._given: Dict[Tuple[str, Optional[int], Optional[int]], Message] = {}
+        self._given: Dict[Tuple[Any, ...], Message] = {}
         """What was last said of a file by a descriptor of a process, without its text."""
         self._marks: Dict[str, Tuple[int, bytes]] = {}
         """By inode, how long a file was when it was read last, and what stood before its end."""
@@ -91,11 +92,11 @@ class Logs:
         if piece is None:
             return
         stat = procfs.read_stat(pid) if pid is not None else None
-        piece.update(pid=pid, fd=fd, start_time=stat.start if stat else None)
-        if not self._is_known(request, piece):
+        piece.update(pid=pid, fd=fd)
+        if not self._is_known(request, piece, stat.start if stat else None):
             request.give(piece)
 
-    def _is_known(self, request: Request, piece: Message) -> bool:
+    def _is_known(self, request: Request, piece: Message, start: Optional[int]) -> bool:
         """Whether the head has this file, and was told all of this before."""
         inode, since = piece.get("inode"), request.message.get("since")
         if inode is None:
@@ -103,7 +104,7 @@ class Logs:
         if len(self._given) > MAX_GIVEN:
             self._given.clear()
         said = {key: value for key, value in piece.items() if key not in ("at", "text", "start")}
-        key = (inode, piece["pid"], piece["fd"])
+        key = (inode, piece["pid"], start, piece["fd"])
         before, self._given[key] = self._given.get(key), said
         news = "text" in piece or not isinstance(since, dict) or inode not in since
         return bool(request.message.get("news")) and before == said and not news
@@ -117,7 +118,7 @@ class Logs:
         told: Set[str],
         linked: bool,
     ) -> Optional[Message]:
-        piece: Message = {"at": table.clock(), "path": secrets.mask_path(target)}
+        piece: Message = {"at": clock(), "path": secrets.mask_path(target)}
         uid = None if linked or self._rights.uid == 0 else self._rights.uid
         try:
             found = self._guard.call(
@@ -164,7 +165,7 @@ def read(
         uid: whose it must be; None for anybody's.
         marks: by inode, how long a file was when it was read, and what stood before its end then.
     """
-    handle = os.open(path, _O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if linked else os.O_NOFOLLOW))
     try:
         info = os.fstat(handle)
         if not stat_module.S_ISREG(info.st_mode) or (uid is not None and info.st_uid != uid):

@@ -64,7 +64,7 @@ def listen(request: Request, stop: threading.Event) -> Message:
     """Listen on ``ports`` (0: any) of ``address`` for ``seconds``, or until stopped or cancelled.
 
     The first piece has, for each port asked for, what was opened: {asked, port} or {asked, why,
-    owner}. The end says how many callers came, and how many of them did not know the token.
+    owner}. The end says how many callers did not know the token.
     """
     message = request.message
     address, token = str(message.get("address")), _token(message)
@@ -86,10 +86,7 @@ def listen(request: Request, stop: threading.Event) -> Message:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
-    return {
-        "callers": sum(door.callers for door in doors),
-        "strangers": sum(door.strangers for door in doors),
-    }
+    return {"strangers": sum(door.strangers for door in doors)}
 
 
 def _open(address: str, port: int, opened: List[socket.socket]) -> Dict[str, Any]:
@@ -123,7 +120,6 @@ class _Door:
     """One listening socket, and a thread that lets callers in."""
 
     def __init__(self, listener: socket.socket, token: bytes, deadline: float) -> None:
-        self.callers = 0
         self.strangers = 0
         self._listener = listener
         self._token = token
@@ -143,7 +139,6 @@ class _Door:
             threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:
-        self.callers += 1
         try:
             with caller:
                 caller.settimeout(CALL_S)

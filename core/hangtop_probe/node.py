@@ -1,7 +1,8 @@
-"""Facts about the node itself: who we are on it, what can be used, memory, load, mounts."""
+"""Facts about the node itself: who we are on it, what can be used, memory, load, addresses."""
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
 import re
@@ -14,56 +15,12 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import corepattern, fixes, gpus, kernellog, permission, procfs, tools, wire
-from .procfs import words
 
 Fact = Dict[str, Any]
 
-NETWORK_FILE_SYSTEMS = (
-    "nfs",
-    "nfs4",
-    "lustre",
-    "fuse",
-    "fuseblk",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "smb3",
-    "9p",
-    "afs",
-    "wekafs",
-    "virtiofs",
-    "panfs",
-    "glusterfs",
-    "ocfs2",
-    "gfs2",
-)
 _NO_ADDRESS = ("127.", "0.", "169.254.")
 _HOST = re.compile(rb"-- ([0-9.]+)\n\s*/32 host LOCAL")
 MAX_ADDRESSES = 64
-_PSEUDO = frozenset(
-    words("""
-    proc sysfs cgroup cgroup2 devpts devtmpfs securityfs debugfs tracefs pstore bpf mqueue
-    configfs fusectl hugetlbfs autofs binfmt_misc rpc_pipefs nsfs efivarfs selinuxfs squashfs
-    """)
-)
-MAX_MOUNTS = 64
-_READ_ONLY = frozenset(words("iso9660 erofs cramfs udf"))
-_NOTHING = 64 << 10
-"""A file system with less than this in bytes for users is full."""
-
-
-def is_network(fstype: str) -> bool:
-    """Whether a file system may stop answering because a server or a helper is gone."""
-    return fstype in NETWORK_FILE_SYSTEMS or fstype.startswith(("fuse.", "nfs"))
-
-
-def server_name(source: str) -> Optional[str]:
-    """Return the server of a network mount: `filer` of `filer:/export`, `host` of `//host/s`."""
-    if source.startswith("//"):
-        return source[2:].split("/")[0] or None
-    host, colon, _ = source.partition(":/")
-    return host.split("@")[-1] if colon and "@tcp" not in host else host if colon else None
 
 
 def boot_id() -> str:
@@ -79,11 +36,10 @@ def boot_time() -> float:
     return 0.0
 
 
-def hello(bundle: Optional[str], rights: permission.Rights) -> Dict[str, Any]:
+def hello(rights: permission.Rights) -> Dict[str, Any]:
     """Return the first message: protocol, who and where we are, what can be used here."""
     return {
         "protocol": wire.PROTOCOL,
-        "bundle": bundle,
         "python": platform.python_version(),
         "arch": platform.machine(),
         "system": "%s %s" % (platform.system(), platform.release()),
@@ -158,14 +114,8 @@ def _site_roots() -> List[str]:
 def _package_version(path: str) -> Optional[str]:
     """Return the version from py_spy-X.dist-info near the binary: cheaper than asking it."""
     lib = os.path.join(os.path.dirname(os.path.dirname(path)), "lib")
-    try:
-        for python in os.listdir(lib):
-            for name in os.listdir(os.path.join(lib, python, "site-packages")):
-                if name.startswith("py_spy-") and name.endswith(".dist-info"):
-                    return name[len("py_spy-") : -len(".dist-info")]
-    except OSError:
-        pass
-    return None
+    found = glob.glob(glob.escape(lib) + "/*/site-packages/py_spy-*.dist-info")
+    return found[0].rpartition("/py_spy-")[2][: -len(".dist-info")] if found else None
 
 
 def _asked_version(path: str) -> Optional[str]:
@@ -229,36 +179,6 @@ def _shm() -> Tuple[Optional[int], Optional[int]]:
     except OSError:
         return None, None
     return fs.f_blocks * fs.f_frsize, fs.f_bavail * fs.f_frsize // (1 << 20) * (1 << 20)
-
-
-def mounts() -> List[Dict[str, str]]:
-    """Return the mounts where files of a job may lie, network file systems first."""
-    found = {
-        mount.point: {"point": mount.point, "fstype": mount.fstype, "device": mount.source}
-        for mount in procfs.mounts("self")
-        if mount.fstype not in _PSEUDO
-    }
-    ordered = sorted(found.values(), key=lambda m: (not is_network(m["fstype"]), m["point"]))
-    return ordered[:MAX_MOUNTS]
-
-
-def full(path: str) -> Optional[str]:
-    """Return what the local file system at ``path`` has none left of: `space`, `inodes`, None."""
-    try:
-        fs = os.statvfs(path)
-    except OSError:
-        return None
-    if fs.f_flag & os.ST_RDONLY:
-        return None
-    if fs.f_blocks and fs.f_bavail * fs.f_frsize < _NOTHING:
-        return "space"
-    return "inodes" if fs.f_files and not fs.f_favail else None
-
-
-def full_mounts(found: List[Dict[str, str]]) -> List[str]:
-    """Return where local file systems are full; those that may hang are not asked."""
-    local = [m for m in found if not is_network(m["fstype"]) and m["fstype"] not in _READ_ONLY]
-    return sorted(m["point"] for m in local if full(m["point"]))
 
 
 def addresses() -> List[str]:

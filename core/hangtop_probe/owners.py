@@ -16,6 +16,8 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 
 from . import procfs
 
+MAX_DESCRIPTORS = 1 << 16
+"""Descriptors of one process that are looked at: it may have a million."""
 KEPT_S = 3.0
 """Seconds for which a walk is shared."""
 
@@ -39,7 +41,7 @@ def walk() -> Found:
             names = os.listdir(base)
         except OSError:
             continue
-        for name in names:
+        for name in names[:MAX_DESCRIPTORS]:
             try:
                 link = os.readlink(base + name)
             except OSError:

@@ -1,27 +1,19 @@
-"""The probe put together: its table, its tools, and which request is answered by what."""
+"""The probe put together: its table, its tools, and which request is answered by what.
+
+Over pdsh, where every byte counts, a probe is sent without what it will not be asked (`MODULES`).
+"""
 
 from __future__ import annotations
 
 import importlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from functools import partial
+from typing import Any, Callable, Dict, List
 
-from . import (
-    cache,
-    check,
-    cores,
-    descriptors,
-    fixes,
-    holders,
-    node,
-    numerics,
-    permission,
-    recorder,
-)
+from . import cache, fixes, node, permission
 from .gpus import Gpus
 from .hardware import Hardware
-from .logs import Logs
 from .requests import Message, Refused, Request
 from .resolver import Resolver
 from .server import UNENDING, Handler, describe
@@ -30,22 +22,31 @@ from .table import Table
 from .tools import Tools
 from .watch import BUDGET, Watch
 
-if TYPE_CHECKING:
-    from .nettest import Nettest
+MODULES = {
+    "descriptors": "descriptors",
+    "holders": "holders",
+    "ras": "ras",
+    "recorder": "recorder",
+    "log": "logs",
+    "core": "cores",
+    "numerics": "numerics",
+    "strace": "strace",
+    "check": "check",
+    "nettest": "nettest",
+}
+"""By request: the module that answers it, where that need not be here."""
 
 
 class Probe:
     """Everything one connection has on this node."""
 
-    def __init__(self, bundle: Optional[str]) -> None:
+    def __init__(self) -> None:
         self.rights = permission.rights()
-        self.bundle = bundle
         self.tools = Tools()
         self.table = Table(self.rights)
         self.table.tools = self.tools.pids
         self.gpus = Gpus(self.tools)
         self.sampler = Sampler(self.tools, self.table)
-        self.logs = Logs(self.table, self.rights)
         self._told: Dict[int, str] = {}
         """By process, why its recorder could not be read when that was last told."""
         self.resolver = Resolver(self.table, self._resolve)
@@ -54,46 +55,36 @@ class Probe:
         self._ending = threading.Event()
         self.keeper = cache.Keeper(self._ending)
         self._watching: List[Request] = []
-        self._nettest: Optional[Nettest] = None
         self._lock = threading.Lock()
 
     def handlers(self) -> Dict[str, Handler]:
         """Return what answers each `op`."""
+        rights, tools = self.rights, self.tools
+        makers: Dict[str, Callable[[Any], Handler]] = {
+            "descriptors": lambda of: partial(of.handle, rights=rights),
+            "holders": lambda of: partial(of.handle, rights=rights),
+            "ras": lambda of: partial(of.handle, rights=rights),
+            "recorder": lambda of: partial(of.handle, rights=rights, tools=tools, told=self._told),
+            "log": lambda of: of.Logs(self.table, rights).handle,
+            "core": lambda of: partial(of.handle, rights=rights, tools=tools),
+            "numerics": lambda of: partial(of.handle, rights=rights),
+            "strace": lambda of: partial(of.handle, rights=rights, tools=tools),
+            "check": lambda of: partial(of.handle, rights=rights, tools=tools, keeper=self.keeper),
+            "nettest": lambda of: of.Nettest(tools, rights).handle,
+        }
         return {
             "watch": self.watch,
             "stacks": self.sampler.handle,
-            "descriptors": lambda request: descriptors.handle(request, self.rights),
-            "holders": lambda request: holders.handle(request, self.rights),
-            "ras": lambda request: _late("ras", request, self.rights),
-            "recorder": lambda request: recorder.handle(
-                request, self.rights, self.tools, self._told
-            ),
-            "log": self.logs.handle,
-            "core": lambda request: cores.handle(request, self.tools, self.rights),
-            "numerics": lambda request: numerics.handle(request, self.rights),
-            "strace": lambda request: _late("strace", request, self.tools, self.rights),
-            "check": lambda request: check.handle(request, self.tools, self.rights, self.keeper),
             "clean": lambda request: cache.clean(),
-            "nettest": self.nettest,
+            **{op: _handler(op, make) for op, make in makers.items()},
         }
-
-    def nettest(self, request: Request) -> Message:
-        """Answer `nettest`, whose parts come late, too."""
-        with self._lock:
-            if self._nettest is None:
-                try:
-                    from .nettest import Nettest
-                except ImportError:
-                    raise Refused("unsupported", "this probe has no nettest") from None
-                self._nettest = Nettest(self.tools, self.rights)
-        return self._nettest.handle(request)
 
     def _resolve(self, pid: int) -> None:
         self.sampler.take(pid, "nonblocking", True, 3.0, self._ending)
 
     def hello(self) -> Message:
         """Return the first message."""
-        return {"id": 0, "hello": node.hello(self.bundle, self.rights)}
+        return {"id": 0, "hello": node.hello(self.rights)}
 
     def pushed_hello(self) -> Message:
         """Return the first message of a probe that nothing can be sent to."""
@@ -112,6 +103,19 @@ class Probe:
                 other.cancel()
             self._watching = [request]
         message = request.message
+        watch = self._prepared(message)
+        while True:
+            self.resolver.start(watch.pause)
+            request.wait_credit()
+            if message.pop("resync", False):
+                watch.restart()
+            piece = watch.next_piece()
+            if piece is not None:
+                request.give(piece)
+            self._wait(request, watch.pause)
+
+    def _prepared(self, message: Message) -> Watch:
+        """Take in whom to watch, and return what looks at them."""
         pids = message.get("pids")
         only = frozenset(int(p) for p in pids) if pids else None
         jobs, step = message.get("slurm_jobs"), message.get("slurm_step")
@@ -126,16 +130,7 @@ class Probe:
             rest = float(message.get("rest") or 0.0)
         except (TypeError, ValueError):
             raise Refused("error", "interval, budget or rest is no number") from None
-        watch = Watch(self.table, interval, Hardware(self.gpus), budget, rest)
-        while True:
-            self.resolver.start(watch.pause)
-            request.wait_credit()
-            if message.pop("resync", False):
-                watch.restart()
-            piece = watch.next_piece()
-            if piece is not None:
-                request.give(piece)
-            self._wait(request, watch.pause)
+        return Watch(self.table, interval, Hardware(self.gpus), budget, rest)
 
     def _wait(self, request: Request, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -154,15 +149,16 @@ class Probe:
         self.tools.close()
 
 
-def _late(name: str, request: Request, *more: Any) -> Message:
-    """Answer by a module that is loaded when somebody asks, and not sent where nobody can, as over
-    pdsh."""
+def _handler(op: str, make: Callable[[Any], Handler]) -> Handler:
+    """Return what answers a request, loaded now: later a file server that it is on may be gone."""
     try:
-        module = importlib.import_module(f"{__package__}.{name}")
+        return make(importlib.import_module("%s.%s" % (__package__, MODULES[op])))
     except ImportError:
-        raise Refused("unsupported", f"this probe has no {name}") from None
-    answer: Message = module.handle(request, *more)
-    return answer
+        return partial(_refuse, op)
+
+
+def _refuse(op: str, request: Request) -> Message:
+    raise Refused("unsupported", "this probe has no %s" % op)
 
 
 def _ignore(seconds: float) -> None:

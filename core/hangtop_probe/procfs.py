@@ -32,7 +32,6 @@ class Stat(NamedTuple):
     state: str
     ppid: int
     flags: int
-    major_faults: int
     cpu_ticks: int
     threads: int
     start: int
@@ -84,7 +83,7 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         return None
     try:
         pid = int(data[:left])
-        ppid, flags, major_faults = int(fields[1]), int(fields[6]), int(fields[9])
+        ppid, flags = int(fields[1]), int(fields[6])
         cpu_ticks = int(fields[11]) + int(fields[12])
         threads, start, rss = int(fields[17]), int(fields[19]), int(fields[21])
         exit_status = int(fields[49]) if len(fields) > 49 else 0
@@ -99,7 +98,6 @@ def parse_stat(data: bytes) -> Optional[Stat]:
         state,
         ppid,
         flags,
-        major_faults,
         cpu_ticks,
         threads,
         start,

@@ -17,8 +17,8 @@ import socket
 import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from . import activity, fixes, permission, procfs, secrets, table, versions
-from .requests import Message, Refused, Request, pids_of
+from . import activity, fixes, permission, procfs, secrets, versions
+from .requests import Message, Refused, Request, clock, pids_of
 from .sockets import Socket, listeners, own_inodes
 
 DEFAULT = "localhost:28028"
@@ -76,7 +76,7 @@ def handle(request: Request, rights: permission.Rights) -> Message:
     return {
         "pid": listener.pid,
         "start": getattr(procfs.read_stat(listener.pid), "start", None),
-        "at": table.clock(),
+        "at": clock(),
         "took": round(time.monotonic() - began, 3),
         "form": form,
         "version": listener.version,

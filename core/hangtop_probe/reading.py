@@ -17,12 +17,12 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from . import activity, child, inject, permission, procfs, table, torchstore, versions, workerserver
+from . import activity, child, inject, permission, procfs, torchstore, versions, workerserver
 from . import recorderways as ways
 from .guard import Guard, Hanging
 from .recorderread import Told
 from .recorderways import Facts, Way, way
-from .requests import Message, failure
+from .requests import Message, clock, failure
 
 if TYPE_CHECKING:
     import threading
@@ -62,7 +62,7 @@ class Reading:
     def run(self, rights: permission.Rights) -> Message:
         """Return the piece for one rank, in the form of messages.RecorderPiece."""
         stat_of = procfs.read_stat(self.pid)
-        now = table.clock()
+        now = clock()
         began = time.monotonic()
         piece: Message = {"pid": self.pid, "at": now, "asked_at": now}
         piece["start"] = stat_of.start if stat_of else None

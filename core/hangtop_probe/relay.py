@@ -21,7 +21,7 @@ TO is ``*`` or ranges of the nodes' numbers, ``0-3,7``, as in the list given to 
 The room is a directory of this user's under /tmp, into which Slurm's sbcast writes one file on all
 nodes. It is there for no longer than that takes.
 
-This file stands alone, like `boot.py`: nothing of the probe is here yet.
+This file is sent with `PARTS` and stands alone, like `boot.py`: nothing of the probe is here yet.
 """
 
 import atexit
@@ -34,9 +34,11 @@ import sys
 import threading
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence
 
+from .rooms import FILE, ROOM, remove_room
+
+PARTS = ("rooms.py", "relay.py")
+"""What is sent, in this order; the imports from one another are left out."""
 MAGIC = b"\x1eHT1 "  # as in wire.py, which is not here yet
-ROOM = "/tmp/hangtop-"  # noqa: S108  # one path for all nodes; the name cannot be guessed
-FILE = "bulk"
 MAX_FILE = 64 << 20
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
@@ -152,21 +154,6 @@ def fetch(room: Optional[str], size: int, digest: str) -> bytes:
     if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
         raise ValueError("the file in %s is not what was sent" % room)
     return data
-
-
-def remove_room(path: str) -> bool:
-    """Remove a room of ours and the file in it, nothing else; say whether it is gone."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            if os.fstat(fd).st_uid == os.geteuid() and FILE in os.listdir(fd):
-                os.unlink(FILE, dir_fd=fd)
-        finally:
-            os.close(fd)
-        os.rmdir(path)
-    except OSError:
-        pass
-    return not os.path.lexists(path)
 
 
 def start(stream: BinaryIO, nodes: Sequence[str]) -> BinaryIO:

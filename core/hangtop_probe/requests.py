@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import nullcontext
 from typing import Any, Callable, ContextManager, Dict, List, Optional
 
@@ -26,6 +27,11 @@ class Refused(Exception):
 
 class Cancelled(Exception):
     """The head cancelled the request or the probe is ending."""
+
+
+def clock() -> float:
+    """Return now as pieces tell it: seconds since the epoch, to the millisecond."""
+    return round(time.time(), 3)
 
 
 def pids_of(message: Message) -> List[int]:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Callable, Dict, NamedTuple
 
-from . import procfs, table
+from . import procfs, table, versions
 
 if TYPE_CHECKING:
     from .entry import Identity
@@ -21,7 +21,6 @@ _DELAYS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 40.0)
 _PACE = 0.5
 """Seconds between two looks at candidates that are still to be tried."""
 _LIBRARIES = (b"libtorch_python", b"libtorch_cpu")
-_MAX_MAPS = 8 << 20
 
 
 class _Try(NamedTuple):
@@ -74,5 +73,5 @@ class Resolver:
 
 def has_torch(pid: int) -> bool:
     """Whether libtorch is mapped into a process. Taking its memory lock may take a moment."""
-    maps = procfs.read_all("/proc/%d/maps" % pid, _MAX_MAPS) or b""
+    maps = procfs.read_all("/proc/%d/maps" % pid, versions.MAX_MAPS) or b""
     return any(name in maps for name in _LIBRARIES)

@@ -19,6 +19,8 @@ MASK = "***"
 MAX_VALUE = 1024
 MAX_ARGUMENT = 512
 MAX_ARGUMENTS = 128
+MAX_NAME = 256
+"""Characters of the name of an option or a variable; what is longer is none, and costs time."""
 MAX_TOOLS = 8
 """Arguments at the beginning among which the name of a program is looked for."""
 MIN_SECRET = 3
@@ -202,7 +204,7 @@ def is_secret_name(name: str) -> bool:
     `--max-tokens` and `--tokenizer` do not.
     """
     bare = name.lstrip("-")
-    if _HARMLESS.match(bare):
+    if len(bare) > MAX_NAME or _HARMLESS.match(bare):
         return False
     return any(form.search(bare) for form in (_SECRET_NAME, _KEY_NAME, _HUMP_NAME))
 
@@ -375,11 +377,16 @@ def mask_arguments(arguments: Iterable[str], note: Note = _ignore) -> Tuple[str,
     return tuple(masked)
 
 
+def is_allowed(name: str) -> bool:
+    """Whether a variable of this name may leave the node."""
+    return name in _NAMES or name.startswith(_PREFIXES)
+
+
 def allowed_environment(environment: Mapping[str, str]) -> Dict[str, str]:
     """Return the variables that may leave the node, with secrets in their values masked."""
     allowed = {}
     for name, value in sorted(environment.items()):
-        if name not in _NAMES and not name.startswith(_PREFIXES):
+        if not is_allowed(name):
             continue
         if is_secret_name(name) and not _PLAIN_VALUE.match(value):
             allowed[name] = MASK

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from . import blocks, node, procfs, secrets
+from . import blocks, filesystems, procfs, secrets
 
 MAX_FILE = 2 << 20
 MAX_LINE = 200
@@ -28,6 +29,8 @@ _MAX_HEAD = 120
 _CACHED_FILES = 16
 _files: Dict[Tuple[str, int, int], Tuple[List[blocks.Statement], List[bytes]]] = {}
 """The statements of own files, and their lines; a program has few of them on its stacks."""
+_reading = threading.Lock()
+"""Stacks of several processes are read at the same time, mostly of the same files."""
 
 
 def shorten(path: str) -> str:
@@ -110,7 +113,7 @@ def _began(pid: int, unknown: float) -> float:
 def local_path(pid: int, path: str, mounts: Sequence[procfs.Mount]) -> Optional[str]:
     """Return the path by which ``path`` of ``pid`` is opened here; None where that could hang."""
     mount = procfs.mount_of(path, mounts)
-    if mount is None or node.is_network(mount.fstype) or not _plain(path, mounts):
+    if mount is None or filesystems.is_network(mount.fstype) or not _plain(path, mounts):
         return None
     return path if _same_mounts(pid) else "/proc/%d/root%s" % (pid, path)
 
@@ -121,7 +124,7 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
     for part in path.split("/")[1:]:
         current += "/" + part
         mount = procfs.mount_of(current, mounts)
-        if mount is None or node.is_network(mount.fstype):
+        if mount is None or filesystems.is_network(mount.fstype):
             return False
         try:
             target = os.readlink(current)
@@ -129,7 +132,7 @@ def _plain(path: str, mounts: Sequence[procfs.Mount]) -> bool:
             continue
         whole = os.path.normpath(os.path.join(os.path.dirname(current), target))
         mount = procfs.mount_of(whole, mounts)
-        if mount is None or node.is_network(mount.fstype):
+        if mount is None or filesystems.is_network(mount.fstype):
             return False
     return True
 
@@ -163,12 +166,13 @@ def _of_file(
         if not stat.S_ISREG(info.st_mode) or info.st_size > size:
             return None
         key = (path, info.st_mtime_ns, info.st_size, *more)
-        if key not in kept:
-            while len(kept) >= (_CACHED_LINES if more else _CACHED_FILES):
-                del kept[next(iter(kept))]
-            with os.fdopen(os.dup(fd), "rb") as file:
-                kept[key] = make(file.read(size))
-        return kept[key], info.st_mtime
+        with _reading:
+            if key not in kept:
+                while len(kept) >= (_CACHED_LINES if more else _CACHED_FILES):
+                    del kept[next(iter(kept))]
+                with os.fdopen(os.dup(fd), "rb") as file:
+                    kept[key] = make(file.read(size))
+            return kept[key], info.st_mtime
     except OSError:
         return None
     finally:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import fixes, node, permission, procfs, rest, sources, table, tracing
-from .requests import Message, Refused, Request, failure, pids_of
+from .requests import Message, Refused, Request, clock, failure, pids_of
 from .tools import MAX_OUTPUT, Done, Tools
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Sampler:
     ) -> Tuple[Message, Sample]:
         """Sample one process; return the piece without its stacks, and the sample."""
         identity = self._table.identity(pid)
-        at, began = table.clock(), time.monotonic()
+        at, began = clock(), time.monotonic()
         piece: Message = {
             "pid": pid,
             "start": identity[1] if identity else None,

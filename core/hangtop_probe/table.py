@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from . import (
@@ -200,7 +199,6 @@ class Table:
             is_worker=known.is_worker,
             worker_id=known.worker_id,
             is_debug_server=known.is_debug_server,
-            uid=entry.facts.uid,
         )
 
     def scope(
@@ -393,8 +391,3 @@ def _tracer(status: bytes) -> Tuple[int, Optional[str]]:
         return 0, None
     stat = procfs.read_stat(tracer)
     return tracer, stat.comm if stat else None
-
-
-def clock() -> float:
-    """Return now, seconds since the epoch, to the millisecond."""
-    return round(time.time(), 3)

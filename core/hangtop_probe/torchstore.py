@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import socket
 import struct
+import time
 from typing import Optional
 
 VALIDATE, GET, CHECK = 0, 3, 5
@@ -34,7 +35,7 @@ def debug_port(host: str, port: int, rank: int, seconds: float) -> Optional[int]
 
 
 def read(key: str, host: str, port: int, seconds: float) -> Optional[bytes]:
-    """Return the value of a key, None when it is not set.
+    """Return the value of a key, None when it is not set; ``seconds`` are for all of its answers.
 
     Raises:
         OSError, ValueError: the store cannot be asked, or says something else than it should.
@@ -42,21 +43,22 @@ def read(key: str, host: str, port: int, seconds: float) -> Optional[bytes]:
     name = ("/" + key).encode("utf-8")  # TCPStore puts a slash before every key
     text = struct.pack("=Q", len(name)) + name
     with socket.create_connection((host, port), seconds) as store:
-        store.settimeout(seconds)
+        until = time.monotonic() + seconds
         store.sendall(struct.pack("=BI", VALIDATE, _MAGIC))
         store.sendall(struct.pack("=BQ", CHECK, 1) + text)
-        if _exactly(store, 1)[0] != _READY:
+        if _exactly(store, 1, until)[0] != _READY:
             return None
         store.sendall(struct.pack("=B", GET) + text)
-        (size,) = struct.unpack("=Q", _exactly(store, 8))
+        (size,) = struct.unpack("=Q", _exactly(store, 8, until))
         if size > MAX_VALUE:
             raise ValueError("a value of %d bytes" % size)
-        return _exactly(store, size)
+        return _exactly(store, size, until)
 
 
-def _exactly(store: socket.socket, count: int) -> bytes:
+def _exactly(store: socket.socket, count: int, until: float) -> bytes:
     data = b""
     while len(data) < count:
+        store.settimeout(max(0.001, until - time.monotonic()))
         part = store.recv(count - len(data))
         if not part:
             raise ValueError("the store closed the connection")

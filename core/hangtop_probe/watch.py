@@ -6,8 +6,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Container, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from . import activity, cgroupload, kernellog, node, secrets, table
+from . import activity, cgroupload, filesystems, kernellog, node, secrets, table
 from .guard import Guard, Hanging
+from .requests import clock
 
 if TYPE_CHECKING:
     from .hardware import Hardware
@@ -199,11 +200,10 @@ class Watch:
 
     def piece(self) -> Dict[str, Any]:
         """Make a pass and return what changed since the last one."""
-        began = time.monotonic()
         self._note_cost()
         if len(self._strings) > _MAX_STRINGS:
             self.restart()
-        at = table.clock()
+        at = clock()
         self.table.scan()
         processes = self.table.processes()
         folders = set()
@@ -226,7 +226,6 @@ class Watch:
             piece["whole"] = True
         if minor:
             piece["probe_cpu"] = probe_cpu()
-            piece["took_ms"] = round((time.monotonic() - began) * 1000, 2)
         self._passes += 1
         if not minor and any(name in parts and parts[name] for name in _TELLING):
             self._told_at = time.monotonic()
@@ -317,14 +316,14 @@ class Watch:
     def _add_mounts(self) -> None:
         """The mount table is locked while a file system is being mounted or unmounted."""
         try:
-            self._facts["mounts"] = self._guard.call(node.mounts)
+            self._facts["mounts"] = self._guard.call(filesystems.mounts)
         except Hanging:
             self._facts.setdefault("mounts", [])
 
     def _full_mounts(self) -> List[str]:
         mounts = self._facts.get("mounts", [])
         try:
-            return self._guard.call(lambda: node.full_mounts(mounts))
+            return self._guard.call(lambda: filesystems.full_mounts(mounts))
         except Hanging:
             return []
 

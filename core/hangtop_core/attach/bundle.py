@@ -25,6 +25,8 @@ import hangtop_probe
 from hangtop_core.attach.launcher import Ending
 from hangtop_core.text import Text, clean
 from hangtop_probe import boot, cachedir, node, pynvml_path
+from hangtop_probe.probe import MODULES
+from hangtop_probe.relay import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,14 +71,15 @@ def opening(keep: bool = True) -> bytes:
 
 def pushed(order: Push, keep: bool = True) -> str:
     """Return boot, probe and all it is to do as one word, for `PUSHED`."""
-    data = _opening(keep, order) + _block(cachedir.pack(_source(bare=True)), level=0)
+    data = _opening(keep, order) + _block(cachedir.pack(_source(_pack(order))), level=0)
     return base64.b64encode(bz2.compress(data)).decode("ascii")
 
 
 def _opening(keep: bool, order: Push | None) -> bytes:
+    source = _source(None if order is None else _pack(order))
     wanted: dict[str, object] = {
         "probe": {
-            "hash": cachedir.packed_hash(_source(bare=order is not None)),
+            "hash": cachedir.packed_hash(source),
             "path": str(PACKAGE.parent),
         },
         "keep": keep,
@@ -93,11 +96,16 @@ def _opening(keep: bool, order: Push | None) -> bytes:
         wanted["pynvml"] = {"hash": cachedir.file_hash(pynvml), "path": pynvml}
     if order is not None:
         wanted["push"] = order._asdict()
-    source = _source(bare=order is not None)
-    code = "\n".join(_alone(source[name]) for name in boot.PARTS)
+    code = _together(boot.PARTS, bare=order is not None)
     # JSON within a Python literal: data, whatever a path holds.
     call = f"sys.exit(main(json.loads({json.dumps(wanted)!r}), r))\n"
     return _block(f"{code}\n{call}".encode(), level=6 if order is None else 0)
+
+
+def _together(names: Sequence[str], bare: bool = False) -> str:
+    """Return modules that stand alone as one text."""
+    sources = [(PACKAGE / name).read_bytes() for name in names]
+    return "\n".join(_alone(_bare(source) if bare else source) for source in sources)
 
 
 def _alone(source: bytes) -> str:
@@ -113,7 +121,7 @@ def _alone(source: bytes) -> str:
 
 def relay(nodes: Sequence[str]) -> bytes:
     """Return what goes before the boot where one command serves all these nodes."""
-    code = (PACKAGE / "relay.py").read_text()
+    code = _together(PARTS)
     call = f"r = start(r, json.loads({json.dumps(list(nodes))!r}))\n"
     boot_next = "exec(compile(zlib.decompress(r.read(int(r.readline()))),'hangtop','exec'))\n"
     return _block(f"{code}\nimport zlib\n{call}{boot_next}".encode())
@@ -161,16 +169,54 @@ def _block(data: bytes, level: int = 6) -> bytes:
 
 
 @functools.cache
-def _source(bare: bool = False) -> dict[str, bytes]:
+def _source(asked: frozenset[str] | None = None) -> dict[str, bytes]:
+    """Return the probe's modules; with ``asked`` what answers these requests, without texts."""
     found: dict[str, bytes] = cachedir.read_tree(str(PACKAGE))
-    if not bare:
+    if asked is None:
         return found
-    wanted = {name: text for name, text in found.items() if not name.startswith(_ASKED_FOR)}
-    return {name: _bare(text) for name, text in wanted.items()}
+    names, more = {"__init__.py"}, [*_ALWAYS, *(MODULES[op] for op in asked)]
+    while more:
+        name = f"{more.pop()}.py"
+        if name in found and name not in names:
+            names.add(name)
+            more += _imported(found[name])
+    return {name: _bare(found[name]) for name in names}
 
 
-_ASKED_FOR = ("nettest", "strace.", "ras.")
-"""What needs a probe that can be told something: not one over pdsh."""
+_ALWAYS = ("__main__", "nvmlread")
+"""What starts the probe, and what it runs by its file."""
+_PACKS = tuple(
+    frozenset(pack.split())
+    for pack in (
+        "",
+        "descriptors holders log core numerics",
+        "recorder",
+        "check",
+        "descriptors holders log core numerics recorder check",
+    )
+)
+"""Requests of which any may be asked of one probe over pdsh, beside `watch`, `stacks` and `clean`.
+
+A node that can keep what was sent keeps one probe for each of these, so they are few. The other
+requests need a probe that can be told something.
+"""
+
+
+def _pack(order: Push) -> frozenset[str]:
+    """Return the requests that a probe for ``order`` has to know."""
+    asked = {message.get("op") for some in order.requests.values() for message in some}
+    return next(pack for pack in _PACKS if asked & _PACKS[-1] <= pack)
+
+
+def _imported(source: bytes) -> Iterator[str]:
+    """Name the probe's modules that one of them imports."""
+    more: list[ast.AST] = [ast.parse(source)]
+    while more:
+        found = more.pop()
+        if isinstance(found, ast.ImportFrom) and found.level:
+            yield from [found.module] if found.module else (one.name for one in found.names)
+        checks = isinstance(found, ast.If) and ast.unparse(found.test) == "TYPE_CHECKING"
+        more += [] if checks else ast.iter_child_nodes(found)
 
 
 def _bare(source: bytes) -> bytes:

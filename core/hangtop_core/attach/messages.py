@@ -59,7 +59,6 @@ class Hello(Struct, frozen=True):
     clock: Time | None = None
     cpus: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     capabilities: Annotated[dict[Text, Fact], Meta(max_length=64)] = field(default_factory=dict)
-    bundle: Text | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return what it says as fields of `model.Node`."""
@@ -81,7 +80,6 @@ class WatchPiece(Struct, frozen=True):
     """One tick of a node; the inner objects are decoded one by one."""
 
     at: Time
-    took_ms: Time = 0.0
     probe_cpu: Time | None = None
     pause: Annotated[float, Meta(ge=0, le=3600)] = 0.0
     """Seconds from this piece to the next."""

@@ -162,19 +162,25 @@ class PdshRun:
         hosts = {node: self._hosts[node] for node in asked if node in self._hosts}
         names = list(hosts.values())
         together = {node: name for node, name in hosts.items() if names.count(name) == 1}
-        orders = [self._order({node: asked[node]}, None) for node in asked if node not in together]
-        rest = [node for node in asked if node in together]
-        while rest:
-            some = rest
-            # Until it fits into one argument; one node always does.
-            while True:
-                order = self._order({node: asked[node] for node in some}, together)
-                if len(some) == 1 or len(order.argv[-1]) <= MAX_COMMAND:
-                    break
-                some = some[: len(some) // 2]
-            orders.append(order)
-            rest = rest[len(some) :]
-        return orders
+        rest = {node: asked[node] for node in together}
+        orders = self._orders(rest, together) if rest else []
+        alone = [{node: asked[node]} for node in asked if node not in together]
+        return orders + [order for one in alone for order in self._orders(one, None)]
+
+    def _orders(
+        self, asked: Mapping[str, list[dict[str, Any]]], hosts: Mapping[str, str] | None
+    ) -> list[Order]:
+        """Return as few runs as fit into one argument each: by nodes, then by requests."""
+        order = self._order(asked, hosts)
+        nodes = list(asked)
+        messages = asked[nodes[0]]
+        if len(order.argv[-1]) <= MAX_COMMAND or len(nodes) == len(messages) == 1:
+            return [order]
+        half = len(nodes) // 2
+        parts = [{node: asked[node] for node in some} for some in (nodes[:half], nodes[half:])]
+        if not half:
+            parts = [{nodes[0]: [message]} for message in messages]
+        return [each for part in parts for each in self._orders(part, hosts)]
 
     def _order(
         self, asked: Mapping[str, list[dict[str, Any]]], hosts: Mapping[str, str] | None

@@ -23,7 +23,7 @@ from hangtop_core import nodesets
 from hangtop_core.attach.channel import Action
 from hangtop_core.attach.slurm_reasons import UNREACHED
 from hangtop_core.text import clean
-from hangtop_probe import relay
+from hangtop_probe import rooms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,7 +147,7 @@ class Carrier:
             return None
         bulk.state = "sending"
         step = f"{self._job}.{steps.pop()}"
-        target = f"{relay.ROOM}{bulk.token}/{relay.FILE}"
+        target = f"{rooms.ROOM}{bulk.token}/{rooms.FILE}"
         return ["sbcast", "-f", "-t", f"{MESSAGE_S}", "-j", step, self._file.name, target]
 
     def acted(self, code: int | None, stderr: str) -> list[bytes]:

@@ -102,7 +102,6 @@ class CalledPiece(Struct, frozen=True):
 class ListenEnd(Struct, frozen=True):
     """Who came."""
 
-    callers: Small = 0
     strangers: Small = 0
 
 

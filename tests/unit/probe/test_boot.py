@@ -71,7 +71,7 @@ def test_it_receives_what_is_missing_and_becomes_the_probe(tmp_path: Path) -> No
     cold.supply(said["missing"])
     assert cold.message()["boot"]["done"] == {"probe": "cache", "py-spy": "cache", "pynvml": None}
     hello = cold.message()["hello"]
-    assert hello["bundle"]
+    assert hello["protocol"]
     assert hello["capabilities"]["py-spy"]["path"].startswith(str(tmp_path))
     assert cold.end() == 0
     warm = Booted(tmp_path, first)
@@ -185,7 +185,7 @@ def test_without_keeping_nothing_is_written_and_py_spy_not_asked_for(tmp_path: P
     assert said["missing"] == ["probe"]
     booted.supply(said["missing"])
     assert booted.message()["boot"]["done"] == {"probe": "memory"}
-    assert booted.message()["hello"]["bundle"]
+    assert booted.message()["hello"]["protocol"]
     assert booted.end() == 0
     assert list(tmp_path.iterdir()) == []
 

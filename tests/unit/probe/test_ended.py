@@ -63,7 +63,7 @@ def test_a_rank_that_crashed_before_anybody_looked_is_known_by_its_place(pids: l
 def entry(pid: int, ppid: int, rank: int | None, size: int = 3, **more: str) -> Entry:
     """A process in the table: a rank that can be read, or with None a zombie."""
     state = "Z" if rank is None else "S"
-    made = Entry(procfs.Stat(pid, "python", state, ppid, 0, 0, 0, 1, pid, 0, 0))
+    made = Entry(procfs.Stat(pid, "python", state, ppid, 0, 0, 1, pid, 0, 0))
     told = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_PORT": "1", **more}
     made.facts = Facts(environ=None if rank is None else told)
     return made
@@ -71,7 +71,7 @@ def entry(pid: int, ppid: int, rank: int | None, size: int = 3, **more: str) -> 
 
 def number(*entries: Entry) -> Mapping[int, str | None]:
     table = {
-        one.stat.pid: one for one in (Entry(procfs.Stat(1, "init", "S", 0, *[0] * 7)), *entries)
+        one.stat.pid: one for one in (Entry(procfs.Stat(1, "init", "S", 0, *[0] * 6)), *entries)
     }
     ended.fill(table)
     zombies = (one for one in entries if one.stat.state == "Z")

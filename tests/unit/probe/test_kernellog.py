@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -62,3 +63,12 @@ def test_same_faults_as_dmesg() -> None:
     read = [text for _, text in kernellog.KernelLog().read() if "]: segfault at" in text]
     kept = [fault.decode()[: kernellog.MAX_TEXT] for fault in faults]
     assert read == kept[-len(read) :] if read else not kept
+
+
+def test_a_log_that_nobody_reads_any_more_is_closed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"6,1,1,-;" + SEGFAULT + b"\n")
+    before = os.listdir("/proc/self/fd")
+    for _ in range(5):
+        assert kernellog.KernelLog(str(log)).read()
+    assert len(os.listdir("/proc/self/fd")) == len(before)

@@ -3,10 +3,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from hangtop_probe import descriptors, owners
 from hangtop_probe.owners import Owner, Walks
 from support.processes import PATIENCE
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def counted(walks: list[float], seconds: float = 0.0) -> owners.Found:
@@ -59,3 +63,12 @@ def test_an_old_walk_is_not_shared() -> None:
     for _ in range(2):
         walks.owners("pipe:[0]")
     assert len(made) == 2
+
+
+def test_of_a_process_with_very_many_descriptors_some_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owners, "MAX_DESCRIPTORS", 2)
+    found = owners.walk()
+    mine = [one for some in found.values() for one in some if one.pid == os.getpid()]
+    assert len(mine) <= 2 < len(os.listdir("/proc/self/fd"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hangtop_core import rankset
 from hangtop_core.attach import bundle
 from hangtop_core.attach.srun import KEEP_FROM, BroadcastStep
-from hangtop_probe import relay, wire
+from hangtop_probe import relay, rooms, wire
 from hangtop_probe.boot import BOOT
 from support.booted import Piped
 from support.processes import PATIENCE
@@ -120,8 +120,8 @@ class Told(Piped):
         self.room = folder / f"room-{TOKEN}"
         frames = step().frame(NODES, boot(ECHO))
         first = zlib.decompress(bundle.relay(NODES).partition(b"\n")[2]).decode()
-        assert relay.ROOM in first
-        first = first.replace(f'"{relay.ROOM}"', repr(f"{folder}/room-"))
+        assert rooms.ROOM in first
+        first = first.replace(f'"{rooms.ROOM}"', repr(f"{folder}/room-"))
         super().__init__(
             [sys.executable, "-I", "-S", "-u", "-c", BOOT],
             {"PATH": os.environ["PATH"], "SLURMD_NODENAME": "n2", "SLURM_STEP_ID": "3"},
@@ -166,7 +166,7 @@ def told(tmp_path: Path) -> Iterator[Told]:
 def test_what_lies_in_its_room_is_taken_as_if_it_had_been_sent(told: Told) -> None:
     assert told.make_room() == {"id": 0, "relay": 1, "room": "3"}
     assert told.room.stat().st_mode & 0o777 == 0o700
-    (told.room / relay.FILE).write_bytes(BULK)
+    (told.room / rooms.FILE).write_bytes(BULK)
     assert told.take() == {"id": 0, "relay": 1, "kept": 0}
     told.send(b"1 u 0\n0 u 0\n")
     assert told.got() == len(BULK)
@@ -199,7 +199,7 @@ def test_what_is_not_what_was_sent_is_not_taken(
     told: Told, plant: Callable[[Path], None], why: str
 ) -> None:
     told.make_room()
-    plant(told.room / relay.FILE)
+    plant(told.room / rooms.FILE)
     said = told.take()
     assert said["kept"] == 0
     assert why in said["why"]
@@ -211,20 +211,20 @@ def test_what_is_not_what_was_sent_is_not_taken(
 
 def test_a_room_that_is_there_already_is_nobody_s(told: Told, tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()
-    (tmp_path / "victim" / relay.FILE).write_text("kept")
+    (tmp_path / "victim" / rooms.FILE).write_text("kept")
     told.room.symlink_to(tmp_path / "victim")
     said = told.make_room()
     assert said["room"] is None
     assert "File exists" in said["why"]
     told.send(b"* f 4\nnull")
     assert told.got() == 0
-    assert (tmp_path / "victim" / relay.FILE).read_text() == "kept"
+    assert (tmp_path / "victim" / rooms.FILE).read_text() == "kept"
 
 
 @pytest.mark.parametrize("how", [b"", b"* f 4\nnull", b"1 e 0\n", b"junk\n"])
 def test_a_room_goes_with_its_relay(told: Told, how: bytes) -> None:
     told.make_room()
-    (told.room / relay.FILE).write_bytes(BULK)
+    (told.room / rooms.FILE).write_bytes(BULK)
     told.send(how)
     told.got()
     assert not told.room.exists()

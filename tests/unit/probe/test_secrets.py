@@ -176,12 +176,17 @@ def test_masking_never_fails(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["?", "?token", "&sig;", "eyJ", "a:", "token", "--token ", "://", "hf_", "/token", "("]
+    "unit",
+    [
+        *("?", "?token", "&sig;", "eyJ", "a:", "token", "--token ", "://", "hf_", "/token", "("),
+        *("parallel", "attn", "tokens-per"),
+    ],
 )
 def test_masking_takes_no_time_that_a_stranger_chooses(unit: str) -> None:
     began = time.process_time()
     mask_text(unit * (100_000 // len(unit)))
     mask_arguments([unit * (100_000 // len(unit)) + "="])
+    mask_arguments(["-" + unit * (100_000 // len(unit)) + "\nx"])
     assert time.process_time() - began < 2.0
 
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -258,3 +260,13 @@ def test_what_is_encoded_holds_up_no_other_message(monkeypatch: pytest.MonkeyPat
         writer.close(PATIENCE)
         os.close(reading)
         os.close(writing)
+
+
+def test_all_that_answers_is_loaded_at_once() -> None:
+    """When somebody asks, the file server that the modules are on may be gone."""
+    code = (
+        "import sys; from hangtop_probe.probe import MODULES, Probe; Probe().handlers(); "
+        "print(*[name for name in MODULES.values() if 'hangtop_probe.' + name not in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

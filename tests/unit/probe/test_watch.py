@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hangtop_probe import activity, node, permission, procfs
+from hangtop_probe import activity, filesystems, permission, procfs
 from hangtop_probe import watch as watch_module
 from hangtop_probe.gpus import Gpus
 from hangtop_probe.hardware import Hardware
@@ -321,6 +321,16 @@ def test_threads_of_a_crowd_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatc
             child.kill()
 
 
+def test_the_main_thread_is_among_those_of_a_crowd_whose_numbers_are_lower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Numbers begin anew at 300: a thread may have a lower one than its process."""
+    me, lower = os.getpid(), list(range(3_000_000, 3_000_000 + activity.MAX_THREADS + 5))
+    monkeypatch.setattr(procfs, "numbers", lambda path: [*lower, me])
+    rows = activity.Activity(me).threads()
+    assert [row.tid for row in rows] == [me]
+
+
 def test_a_process_is_read_again_when_it_has_run_another_program() -> None:
     script = "read line; exec sleep 60"
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, text=True) as child:
@@ -358,4 +368,4 @@ def test_what_nobody_can_write_to_is_not_full(
     # f_bsize, f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, f_flag, f_namemax
     fs = os.statvfs_result((4096, 4096, 1000, 0, 0, 100, 50, 50, flags, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: fs)
-    assert node.full("/image") == full
+    assert filesystems.full("/image") == full

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 
 import pytest
 
 from hangtop_core.attach import bundle
+from hangtop_probe import boot
+from hangtop_probe.server import Push
+
+LOADS_ALL = """
+import importlib
+files = {name: text.encode() for name, text in json.load(sys.stdin).items()}
+sys.meta_path.insert(0, Memory("hangtop_probe", files))
+for name in files:
+    importlib.import_module("hangtop_probe." + name[:-3])
+handlers = sys.modules["hangtop_probe.probe"].Probe().handlers()
+print(*(op for op, answer in handlers.items() if "_refuse" not in repr(answer)))
+"""
 
 
 def without_texts(source: bytes) -> str:
@@ -17,9 +32,9 @@ def without_texts(source: bytes) -> str:
     return ast.dump(tree)
 
 
-@pytest.mark.parametrize("name", sorted(bundle._source(bare=True)))
+@pytest.mark.parametrize("name", sorted(bundle._source(bundle._PACKS[-1])))
 def test_what_is_left_out_for_an_argument_does_not_run(name: str) -> None:
-    whole, bare = bundle._source()[name], bundle._source(bare=True)[name]
+    whole, bare = bundle._source()[name], bundle._source(bundle._PACKS[-1])[name]
     assert without_texts(bare) == without_texts(whole)
     assert len(bare) <= len(whole)
 
@@ -30,7 +45,34 @@ def test_signs_beyond_ascii_and_in_strings_stay() -> None:
 
 
 def test_what_needs_a_probe_that_can_be_told_something_is_not_pushed() -> None:
-    left_out = set(bundle._source()) - set(bundle._source(bare=True))
+    left_out = set(bundle._source()) - set(bundle._source(bundle._PACKS[-1]))
     nettest = {name for name in bundle._source() if name.startswith("nettest")}
-    assert left_out == {"strace.py", "ras.py", *nettest}
+    assert left_out == {"strace.py", "ras.py", "boot.py", "relay.py", *nettest}
     assert nettest
+
+
+@pytest.mark.parametrize("pack", bundle._PACKS, ids=lambda pack: " ".join(sorted(pack)) or "watch")
+def test_a_pack_has_all_that_its_modules_import(pack: frozenset[str]) -> None:
+    """By a Python that has nothing but the pack; of what it lacks it says that it has it not."""
+    source = {name: text.decode() for name, text in bundle._source(pack).items()}
+    code = bundle._together(boot.PARTS) + LOADS_ALL
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code],
+        input=json.dumps(source),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"watch", "stacks", "clean", *pack} <= set(done.stdout.split())
+
+
+def test_what_is_asked_decides_what_is_sent() -> None:
+    def pack(*ops: str) -> frozenset[str]:
+        asked = {"n1": [{"op": op} for op in ops], "n2": [{"op": "stacks"}, {"id": 1}]}
+        return bundle._pack(Push(asked, 1.0, 0, 1000, hello=False))
+
+    assert pack("watch", "stacks", "clean", "nonsense", "strace") == frozenset()
+    assert pack("recorder", "stacks") == {"recorder"}
+    assert pack("log") == pack("descriptors", "holders") > {"log", "descriptors", "holders"}
+    assert pack("log", "recorder") == bundle._PACKS[-1]

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from hangtop_core.attach.pdsh import MAX_COMMAND, PdshChannel, PdshLauncher, PdshRun
+from hangtop_core.attach import bundle
+from hangtop_core.attach.pdsh import MAX_COMMAND, PdshChannel, PdshLauncher, PdshRun, command
 from hangtop_core.attach.ssh import Login
 from hangtop_core.errors import UsageError
 from hangtop_probe import wire
+from hangtop_probe.server import Push
 
 WATCH = {"interval": 2.0, "all_users": False, "pids": None}
 
@@ -64,7 +66,26 @@ def test_the_command_says_all_there_is_to_do() -> None:
 
 
 def test_there_is_room_for_what_the_probe_may_still_become() -> None:
-    assert len(channel("n1").begin(["n1"]).argv[-1]) < 0.9 * MAX_COMMAND
+    assert len(channel("n1").begin(["n1"]).argv[-1]) < 0.85 * MAX_COMMAND
+    for pack in bundle._PACKS[:-1]:
+        asked = Push({"n1": [{"op": op, "id": 1} for op in pack]}, 1.0, 0, 60_000, hello=True)
+        assert len(command(["n1"], Login(), asked)[-1]) < 0.85 * MAX_COMMAND, pack
+
+
+def test_requests_of_one_node_that_need_more_than_fits_go_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = met({"n1": "one", "n2": "two"})
+    asked = ["descriptors", "recorder", "check"]
+    writes = [("n1", request(op, 2 + at, pids=[1])) for at, op in enumerate(asked)]
+    (order,) = run.orders(writes).commands
+    monkeypatch.setitem(PdshRun.orders.__globals__, "MAX_COMMAND", len(order.argv[-1]) - 200)
+    run = met({"n1": "one", "n2": "two"})
+    writes.append(("n2", request("stacks", 2, pids=[1])))
+    orders = run.orders(writes).commands
+    assert [order.requests for order in orders] == [{"n1": [n]} for n in (2, 3, 4)] + [{"n2": [2]}]
+    numbers = [pushed(order.argv)["number"] for order in orders]
+    assert numbers == sorted(set(numbers))
 
 
 @pytest.mark.parametrize("name", ["fe80::1", "ssh:n1", "n%h"])
