@@ -142,12 +142,6 @@ class Reader:
             found = _with_place(found, read_)
         return found
 
-    def helper(self, rank: Rank, stack: ThreadStack) -> Activity:
-        """What another thread of a rank does, as it would be said of a main thread."""
-        read_, facts = self.thread(rank.process, stack)
-        letter = facts.state if facts is not None else "?"
-        return _doing(read_, stack, rank.sample, facts, letter)
-
     def thread(self, process: Process, stack: ThreadStack) -> tuple[Reading, Thread | None]:
         """What another thread's stack says, and what the kernel says of it."""
         facts = next((one for one in process.threads if one.tid == stack.tid), None)

@@ -19,7 +19,7 @@ from hangtop_core.text import clean
 if TYPE_CHECKING:
     from hangtop_core.analysis.activity import Activity, Reader
     from hangtop_core.analysis.dictionary import Kind
-    from hangtop_core.model import Rank, ThreadStack
+    from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
 _FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
 _BLOCKED: frozenset[Kind] = frozenset({"remote", "file-lock", "io", "output"})
@@ -42,7 +42,7 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     if len(threads) < 2 or reader.uses(threads[0].stack, "/multiprocessing/"):
         return activity
     future = reader.uses(threads[0].stack, "/concurrent/futures/")
-    doing = [(one, _talking(reader.helper(rank, one))) for one in threads[1:]]
+    doing = [(one, _talking(_doing(rank.process, rank.sample, one, reader))) for one in threads[1:]]
     doing = [(one, what) for one, what in doing if not _rests(what)]
     able = [
         (one, what)
@@ -63,6 +63,12 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
         thread=clean(thread.name or str(thread.tid), 60),
         awaited=f"{waits} at {activity.at}",
     )
+
+
+def _doing(process: Process, sample: StackSample, one: ThreadStack, reader: Reader) -> Activity:
+    """What a thread does, as it would be said of a main thread."""
+    threads = (one, *(other for other in sample.threads if other is not one))
+    return reader.process(replace(process, pid=one.tid or 0), replace(sample, threads=threads))
 
 
 def _rests(what: Activity) -> bool:
