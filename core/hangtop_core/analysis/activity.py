@@ -128,7 +128,7 @@ class Reader:
         early = _halted(process, main, letter)
         stack = sample.threads[0] if sample is not None and sample.threads else None
         read_ = self.reading(stack.stack) if stack is not None else None
-        found = early or _doing(read_, stack, sample, main, letter)
+        found = early or doing(read_, stack, sample, main, letter)
         if read_ is not None and found.kind == "busy" and _polls_gpu(process, read_):
             found = msgspec.structs.replace(found, kind="work-wait", text=WAITS_FOR_GPU)
         if read_ is not None and read_.natives and found.kind in _OPEN:
@@ -238,13 +238,14 @@ def _halted(process: Process, main: Thread | None, letter: str) -> Activity | No
     return None
 
 
-def _doing(
+def doing(
     read_: Reading | None,
     stack: ThreadStack | None,
     sample: StackSample | None,
     main: Thread | None,
     letter: str,
 ) -> Activity:
+    """What a thread does, of what its frames and the kernel say."""
     family = kernel.kernel_wait(main.wchan, main.syscall) if main and letter != "R" else None
     running = letter == "R" or bool(stack and stack.active and family is None)
     if read_ is None or stack is None or sample is None:

@@ -20,7 +20,8 @@ import torch.distributed as dist
 MODE = sys.argv[1]
 OUT = Path(os.environ["OUT_DIR"])
 STORE = """
-import fcntl, socket, sys, time
+import fcntl, os, socket, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 lock = open(sys.argv[1], "w"); fcntl.flock(lock, fcntl.LOCK_EX)
 server = socket.socket(); server.bind(("127.0.0.1", 0)); server.listen()
 print(server.getsockname()[1], flush=True)
@@ -37,10 +38,16 @@ class Saver:
         lock = str(OUT / "manifest.lock")
         command = [sys.executable, "-c", STORE, lock]
         store = subprocess.Popen(
-            command, stdout=subprocess.PIPE, env={}, start_new_session=True, text=True
+            command,
+            stdin=subprocess.PIPE,  # it ends with this process
+            stdout=subprocess.PIPE,
+            env={},
+            start_new_session=True,
+            text=True,
         )
         assert store.stdout is not None
         self.lock, self.port = lock, int(store.stdout.readline())
+        self.store = store
         self.pool = ThreadPoolExecutor(2, thread_name_prefix="saver")
         self.last: Future[bytes] | None = None
 

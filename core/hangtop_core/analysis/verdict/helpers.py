@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from hangtop_core.analysis.activity import doing
 from hangtop_core.analysis.frames import is_library, plain_name
 from hangtop_core.text import clean
 
@@ -42,14 +43,14 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
     if len(threads) < 2 or reader.uses(threads[0].stack, "/multiprocessing/"):
         return activity
     future = reader.uses(threads[0].stack, "/concurrent/futures/")
-    doing = [(one, _talking(_doing(rank.process, rank.sample, one, reader))) for one in threads[1:]]
-    doing = [(one, what) for one, what in doing if not _rests(what)]
+    does = [(one, _talking(_doing(rank.process, rank.sample, one, reader))) for one in threads[1:]]
+    does = [(one, what) for one, what in does if not _rests(what)]
     able = [
         (one, what)
-        for one, what in doing
+        for one, what in does
         if (future or what.kind not in _IDLE) and _is_meant(one, what, future, reader)
     ]
-    if activity.kind == "lock" and any(_wants_lock(what) for _, what in doing):
+    if activity.kind == "lock" and any(_wants_lock(what) for _, what in does):
         return activity  # they may wait for one another
     if not able or (len(able) > 1 and not future) or not all(map(_is_blocked, able)):
         return activity
@@ -67,8 +68,8 @@ def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
 
 def _doing(process: Process, sample: StackSample, one: ThreadStack, reader: Reader) -> Activity:
     """What a thread does, as it would be said of a main thread."""
-    threads = (one, *(other for other in sample.threads if other is not one))
-    return reader.process(replace(process, pid=one.tid or 0), replace(sample, threads=threads))
+    read, facts = reader.thread(process, one)
+    return doing(read, one, sample, facts, facts.state if facts is not None else "?")
 
 
 def _rests(what: Activity) -> bool:
