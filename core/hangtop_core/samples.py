@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from hangtop_core.descriptors import Failure
@@ -48,3 +49,23 @@ class StackSample(Struct, frozen=True, gc=False):
     """The same, looking at functions only: a loop moves its lines, not its functions."""
     first_at: float | None = None
     """When this process gave its first sample: what is the same since then never moved."""
+
+
+def continued(
+    sample: StackSample, last: StackSample | None, lines: bool, functions: bool
+) -> StackSample:
+    """Return a sample that counts on from the last one, where lines and functions are the same."""
+    same_lines = last is not None and lines
+    same_functions = last is not None and functions
+    first = last.first_at if last is not None else None
+    if first is None and sample.failure is None:
+        first = sample.at
+    return msgspec.structs.replace(
+        sample,
+        first_at=first,
+        count=last.count + 1 if last is not None and same_lines else 1,
+        same_since=last.same_since if last is not None and same_lines else sample.at,
+        same_functions_since=(
+            last.same_functions_since if last is not None and same_functions else sample.at
+        ),
+    )

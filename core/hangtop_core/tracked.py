@@ -17,6 +17,7 @@ from hangtop_core.model import (
     Recorder,
     StackSample,
 )
+from hangtop_core.samples import continued
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -248,7 +249,7 @@ class Tracked:
                     self.renew(sample.at)
                     return
             same = last is not None and last.failure is not None
-            self.sample = _continued(sample, last, same, same)
+            self.sample = continued(sample, last, same, same)
             return
         self.attempts = 0
         self.moving_samples += 1
@@ -263,7 +264,7 @@ class Tracked:
             sample = msgspec.structs.replace(
                 sample, mode="native", threads=(last.threads[0], *sample.threads[1:])
             )
-        self.sample = _continued(sample, last, lines, functions)
+        self.sample = continued(sample, last, lines, functions)
 
     def still_since(self, at: float) -> bool:
         """Whether the main thread is known not to have run since ``at``."""
@@ -337,25 +338,6 @@ def rank_state(process: Process) -> RankState:
     if process.gone_at is not None:
         return "exited"
     return _STATES.get(process.state[:1], "unknown")
-
-
-def _continued(
-    sample: StackSample, last: StackSample | None, lines: bool, functions: bool
-) -> StackSample:
-    same_lines = last is not None and lines
-    same_functions = last is not None and functions
-    first = last.first_at if last is not None else None
-    if first is None and sample.failure is None:
-        first = sample.at
-    return msgspec.structs.replace(
-        sample,
-        first_at=first,
-        count=last.count + 1 if last is not None and same_lines else 1,
-        same_since=last.same_since if last is not None and same_lines else sample.at,
-        same_functions_since=(
-            last.same_functions_since if last is not None and same_functions else sample.at
-        ),
-    )
 
 
 def _point(at: float, meters: Meters) -> _Point:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from hangtop_core.analysis.dictionary import Kind
     from hangtop_core.model import Process, Rank, StackSample, ThreadStack
 
-_FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
+FOR_THREADS: frozenset[Kind] = frozenset({"join", "queue", "lock"})
+"""What a main thread does that waits for another thread of its process."""
 _BLOCKED: frozenset[Kind] = frozenset({"remote", "file-lock", "io", "output"})
 _IDLE: frozenset[Kind] = frozenset({"queue", "idle-worker", "lock", "sleep", "pin-memory"})
 """What threads do that have nothing to do, or only look after something; none that runs a task
@@ -36,8 +37,8 @@ _TALKS = re.compile(r"\.(recv\w*|send\w*|connect)\(")
 
 
 def with_helper(rank: Rank, activity: Activity, reader: Reader) -> Activity:
-    """What a rank does, or what the thread is blocked in that its main thread waits for."""
-    if activity.kind not in _FOR_THREADS or activity.by_thread or rank.sample is None:
+    """What a rank that waits for its threads does, or what the one is blocked in that is meant."""
+    if activity.by_thread or rank.sample is None:
         return activity
     threads = rank.sample.threads
     if len(threads) < 2 or reader.uses(threads[0].stack, "/multiprocessing/"):

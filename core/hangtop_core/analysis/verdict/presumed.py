@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hangtop_core.analysis.dictionary import COMMUNICATION
 from hangtop_core.analysis.frames import is_library
+from hangtop_core.analysis.verdict.helpers import FOR_THREADS
 from hangtop_core.analysis.verdict.recorded import outstanding
 from hangtop_core.text import clean
 
@@ -25,11 +26,12 @@ _ENDS = frozenset({"remote", "io", "file-lock", "child", "output"})
 
 def with_threads(ranks: Sequence[Rank], read: Iterable[Activity], reader: Reader) -> list[Activity]:
     """A main thread that waits for a thread of its rank which waits for ranks, waits too."""
-    return [_by_thread(rank, one, reader) for rank, one in zip(ranks, read, strict=True)]
+    both = zip(ranks, read, strict=True)
+    return [_by_thread(r, one, reader) if one.kind in FOR_THREADS else one for r, one in both]
 
 
 def _by_thread(rank: Rank, activity: Activity, reader: Reader) -> Activity:
-    if activity.kind not in ("join", "queue", "lock") or rank.sample is None:
+    if rank.sample is None:
         return activity
     for thread in rank.sample.threads[1:]:
         other = reader.reading(thread.stack)

@@ -23,10 +23,12 @@ _COLLECTIVE: frozenset[Kind] = frozenset({"collective", "backward", "work-wait"}
 
 def alone_with_keys(case: Case) -> tuple[Subject, ...]:
     """The few that wait for keys in lines of the program's own, all others being in collectives."""
+    if case.suspects or case.by_recorders is not None:
+        return ()
     keys = tuple(s for s in case.waiters if _waits_for_key(s))
     blamed = {id(s) for s in keys}
     others = [s for s in case.waiters if id(s) not in blamed]
-    if case.suspects or case.by_recorders is not None or len(keys) >= len(others):
+    if len(keys) >= len(others):
         return ()
     return keys if all(s.activity.kind in _COLLECTIVE for s in others) else ()
 
