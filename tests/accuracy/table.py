@@ -8,6 +8,7 @@ from __future__ import annotations
 from accuracy.job import Job, each
 from accuracy.table_fifth import FIFTH
 from accuracy.table_more import MORE
+from accuracy.table_own import OWN
 from accuracy.table_slow import SLOW
 from accuracy.table_third import THIRD
 
